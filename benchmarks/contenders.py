@@ -17,11 +17,12 @@ from official.modeling import optimization
 
 from benchmarks.networks import MUCH, Network, session_of, task_of
 from benchmarks.usual import usual_batches
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.controller import build_controller, quiet_orbit
-from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute
 
 Run = Callable[[], int]
 PIPELINE = ("task.train_data.on_device=false", "task.validation_data.on_device=false")

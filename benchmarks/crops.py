@@ -13,8 +13,9 @@ import tensorflow as tf
 from benchmarks.harness import Figure, alternate
 from benchmarks.networks import NETWORKS, task_of
 from benchmarks.usual import usual_batches
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute
 
 TITLE = "CIFAR-10's crop and flip, batches of 128, on two cores"
 UNIT = "images/s"

@@ -20,6 +20,8 @@ ALL = {
     "show": (["show", "--experiment=digits"], "all"),
     "inspect": (["inspect", "digits"], "all"),
     "profile": (["profile", "digits"], "all"),
+    "batch": (["batch", "digits", "--step=1"], "all"),
+    "seen": (["seen", "digits", "--example=0"], "all"),
     "explain": (["explain", "seed", "--experiment=digits"], "all"),
     "schema": (["schema", "--experiment=digits"], "all"),
     "completion": (["completion", "bash"], "none"),

@@ -12,13 +12,14 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.model_garden.provider import adopt
 from orbit_runner.model_garden.task_adapter import resume_inputs
 from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.build import build_task
-from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official

@@ -13,9 +13,9 @@ import tf_keras
 
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.image_classification import examples
-from orbit_runner.tasks.image_classification.examples import classification_examples
+from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.translation.decoding import Translations
-from orbit_runner.tasks.translation.examples import spread
+from orbit_runner.tasks.translation.report_examples import spread
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.translations import sentences, translation_config, write_set
 

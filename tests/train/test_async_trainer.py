@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.registry import TASKS
-from orbit_runner.train.inputs.distribute import with_seed
 from tests.support.digits import digits_config
 from tests.support.served import Chief, Servers, content
 from tests.support.toy import make_strategy, run, session_of

@@ -11,6 +11,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.manager import Circumstances
 from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.errors import Diverged, SettingError
+from orbit_runner.run_directory.recoveries import read_recoveries
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.comparison import Comparison
 from orbit_runner.train.callbacks.early_stopping import EarlyStop
@@ -255,8 +256,10 @@ def test_diverged_run_returns_to_a_checkpoint_and_changes_the_order(
     assert (
         "returned to step 10 (recovery 1 of 2), continuing with another order of examples" in note
     )
-    (event,) = records(tmp_path, "event")
+    event, recovery = records(tmp_path, "event")
     assert (event["event"], event["step"]) == ("diverged", 15)
+    assert (recovery["event"], recovery["step"], recovery["recoveries"]) == ("recovered", 10, 1)
+    assert read_recoveries(tmp_path / "metrics.jsonl") == [(1, 0), (11, 1)]
     assert event["reason"].startswith("the loss is nan at step 15")
     assert np.isfinite(session.state.model.get_weights()[0]).all()
     # Diverged steps have no records, in particular not at step 10, to which training returned.
@@ -290,7 +293,10 @@ def test_run_fails_when_no_recovery_trials_are_left(tmp_path: Path) -> None:
     assert len(notes.notes) == 2
     # A restart keeps the events, which do not happen again with another bound.
     run(config.replace(trainer=config.trainer.replace(loss_upper_bound=1e6)), tmp_path)
-    assert len(records(tmp_path, "event")) == 3
+    events = [event["event"] for event in records(tmp_path, "event")]
+    assert events == ["diverged", "recovered", "diverged", "recovered", "diverged", "resumed"]
+    # The recoveries were not saved before the run ended, so the restart has the first order.
+    assert read_recoveries(tmp_path / "metrics.jsonl") == [(1, 0)]
 
 
 def test_rollback_note_reports_an_unchanged_order(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import TASKS
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.train.inputs import resident as module
-from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.inputs.resident import resident
 from tests.support.digits import cnn_config, digits_config
 from tests.support.ratings import ratings_config

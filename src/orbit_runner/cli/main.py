@@ -25,6 +25,8 @@ COMMANDS = {
     "show": "print the resolved config as YAML; --origins adds where each value was set",
     "inspect": "show layers, a batch, memory and schedule of an experiment, before it is trained",
     "profile": "show where the time of a training step goes, of a run or an experiment",
+    "batch": "show the examples of a training step: index, file, label, what was drawn",
+    "seen": "list the steps in which an example was or will be trained on",
     "explain": "describe a setting: type, default, allowed values and effect",
     "schema": "print the JSON Schema of config files, by which editors complete and check them",
     "completion": "print the script that completes commands, flags and settings in a shell",

@@ -11,9 +11,9 @@ import tensorflow as tf
 from orbit_runner.data.augment import CropFlip, CroppedImages
 from orbit_runner.data.sampling.index_sampler import IndexSampler
 from orbit_runner.data.sampling.sharding import count_eval_steps
-from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.data.source import ArraySource, leaves, stored_rows
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.table import Table, stored_rows
+from orbit_runner.data.table import Table
 from orbit_runner.errors import DataError
 
 _Tree = dict[str, Any]

@@ -8,10 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.sampling.keyed_random import random_uniform_int
-from orbit_runner.data.source import Repeated
-from orbit_runner.data.table import on_cpu, stored_rows
-
-_SALT = 0x63726F70
+from orbit_runner.data.sampling.salts import CROP_FLIP
+from orbit_runner.data.source import Repeated, stored_rows
+from orbit_runner.data.table import on_cpu
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +34,7 @@ class CropFlip:
         """
         places = 2 * self.padding + 1
         # One number for all three, because each draw takes a dozen ops.
-        drawn = random_uniform_int(seed, ids, epochs, _SALT, places**2 * (1 + self.flip))
+        drawn = random_uniform_int(seed, ids, epochs, CROP_FLIP, places**2 * (1 + self.flip))
         pairs, left = drawn // places, drawn % places
         return pairs % places, left, pairs >= places
 

@@ -74,3 +74,13 @@ class Repeated:
 
     def __getitem__(self, index: slice) -> np.ndarray:
         return self.rows[index]
+
+
+def stored_rows(array: np.ndarray | Repeated) -> np.ndarray:
+    """Returns the rows of an array [n, ...] that are stored, [k, ...].
+
+    k is less than n only for a `Repeated` and for an array made by `np.broadcast_to`.
+    """
+    if isinstance(array, Repeated):
+        return array.rows
+    return array[:1] if len(array) > 1 and array.strides[0] == 0 else array

@@ -5,17 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.source import Repeated
-
-
-def stored_rows(array: np.ndarray | Repeated) -> np.ndarray:
-    """Returns the rows of an array [n, ...] that are stored, [k, ...].
-
-    k is less than n only for a `Repeated` and for an array made by `np.broadcast_to`.
-    """
-    if isinstance(array, Repeated):
-        return array.rows
-    return array[:1] if len(array) > 1 and array.strides[0] == 0 else array
+from orbit_runner.data.source import Repeated, stored_rows
 
 
 def on_cpu(array: np.ndarray) -> tf.Tensor:

@@ -43,7 +43,9 @@ def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "
         )
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
-    return Interactions(f"movielens {variant}", users, items, times, files=(path,))
+    first = 2 if layout.header else 1
+    name = f"movielens {variant}"
+    return Interactions(name, users, items, times, files=(path,), first_line=first)
 
 
 def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from orbit_runner.data.tables.summary import ColumnSummary, EqualRows, TableSummary
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.schedule import Schedule
+from orbit_runner.inspection.step_batches import ReplayedStep
 from orbit_runner.reporting.comparison_text import draw_curves
 from orbit_runner.reporting.layer_text import (
     LAYER_HEAD,
@@ -17,6 +18,7 @@ from orbit_runner.reporting.layer_text import (
     total_rows,
 )
 from orbit_runner.reporting.numbers import duration, number_or_dash
+from orbit_runner.reporting.step_text import format_rows, more_rows
 
 COLUMN_HEAD = (
     "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",
@@ -57,6 +59,22 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield ""
         yield "measured"
         yield from _pairs(measured_rows(found))
+
+
+def format_replayed(found: ReplayedStep, name: str, most: int | None) -> Iterator[str]:
+    """Yields the lines of a step whose batch the input pipeline made.
+
+    Args:
+        found: The step.
+        name: The name of the experiment.
+        most: The number of rows to show; None for all.
+    """
+    yield f"step {found.step:,} of {name}: {len(found.rows):,} examples, replayed from step 1"
+    shown = found.rows[:most]
+    yield from format_rows(shown)
+    yield from more_rows(len(found.rows) - len(shown))
+    yield from _table([TENSOR_HEAD, *tensor_rows(found.tensors)], (40,), right=3)
+    yield from (f"  {tensor}: {text}" for tensor, text in found.text)
 
 
 def table_title(name: str, summary: TableSummary) -> str:

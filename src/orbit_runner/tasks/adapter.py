@@ -14,7 +14,7 @@ import tensorflow as tf
 from official.core import base_task
 
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.tasks.image_classification.examples import classification_examples
+from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.multitask import JointTask, is_multitask
 from orbit_runner.tasks.report_examples import ReportExamples
 

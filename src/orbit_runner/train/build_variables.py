@@ -7,11 +7,12 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.model_garden.task_adapter.data_sections import section_of
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.gradients import GradientTap
-from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.autograph import convert
 
 

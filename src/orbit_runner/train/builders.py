@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.parameter_server import is_asynchronous, own_strategy
@@ -16,7 +17,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.multitask import Evaluated, model_of, tasks_evaluated
 from orbit_runner.train.evaluator import Evaluator
-from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.inputs.resident import resident
 from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTrainer

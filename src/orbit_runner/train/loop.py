@@ -10,7 +10,12 @@ import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.train.measurements.step_profiler import profile_scope
-from orbit_runner.train.rollback import can_roll_back, record_divergence, roll_back
+from orbit_runner.train.rollback import (
+    can_roll_back,
+    record_divergence,
+    record_resume,
+    roll_back,
+)
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
@@ -57,6 +62,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
         note(f"the run is finished: {found}")
         return evaluate(run, controller) if evaluates else logs
     run.leave_if_asked()
+    record_resume(run)
     if can_roll_back(run):
         run.checkpoints.save()  # So that the first steps can be rolled back.
     finished, first = False, run.step

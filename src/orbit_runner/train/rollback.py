@@ -6,8 +6,14 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from orbit_runner.config.schema.data import same_order_reason
 from orbit_runner.errors import Diverged, RunnerError
-from orbit_runner.train.inputs.distribute import same_order_reason
+from orbit_runner.run_directory.recoveries import (
+    RECOVERED,
+    RESUMED,
+    read_recoveries,
+    recoveries_of,
+)
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -21,9 +27,20 @@ def can_roll_back(run: Run) -> bool:
 
 def record_divergence(run: Run, error: Diverged) -> None:
     """Writes a divergence to `metrics.jsonl`, if records are written."""
-    if run.records is not None:
-        line = {"step": run.step, "split": "event", "time": round(time.time(), 3)}
-        run.records.write({**line, "event": "diverged", "reason": error.reason})
+    _record(run, {"event": "diverged", "reason": error.reason})
+
+
+def record_resume(run: Run) -> None:
+    """Writes the number of recoveries to `metrics.jsonl` if the records have another one.
+
+    They do if the run was stopped before it saved a checkpoint after a recovery.
+    """
+    if run.records is None:
+        return
+    parts = read_recoveries(run.directory.metrics)
+    count = int(run.state.recoveries.numpy())
+    if recoveries_of(parts, run.step + 1) != count:
+        _record(run, {"event": RESUMED, "recoveries": count})
 
 
 def roll_back(run: Run, reason: str) -> None:
@@ -43,6 +60,7 @@ def roll_back(run: Run, reason: str) -> None:
     run.restore_callbacks()
     run.state.recoveries.assign(trials)
     run.trainer.rewind()
+    _record(run, {"event": RECOVERED, "recoveries": trials})
     same = same_order_reason(run.section("train_data"))
     order = f"the same order of examples, because {same}" if same else "another order of examples"
     count = f"recovery {trials} of {run.config.trainer.recovery_max_trials}"
@@ -50,3 +68,10 @@ def roll_back(run: Run, reason: str) -> None:
         f"training diverged: {reason}\n"
         f"  returned to step {run.step} ({count}), continuing with {order}"
     )
+
+
+def _record(run: Run, values: dict[str, object]) -> None:
+    """Writes an event to `metrics.jsonl`, if records are written."""
+    if run.records is not None:
+        line = {"step": run.step, "split": "event", "time": round(time.time(), 3)}
+        run.records.write({**line, **values})

@@ -127,6 +127,7 @@ def _modules(word: str) -> Iterator[tuple[str, str]]:
 # By the name of the parsed flag.
 _VALUES: dict[str, Callable[[str], Iterable[tuple[str, str]]]] = {
     "experiment": _experiments,
+    "trained": _experiments,
     "config_file": _fragments,
     "gin_file": lambda word: _files(word, (".gin",)),
     "mode": lambda word: _modes(),

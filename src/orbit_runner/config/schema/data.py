@@ -12,6 +12,7 @@ from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
+    from orbit_runner.config.schema.runtime import RuntimeConfig
 
 _NO_TFDS = "only image_classification reads TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
@@ -201,3 +202,37 @@ def _service_addresses(config: ExperimentConfig, mode: str) -> Iterator[tuple[st
             for address in service_addresses(getattr(config.task, section)):
                 if not service_problem(address):  # A custom task may use another form.
                     yield f"task.{section}.tf_data_service_address", address
+
+
+def with_seed(data: Any, runtime: RuntimeConfig, recoveries: int = 0) -> Any:
+    """Returns a data section with its seed and its tf.data service set.
+
+    The seed is that of `runtime` if the section has none of its own; the tf.data service is that of
+    `runtime`, if there is one. Fields that the class of the section lacks are not set. `recoveries`
+    is the number of rollbacks after training diverged: each changes the seed, because training
+    would diverge again with the same order of examples.
+    """
+    changes: dict[str, Any] = {}
+    if hasattr(data, "seed"):
+        changes["seed"] = seed_of(data, runtime) + 1_000_003 * recoveries
+    if runtime.tf_data_service is not None and hasattr(data, "tf_data_service_address"):
+        changes["enable_tf_data_service"] = True
+        changes["tf_data_service_address"] = runtime.tf_data_service
+    return data.replace(**changes) if changes else data
+
+
+def seed_of(data: Any, runtime: RuntimeConfig) -> int:
+    """Returns the seed of a data section: its own, or that of `runtime`."""
+    seed = getattr(data, "seed", None)
+    return runtime.seed if seed is None else seed
+
+
+def same_order_reason(data: Any) -> str:
+    """Returns why the order of examples does not depend on the seed, or "" if it does.
+
+    `data` is the section of the training data, or None if the task has none.
+    """
+    if data is not None and not hasattr(data, "seed"):
+        return "task.train_data has no seed"
+    size = getattr(data, "shuffle_buffer_size", None)
+    return f"task.train_data.shuffle_buffer_size is {size}" if size in (0, 1) else ""

@@ -105,6 +105,21 @@ class TaskConfig(Config):
         """
         return None
 
+    def training_examples(self, data: Any, model_dir: str | None) -> Any:
+        """Returns which examples are in the batch of each training step, for `runner batch`.
+
+        Called before TensorFlow is imported.
+
+        Args:
+            data: `train_data`, with the seed of the run.
+            model_dir: The run directory; None if there is no run yet.
+
+        Returns:
+            `TrainingExamples` (see `orbit_runner.tasks.examples`). If None, which examples are in
+            a batch is only known by running the input pipeline.
+        """
+        return None
+
     @property
     def compares_data(self) -> bool:
         """Whether `data_files` can identify the same data in another directory."""

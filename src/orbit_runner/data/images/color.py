@@ -5,8 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from orbit_runner.data.sampling.keyed_random import random_bits
-
-_SALT = 0x6A6974746572
+from orbit_runner.data.sampling.salts import JITTER
 
 
 def jitter(
@@ -18,7 +17,7 @@ def jitter(
     `epoch` are int64 scalars. Each factor is uniform between 1 - `strength` (at least 0) and 1 +
     `strength`, as in Model Garden, which scales them before the image is resized.
     """
-    key = tf.bitcast(random_bits(seed, number, epoch, _SALT), tf.int32)
+    key = tf.bitcast(random_bits(seed, number, epoch, JITTER), tf.int32)
     least = max(0.0, 1.0 - strength)
     drawn = tf.random.stateless_uniform([3], key, minval=least, maxval=1.0 + strength)
     brightness, contrast, saturation = tf.unstack(drawn)

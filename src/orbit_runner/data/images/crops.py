@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from orbit_runner.data.order.image_draws import ASPECTS, CROP_ATTEMPTS
 from orbit_runner.data.sampling.keyed_random import random_bits
-
-_SALT = 0x696E636570
-_ASPECTS = (3 / 4, 4 / 3)
+from orbit_runner.data.sampling.salts import AREA_CROP
 
 
 def central_window(size: tf.Tensor, fraction: float) -> tf.Tensor:
@@ -46,15 +45,15 @@ def inception_window(
     an aspect of 3/4 to 4/3. If ten draws do not fit the image, or the whole image is drawn, returns
     the central window with `fraction`, as in Model Garden.
     """
-    bits = random_bits(seed, number, epoch, _SALT)
+    bits = random_bits(seed, number, epoch, AREA_CROP)
     first, length, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], axis=0),
         tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
         seed=tf.bitcast(bits, tf.int32),
         min_object_covered=areas[0],
-        aspect_ratio_range=_ASPECTS,
+        aspect_ratio_range=ASPECTS,
         area_range=areas,
-        max_attempts=10,
+        max_attempts=CROP_ATTEMPTS,
     )
     drawn = tf.concat([first[:2], length[:2]], axis=0)
     return tf.where(tf.reduce_all(length[:2] == size), central_window(size, fraction), drawn)

@@ -9,10 +9,9 @@ import tensorflow as tf
 
 from orbit_runner.data.images.decode import as_pixels
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.order.image_draws import ERASING_TRIALS
 from orbit_runner.data.sampling.keyed_random import random_bits
-
-_SALT = 0x6572617365
-_TRIALS = 10
+from orbit_runner.data.sampling.salts import ERASING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +33,8 @@ class Erasing:
         than the image is filled; if there is no such rectangle, the image is unchanged.
         """
         height, width = image.shape[:2]
-        key = tf.bitcast(random_bits(seed, number, epoch, _SALT), tf.int32)
-        drawn = tf.random.stateless_uniform([_TRIALS, 4], key)
+        key = tf.bitcast(random_bits(seed, number, epoch, ERASING), tf.int32)
+        drawn = tf.random.stateless_uniform([ERASING_TRIALS, 4], key)
         area = height * width * (self.min_area + (self.max_area - self.min_area) * drawn[:, 0])
         aspect = tf.exp(math.log(self.min_aspect) * (1 - 2 * drawn[:, 1]))
         rows, columns = tf.round(tf.sqrt(area * aspect)), tf.round(tf.sqrt(area / aspect))

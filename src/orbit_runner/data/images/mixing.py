@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.images.decode import as_pixels
+from orbit_runner.data.order.image_draws import QUANTILES, quantiles
 from orbit_runner.data.sampling.keyed_random import random_bits
+from orbit_runner.data.sampling.salts import COLUMN, CUT, MIXED, ROW, SHARE
 from orbit_runner.data.table import on_cpu
 
-_SALTS = {"mixed": 0x6D697831, "cut": 0x6D697832, "share": 0x6D697833, "row": 0x6D697834,
-          "column": 0x6D697835}  # fmt: skip
-_QUANTILES = 2**14
+_SALTS = {"mixed": MIXED, "cut": CUT, "share": SHARE, "row": ROW, "column": COLUMN}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Mixer:
 
     def __init__(self, mixing: Mixing, seed: int) -> None:
         self._mixing, self._seed = mixing, seed
-        self._mixup = _quantiles(mixing.mixup_alpha or mixing.cutmix_alpha)
-        self._cutmix = _quantiles(mixing.cutmix_alpha or mixing.mixup_alpha)
+        self._mixup = on_cpu(quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
+        self._cutmix = on_cpu(quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
         both = mixing.mixup_alpha and mixing.cutmix_alpha
         self._switch = mixing.switch_prob if both else float(not mixing.mixup_alpha)
 
@@ -115,16 +114,8 @@ def _unit(bits: tf.Tensor) -> tf.Tensor:
     return tf.cast(upper, tf.float32) * 2.0**-24
 
 
-def _quantiles(alpha: float) -> tf.Tensor:
-    from scipy import special
-
-    # Drawing gamma variates would need a separate call for the key of each example.
-    edges = np.linspace(0, 1, _QUANTILES + 1)
-    return on_cpu(special.betaincinv(alpha, alpha, edges).astype(np.float32))
-
-
 def _read(quantiles: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
-    place = unit * _QUANTILES
+    place = unit * QUANTILES
     below = tf.cast(place, tf.int32)
     low, high = tf.gather(quantiles, below), tf.gather(quantiles, below + 1)
     return low + (high - low) * (place - tf.floor(place))

@@ -13,8 +13,7 @@ from orbit_runner.data.images.decode import Window, as_pixels, crop, decode_wind
 from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.eval_image import with_channels
 from orbit_runner.data.sampling.keyed_random import random_uniform_int
-
-_FLIP_SALT = 0x666C6970
+from orbit_runner.data.sampling.salts import FLIP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,7 @@ def augment(
         part = crop(with_channels(raw, shape[2]), window)
     image = resize(part, shape[:2], variation.method)
     if variation.flip:
-        flipped = random_uniform_int(*key, _FLIP_SALT, 2) == 1
+        flipped = random_uniform_int(*key, FLIP, 2) == 1
         image = tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
     if variation.jitter:
         image = jitter(image, variation.jitter, *key)

@@ -12,12 +12,12 @@ from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.negatives import Unchosen
 from orbit_runner.data.sampling.index_sampler import IndexSampler
 from orbit_runner.data.sampling.keyed_random import random_bits, scale
+from orbit_runner.data.sampling.salts import NEGATIVES
 from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.table import on_cpu
 
 _CHUNK_PAIRS = 2**16
-_NEGATIVE_SALT = 0x6E656761746976
 _EVALUATION_SALT = 0x72616E6B
 
 
@@ -49,7 +49,7 @@ class TrainingPairs:
         choices = ids // self._each
         chosen = tf.equal(ids, choices * self._each)
         users = tf.gather(self._users, choices)
-        bits = random_bits(self._seed, ids, epochs, _NEGATIVE_SALT)
+        bits = random_bits(self._seed, ids, epochs, NEGATIVES)
         free = tf.cast(self._unchosen.count(users), tf.uint64)
         drawn = self._unchosen(users, tf.cast(scale(bits, free), tf.int64))
         items = tf.where(chosen, tf.gather(self._items, choices), tf.cast(drawn, tf.int32))

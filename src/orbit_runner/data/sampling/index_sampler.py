@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.permutation import permute
-
-_SALT = 0x6F72646572
+from orbit_runner.data.sampling.salts import EXAMPLES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,5 +33,5 @@ class IndexSampler:
         places = positions - epochs * self.size
         if not self.shuffle:
             return places, epochs
-        keys = random_bits(self.seed, tf.zeros_like(epochs), epochs, _SALT)
+        keys = random_bits(self.seed, tf.zeros_like(epochs), epochs, EXAMPLES)
         return permute(places, self.size, keys), epochs

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_MULTIPLIERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+from orbit_runner.data.sampling.numpy_random import GOLDEN, MULTIPLIERS
 
 
 def mix(values: tf.Tensor) -> tf.Tensor:
@@ -16,7 +15,7 @@ def mix(values: tf.Tensor) -> tf.Tensor:
     (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014, figure 16)
     with the constants of its reference implementation.
     """
-    for shift, multiplier in _MULTIPLIERS:
+    for shift, multiplier in MULTIPLIERS:
         values = _fold(values, shift) * uint64(multiplier)
     return _fold(values, 31)
 
@@ -29,7 +28,7 @@ def random_bits(seed: int, ids: tf.Tensor, epochs: tf.Tensor, salt: int) -> tf.T
     """
     state = uint64(seed)
     for part in (uint64(salt), tf.cast(epochs, tf.uint64), tf.cast(ids, tf.uint64)):
-        state = mix(tf.bitwise.bitwise_xor(state, part) + uint64(_GOLDEN))
+        state = mix(tf.bitwise.bitwise_xor(state, part) + uint64(GOLDEN))
     return state
 
 

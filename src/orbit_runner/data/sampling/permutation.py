@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import tensorflow as tf
 
 from orbit_runner.data.sampling.keyed_random import mix, scale, uint64
-
-_ROUNDS = 8
-_ROUND_STEP = 0x9E3779B97F4A7C15
+from orbit_runner.data.sampling.numpy_permutation import ROUND_STEP, ROUNDS, factors
 
 
 def permute(places: tf.Tensor, size: int, keys: tf.Tensor) -> tf.Tensor:
@@ -24,7 +20,7 @@ def permute(places: tf.Tensor, size: int, keys: tf.Tensor) -> tf.Tensor:
     `tf.random.experimental.index_shuffle` would be shorter, but its four rounds leave successive
     epochs correlated, and for small n its domain is far too large.
     """
-    left, right = _factors(size)
+    left, right = factors(size)
     places, lefts, rights = tf.cast(places, tf.uint64), uint64(left), uint64(right)
     if left * right == size:
         return tf.cast(_network(places, lefts, rights, keys), tf.int64)
@@ -59,14 +55,14 @@ def _network(values: tf.Tensor, lefts: tf.Tensor, rights: tf.Tensor, keys: tf.Te
     right = values - left * rights
 
     def two_rounds(number: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> list[tf.Tensor]:
-        key = keys + number * uint64(_ROUND_STEP)
+        key = keys + number * uint64(ROUND_STEP)
         left = _add(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
-        key += uint64(_ROUND_STEP)
+        key += uint64(ROUND_STEP)
         right = _add(right, mix(tf.bitwise.bitwise_xor(left, key)), rights)
         return [number + uint64(2), left, right]
 
     _, left, right = tf.while_loop(
-        lambda number, *_: number < uint64(_ROUNDS), two_rounds, [uint64(0), left, right]
+        lambda number, *_: number < uint64(ROUNDS), two_rounds, [uint64(0), left, right]
     )
     return left * rights + right
 
@@ -75,15 +71,3 @@ def _add(values: tf.Tensor, bits: tf.Tensor, modulus: tf.Tensor) -> tf.Tensor:
     total = values + scale(bits, modulus)
     # A remainder costs several times as much as a comparison.
     return tf.where(total >= modulus, total - modulus, total)
-
-
-def _factors(size: int) -> tuple[int, int]:
-    if size == 1:
-        return 1, 1
-    root = math.isqrt(size - 1) + 1
-    # Any pair of similar factors mixes well. The smallest product needs the fewest passes.
-    lefts = range(max(2, -(-root // 2)), root + 1)
-    pairs = [(left, -(-size // left)) for left in lefts]
-    # If the product is odd, each round is an even permutation, so no odd one can occur.
-    even = [pair for pair in pairs if pair[0] * pair[1] % 2 == 0]
-    return min(even, key=lambda pair: (pair[0] * pair[1], -pair[0]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.sampling.numpy_permutation import segment_factors
 from orbit_runner.data.sampling.permutation import walk_cycles
 from orbit_runner.data.table import on_cpu
 
@@ -16,11 +17,8 @@ class SegmentPermutation:
     """
 
     def __init__(self, sizes: np.ndarray) -> None:
-        roots = np.ceil(np.sqrt(np.maximum(sizes, 1))).astype(np.int64)
-        # If the product is odd, each round is an even permutation, so no odd one can occur.
-        lefts = roots + roots % 2
-        rights = np.maximum(1, -(-sizes // lefts))
-        self._columns = [on_cpu(column.astype(np.uint64)) for column in (sizes, lefts, rights)]
+        columns = sizes, *segment_factors(sizes)
+        self._columns = [on_cpu(column.astype(np.uint64)) for column in columns]
 
     def __call__(self, places: tf.Tensor, segments: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
         """Returns the permuted places: int64 [b], one to one within each segment.

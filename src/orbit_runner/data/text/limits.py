@@ -41,7 +41,9 @@ def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> 
 
 def _choose(source: PairSource, keep: np.ndarray, left_out: dict[str, int]) -> PairSource:
     sources, targets = source.sources.select(keep), source.targets.select(keep)
-    return PairSource(source.name, sources, targets, source.vocab_size, left_out=left_out)
+    return PairSource(
+        source.name, sources, targets, source.vocab_size, left_out=left_out, kept=keep
+    )
 
 
 def _tell(source: PairSource, counts: dict[str, int], what: str) -> None:

@@ -10,11 +10,10 @@ import tensorflow as tf
 from orbit_runner.data.sampling.index_sampler import IndexSampler
 from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.permutation import permute
+from orbit_runner.data.sampling.salts import BATCHES, PAIRS
 from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
 from orbit_runner.data.table import on_cpu
 from orbit_runner.data.text.buckets import BatchPlan
-
-_BATCH_SALT, _PAIR_SALT = 0x6261746368, 0x70616972
 
 
 class Order(Protocol):
@@ -50,7 +49,7 @@ class BucketOrder:
         epoch = step // self._steps
         batch = step - epoch * self._steps
         if self._shuffle:
-            key = random_bits(self._seed, tf.zeros([1], tf.int64), epoch, _BATCH_SALT)
+            key = random_bits(self._seed, tf.zeros([1], tf.int64), epoch, BATCHES)
             batch = permute(batch[tf.newaxis], self._steps, key)[0]
         first = tf.gather(self._starts, batch)
         places = first + tf.range(tf.gather(self._rows, batch))
@@ -63,7 +62,7 @@ class BucketOrder:
             return places
         buckets = tf.searchsorted(self._offsets, places, side="right", out_type=tf.int64) - 1
         firsts = tf.gather(self._offsets, buckets)
-        keys = random_bits(self._seed, buckets, epoch, _PAIR_SALT)
+        keys = random_bits(self._seed, buckets, epoch, PAIRS)
         return firsts + self._within(places - firsts, buckets, keys)
 
 

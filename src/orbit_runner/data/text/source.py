@@ -76,6 +76,8 @@ class PairSource:
     references: tuple[str, ...] | None = None
     # The number of pairs that were left out, by reason.
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # Which pairs of the files these are, bool [lines]; None for all.
+    kept: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.sources.size != self.targets.size or not self.sources.size:

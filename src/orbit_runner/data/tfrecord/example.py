@@ -90,6 +90,16 @@ def bytes_of(feature: bytes) -> bytes:
     raise ValueError("no bytes")
 
 
+def int_of(feature: bytes) -> int:
+    """Returns the first value of a feature's int64 list; raises ValueError if there is none."""
+    for values in _fields(feature, 3):
+        packed = next(iter(_fields(values, 1)), b"") or values.removeprefix(b"\x08")
+        if packed:
+            value, _ = _varint(packed, 0)
+            return value - (value >> 63 << 64)
+    raise ValueError("no integers")
+
+
 def image_shape(encoded: bytes) -> tuple[int, int, int]:
     """Returns the height, width and channels in the header of a PNG or JPEG image.
 

@@ -68,12 +68,7 @@ def record_files(paths: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Da
 
 def first_record(path: Path) -> bytes:
     """Returns the data of the first record of a file that has been scanned and is not empty."""
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
-            return file.read(length)
-    except OSError as error:
-        raise unreadable(path, error) from None
+    return record_data(path, 0)
 
 
 def record_starts(path: Path, offset: int) -> list[int]:
@@ -85,6 +80,17 @@ def record_starts(path: Path, offset: int) -> list[int]:
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
             return _block(path, file, offset, os.fstat(file.fileno()).st_size)[0]
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def record_data(path: Path, start: int) -> bytes:
+    """Returns the data of the record that starts at byte `start` of a file that was scanned."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
+            return file.read(length)
     except OSError as error:
         raise unreadable(path, error) from None
 

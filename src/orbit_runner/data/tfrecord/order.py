@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.permutation import permute
+from orbit_runner.data.sampling.salts import BLOCKS, WINDOWS
 from orbit_runner.data.table import on_cpu
-
-_BLOCK_SALT, _WINDOW_SALT = 0x626C6F636B, 0x77696E646F77
 
 
 class BlockOrder:
@@ -33,7 +32,7 @@ class BlockOrder:
         """
         blocks = tf.range(self._size, dtype=tf.int64)
         if self._shuffle:
-            key = random_bits(self._seed, tf.zeros([1], tf.int64), epoch, _BLOCK_SALT)
+            key = random_bits(self._seed, tf.zeros([1], tf.int64), epoch, BLOCKS)
             blocks = permute(blocks, self._size, key)
         return blocks, tf.cumsum(tf.gather(self._records, blocks), exclusive=True)
 
@@ -56,7 +55,7 @@ class WindowShuffle:
         windows = places // self.window
         first = windows * self.window
         inner = places - first
-        keys = random_bits(self.seed, windows, epoch, _WINDOW_SALT)
+        keys = random_bits(self.seed, windows, epoch, WINDOWS)
         moved = permute(inner, min(self.window, self.size), keys)
         rest = self.size % self.window
         if rest:

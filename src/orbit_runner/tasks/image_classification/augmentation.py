@@ -6,13 +6,8 @@ from orbit_runner.data.images.augment_policies import Policy, auto_augment, rand
 from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.train_image import Variation
 from orbit_runner.data.source import ArraySource
-from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, varying
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import Source
-
-
-def varies_images(params: ImageDataConfig) -> bool:
-    """Returns whether images are augmented one by one."""
-    return params.augment == "inception" or bool(set(varying(params)) - {"mixup_and_cutmix"})
 
 
 def variation(params: ImageDataConfig, source: Source) -> Variation:

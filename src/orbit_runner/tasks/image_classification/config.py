@@ -116,6 +116,12 @@ class ImageClassificationConfig(TaskConfig):
         if problem:
             yield "model.input_size", problem
 
+    def training_examples(self, data: Any, model_dir: str | None) -> Any:
+        """Returns which examples are in the batch of each training step."""
+        from orbit_runner.tasks.image_classification.examples import ImageExamples
+
+        return ImageExamples(self, data)
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         from orbit_runner.tasks.image_classification.sources import source_files

@@ -226,6 +226,11 @@ def varying(config: ImageDataConfig) -> list[str]:
     return [name for name in fields if getattr(config, name)]
 
 
+def varies_images(config: ImageDataConfig) -> bool:
+    """Returns whether images are augmented one by one."""
+    return config.augment == "inception" or bool(set(varying(config)) - {"mixup_and_cutmix"})
+
+
 def training_images() -> ImageDataConfig:
     """Returns the defaults of `train_data`."""
     return ImageDataConfig(is_training=True)

@@ -1,113 +1,132 @@
-"""What the report shows of a classification: the confusion matrix and the worst mistakes."""
+"""The training examples of image classification, and what is drawn for them; no TensorFlow."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-import tf_keras
 
-from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.order.sequences import RecordSequence, Sequence, ShuffledSequence
+from orbit_runner.data.order.step_order import RowOrder, StepRows
+from orbit_runner.data.source import stored_rows
+from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape, int_of
+from orbit_runner.data.tfrecord.framing import record_data, record_starts
+from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.tasks.examples import index_of, is_file, place_of, unknown_id
+from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.drawn import Drawn
+from orbit_runner.tasks.image_classification.sources import Source, known_classes, load_source
 
-_MOST_EXAMPLES = 10_000
-_MISTAKES = 24
-
-
-def classification_examples(
-    model: tf_keras.Model,
-    batches: Iterable[Any],
-    *,
-    names: Sequence[str] = (),
-    total: int | None = None,
-) -> ReportExamples:
-    """Returns the confusion matrix and the mistakes in which the label is the least probable.
-
-    Args:
-        model: Maps images to logits [batch, classes].
-        batches: `(images, labels)` or `(images, labels, weights)`. Labels are class numbers
-            [batch], or one-hot or shares of the classes [batch, classes]. Rows of weight 0 are
-            left out.
-        names: The names of the classes.
-        total: The number of examples of the dataset; None if unknown.
-    """
-    confusion: Counter[tuple[int, int]] = Counter()
-    worst: list[_Mistake] = []
-    seen = 0
-    for images, labels, shares, numbers in _predictions(model, batches):
-        room = _MOST_EXAMPLES - seen
-        predicted = shares.argmax(axis=-1)[:room]
-        labels = labels[:room]
-        confusion.update(zip(labels.tolist(), predicted.tolist(), strict=True))
-        rows = np.flatnonzero(predicted != labels)
-        rows = rows[np.argsort(shares[rows, labels[rows]], kind="stable")][:_MISTAKES]
-        found = [_Mistake.of(images, labels, shares, numbers, row) for row in rows.tolist()]
-        worst = sorted([*worst, *found], key=lambda one: one.of_label)[:_MISTAKES]
-        seen += len(labels)
-        if seen == _MOST_EXAMPLES:
-            break
-    return ReportExamples(
-        note=_note(seen, total, sum(n for (a, b), n in confusion.items() if a == b)),
-        confusion=confusion,
-        classes=names,
-        images=np.stack([one.image for one in worst]) if worst else None,
-        captions=[one.caption(names) for one in worst],
-    )
+_HEAD_BYTES = 2**16
 
 
-@dataclasses.dataclass(frozen=True)
-class _Mistake:
-    """An example whose label is not the most probable class."""
+class ImageExamples:
+    """Images in memory, in TFRecord files or in files of their own."""
 
-    image: np.ndarray
-    label: int
-    predicted: int
-    probability: float  # of the prediction
-    of_label: float  # probability of the label
-    number: int
+    def __init__(self, config: ImageClassificationConfig, data: ImageDataConfig) -> None:
+        size, classes = config.model.input_size, config.model.num_classes
+        if classes is None:
+            classes = known_classes(load_source(config.train_data, size))
+        self._source = load_source(data, size, classes)
+        self.source = self._source.name
+        self.order = RowOrder(_sequence(self._source, data), data.global_batch_size)
+        self._drawn = Drawn(data, self._source, size)
+        self._starts: dict[int, list[int]] = {}  # The records of each block that was read.
+        index = "an index as `runner batch` prints it"
+        self.id_help = index + {
+            RecordSource: ", or FILE:RECORD", FileSource: ", or the path of an image"
+        }.get(type(self._source), "")  # fmt: skip
 
-    @classmethod
-    def of(
-        cls,
-        images: np.ndarray,
-        labels: np.ndarray,
-        shares: np.ndarray,
-        numbers: np.ndarray,
-        row: int,
-    ) -> _Mistake:
-        label, predicted = int(labels[row]), int(shares[row].argmax())
-        probabilities = float(shares[row, predicted]), float(shares[row, label])
-        return cls(images[row], label, predicted, *probabilities, int(numbers[row]))
+    def describe(
+        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+    ) -> list[dict[str, Any]]:
+        """Returns file, label and augmentation of each chosen row."""
+        del text
+        drawn = self._drawn.of_rows(rows)
+        found = []
+        for row in chosen.tolist():
+            place, size = self._place(int(rows.examples[row]))
+            found.append(place | drawn(row, size))
+        return found
 
-    def caption(self, names: Sequence[str]) -> str:
-        label, predicted = (
-            names[one] if one < len(names) else str(one) for one in (self.label, self.predicted)
-        )
-        return f"{label} → {predicted} {self.probability:.2f}\nexample {self.number:,}"
+    def find(self, text: str) -> int:
+        """Returns the index of the image that a place names."""
+        found = index_of(text, self.order.size)
+        matches = [found] if found is not None else [*self._matches(text)]
+        if len(matches) == 1:
+            return matches[0]
+        reason = f"is the end of {len(matches)} paths; add directories" if matches else ""
+        raise unknown_id(text, self.id_help, reason)
+
+    def _matches(self, text: str) -> Iterator[int]:
+        source, place = self._source, place_of(text)
+        if isinstance(source, FileSource):
+            yield from (n for n, path in enumerate(source.paths) if is_file(path, text))
+        if not isinstance(source, RecordSource) or place is None:
+            return
+        blocks = source.blocks
+        for number, path in enumerate(source.files):
+            if not is_file(str(path), place[0]):
+                continue
+            inside = (blocks.file == number) & (blocks.place <= place[1])
+            inside &= place[1] < blocks.place + blocks.records
+            yield from (blocks.first + place[1] - blocks.place)[inside].tolist()
+
+    def _place(self, number: int) -> tuple[dict[str, Any], tuple[int, int] | None]:
+        """Returns where an image is and its label; and its height and width, None if unknown."""
+        source = self._source
+        if isinstance(source, RecordSource):
+            return self._record(source, number)
+        if isinstance(source, FileSource):
+            path = source.paths[number]
+            return {"file": path} | self._label(int(source.label[number])), _size_of_file(path)
+        labels, image = source.arrays.get("label"), source.arrays.get("image")
+        label = {} if labels is None else self._label(_row(labels, number))
+        return label, None if image is None else tuple(image.shape[1:3])
+
+    def _record(
+        self, source: RecordSource, number: int
+    ) -> tuple[dict[str, Any], tuple[int, int] | None]:
+        blocks = source.blocks
+        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
+        path, inner = source.files[int(blocks.file[block])], number - int(blocks.first[block])
+        if block not in self._starts:
+            self._starts[block] = record_starts(path, int(blocks.offset[block]))
+        start = self._starts[block][inner]
+        place = {"file": str(path), "record": int(blocks.place[block]) + inner, "offset": start}
+        try:
+            features = features_of(record_data(path, start))
+            label = int_of(features[source.label_key]) - source.label_offset
+            height, width, _ = image_shape(bytes_of(features[source.image_key]))
+        except (ValueError, KeyError):
+            return place, None  # The pipeline will report it.
+        return place | self._label(label), (height, width)
+
+    def _label(self, label: Any) -> dict[str, Any]:
+        names = self._source.labels
+        if names is not None and isinstance(label, int) and 0 <= label < len(names):
+            return {"label": label, "class": str(names[label])}
+        return {"label": label}
 
 
-def _predictions(
-    model: tf_keras.Model, batches: Iterable[Any]
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields images, labels, probabilities [n, classes] and numbers of the examples of a batch."""
-    first = 0
-    for batch in batches:
-        images, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(batch)
-        logits = tf.cast(model(images, training=False), tf.float64)
-        targets = labels.numpy()
-        if targets.ndim == 2:
-            targets = targets.argmax(axis=-1)
-        rows = np.arange(len(targets)) if weights is None else np.flatnonzero(weights.numpy())
-        shares = tf.nn.softmax(logits).numpy()[rows]
-        yield images.numpy()[rows], targets[rows], shares, first + rows
-        first += len(targets)
+def _sequence(source: Source, data: ImageDataConfig) -> Sequence:
+    seed, window = data.seed or 0, data.shuffle_buffer_size
+    if isinstance(source, RecordSource):
+        return RecordSequence(source.blocks.records, seed, window)
+    return ShuffledSequence(source.size, seed, window > 1)
 
 
-def _note(seen: int, total: int | None, correct: int) -> str:
-    counted = f"the first {seen:,} examples"
-    if total is not None:
-        counted = f"all {total:,} examples" if seen >= total else f"{counted} of {total:,}"
-    return f"{correct:,} correct predictions for {counted} of the validation data"
+def _row(array: Any, number: int) -> Any:
+    rows = stored_rows(array)
+    return rows[number % len(rows)].tolist()
+
+
+def _size_of_file(path: str) -> tuple[int, int] | None:
+    try:
+        with open(path, "rb") as file:
+            return image_shape(file.read(_HEAD_BYTES))[:2]
+    except (OSError, ValueError):
+        return None

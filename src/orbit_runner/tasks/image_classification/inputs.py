@@ -13,13 +13,18 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.tasks.image_classification.augmentation import variation, varies_images
+from orbit_runner.tasks.image_classification.augmentation import variation
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import Size, Source, image_spec, load_source
+from orbit_runner.tasks.image_classification.sources import (
+    Size,
+    Source,
+    image_spec,
+    is_ready,
+    load_source,
+)
 
 
 def train_inputs(
@@ -123,16 +128,6 @@ def eval_inputs(
         **settings,
     )
     return batches.map(_triple)
-
-
-def is_ready(source: Source, params: ImageDataConfig, input_size: Size) -> TypeGuard[ArraySource]:
-    """Returns whether images are in memory in their final size and need at most a crop or flip."""
-    if not isinstance(source, ArraySource):
-        return False
-    if params.source == "synthetic":
-        return True
-    same = image_spec(source, input_size)[0] == image_spec(source)[0]
-    return same and not varies_images(params) and params.mixup_and_cutmix is None
 
 
 def _is_plain(source: Source, params: ImageDataConfig, size: Size) -> TypeGuard[RecordSource]:

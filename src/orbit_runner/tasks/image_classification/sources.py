@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError, first_line
 from orbit_runner.registry import SOURCES
-from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, varies_images
 
 Source = ArraySource | FileSource | RecordSource
 Size = Sequence[int] | None
@@ -150,6 +150,16 @@ def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int,
             field="source",
         )
     return _three(input_size), "uint8"
+
+
+def is_ready(source: Source, params: ImageDataConfig, input_size: Size) -> TypeGuard[ArraySource]:
+    """Returns whether images are in memory in their final size and need at most a crop or flip."""
+    if not isinstance(source, ArraySource):
+        return False
+    if params.source == "synthetic":
+        return True
+    same = image_spec(source, input_size)[0] == image_spec(source)[0]
+    return same and not varies_images(params) and params.mixup_and_cutmix is None
 
 
 def check_arrays(source: Source) -> None:

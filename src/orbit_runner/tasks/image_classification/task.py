@@ -16,8 +16,8 @@ from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.augmentation import variation
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.examples import classification_examples
 from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
     decoder,

@@ -175,6 +175,12 @@ class RecommendationConfig(TaskConfig):
             train, validation = (found[section] for section in SECTIONS)
             yield from misfits(train, validation, self.validation_data.num_eval_negatives)
 
+    def training_examples(self, data: Any, model_dir: str | None) -> Any:
+        """Returns which examples are in the batch of each training step."""
+        from orbit_runner.tasks.recommendation.examples import RatingExamples
+
+        return RatingExamples(data)
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         from orbit_runner.tasks.recommendation.sources import source_files

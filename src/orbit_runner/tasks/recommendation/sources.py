@@ -9,7 +9,7 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.ratings.interactions import RatingSource, leave_one_out
+from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
 from orbit_runner.registry import RATING_SOURCES
 from orbit_runner.tasks.recommendation.config import RecommendationDataConfig
 
@@ -19,14 +19,21 @@ def load_source(config: RecommendationDataConfig) -> RatingSource:
 
     They are loaded once per process. Raises `DataError` if they are missing or invalid.
     """
+    return _load(config.source, _settings(config), config.min_interactions)
+
+
+def load_interactions(config: RecommendationDataConfig) -> Interactions:
+    """Returns all choices of one section in the order of its file, loaded once per process."""
+    return _interactions(config.source, _settings(config))
+
+
+def _settings(config: RecommendationDataConfig) -> tuple[tuple[str, object], ...]:
     if config.source == "synthetic":
         made = config.synthetic
         settings = ("num_examples", "num_items", "kind", "seed")
-        given = tuple((name, getattr(made, name)) for name in settings)
-    else:
-        paths, folder = input_paths(config), config.data_dir
-        given = (("data_dir", folder), ("input_path", paths), ("variant", config.variant))
-    return _load(config.source, given, config.min_interactions)
+        return tuple((name, getattr(made, name)) for name in settings)
+    paths, folder = input_paths(config), config.data_dir
+    return (("data_dir", folder), ("input_path", paths), ("variant", config.variant))
 
 
 def source_files(config: RecommendationDataConfig) -> list[DataFile]:
@@ -38,7 +45,18 @@ def source_files(config: RecommendationDataConfig) -> list[DataFile]:
 def _load(
     name: str, settings: tuple[tuple[str, object], ...], min_interactions: int
 ) -> RatingSource:
-    return leave_one_out(RATING_SOURCES.get(name).load()(**dict(settings)), min_interactions)
+    # Not from the cache below, because a run needs all choices only here.
+    return leave_one_out(_read(name, settings), min_interactions)
+
+
+@functools.lru_cache(maxsize=1)
+def _interactions(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
+    return _read(name, settings)
+
+
+def _read(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
+    found: Interactions = RATING_SOURCES.get(name).load()(**dict(settings))
+    return found
 
 
 def misfits(

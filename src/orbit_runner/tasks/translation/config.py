@@ -9,7 +9,7 @@ from typing import Any
 from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.data import DataConfig, source_from
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.errors import DataError, unknown
+from orbit_runner.errors import DataError, SettingError, unknown
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
 
@@ -161,6 +161,17 @@ class TranslationConfig(TaskConfig):
                 check_files(self, section)
             except DataError as error:
                 yield setting_of_error(section, error), str(error)
+
+    def training_examples(self, data: Any, model_dir: str | None) -> Any:
+        """Returns which examples are in the batch of each training step."""
+        from orbit_runner.tasks.translation.examples import PairExamples
+
+        try:
+            return PairExamples(self, data, model_dir)
+        except DataError as error:
+            raise SettingError(
+                f"task.{setting_of_error('train_data', error)}", str(error)
+            ) from error
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections and of the vocabulary."""

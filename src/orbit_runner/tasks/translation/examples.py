@@ -1,43 +1,141 @@
-"""Sample sentences for the report: source, reference and translation."""
+"""The training examples of translation: pairs of sentences in the order of steps; no TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.files import named_files
+from orbit_runner.data.order.sequences import ShuffledSequence
+from orbit_runner.data.order.step_order import RowOrder, StepOrder, StepRows, TokenOrder
+from orbit_runner.data.text import parallel_text
+from orbit_runner.data.text.buckets import fixed_rows, plan_batches
+from orbit_runner.data.text.lines import count_lines
 from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.data.tfrecord.index_cache import index_files
+from orbit_runner.tasks.examples import index_of, is_file, place_of, unknown_id
+from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
+from orbit_runner.tasks.translation.sources import (
+    RECORDS,
+    TEXT,
+    load_pairs,
+    load_vocabulary,
+    text_places,
+)
 
-_SENTENCES = 10
-
-
-def translation_examples(
-    translations: Mapping[int, str],
-    references: Sequence[str],
-    pairs: PairSource,
-    vocabulary: Vocabulary,
-) -> ReportExamples:
-    """Returns sentences at equal distances in the validation data, always the same ones.
-
-    Args:
-        translations: The translations of the last evaluation by the number of the sentence.
-        references: The references of all sentences.
-        pairs: The validation data.
-        vocabulary: The vocabulary of the sources.
-    """
-    chosen = spread(sorted(translations), _SENTENCES)
-    sources = vocabulary.decode(pairs.sources.row(n).tolist() for n in chosen)
-    return ReportExamples(
-        note=f"{len(chosen)} of the {len(translations):,} sentences that were translated",
-        head=("source", "reference", "translation"),
-        rows=[
-            (source, references[n], translations[n])
-            for n, source in zip(chosen, sources, strict=True)
-        ],
-    )
+_SIDES = ("inputs", "targets")
 
 
-def spread(numbers: Sequence[int], count: int) -> list[int]:
-    """Returns at most `count` of the numbers: the middle of each of as many equal parts."""
-    count = min(count, len(numbers))
-    return [numbers[(2 * index + 1) * len(numbers) // (2 * count)] for index in range(count)]
+class PairExamples:
+    """Pairs of sentences; their numbers count the pairs that are within the limits of training."""
+
+    def __init__(
+        self, config: TranslationConfig, data: TranslationDataConfig, model_dir: str | None
+    ) -> None:
+        self._data = data
+        self._words = load_vocabulary(config, model_dir)
+        vocab_size = self._words.size if self._words else config.vocab_size
+        self._pairs = load_pairs(data, vocab_size, self._words)
+        self.source, self.order = self._pairs.name, make_order(self._pairs, data)
+        self._places = _file_places(data)
+        unit = "RECORD" if data.source == RECORDS else "LINE"
+        self.id_help = "an index as `runner batch` prints it" + (
+            f", or FILE:{unit}" if self._places else ""
+        )
+
+    def describe(
+        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+    ) -> list[dict[str, Any]]:
+        """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
+        return [self._describe(int(pair), text) for pair in rows.examples[chosen]]
+
+    def find(self, text: str) -> int:
+        """Returns the index of the pair with a line, in a file of either language."""
+        found = index_of(text, self.order.size)
+        if found is not None:
+            return found
+        rows = [row for files in self._places if (row := _row(files, text)) is not None]
+        if not rows:
+            raise unknown_id(text, self.id_help)
+        kept = self._pairs.kept
+        if kept is not None and not kept[rows[0]]:
+            limit = self._data.max_seq_length
+            reason = f"is not trained on: a side is empty or has more than {limit} tokens"
+            raise unknown_id(text, self.id_help, reason)
+        return rows[0] if kept is None else int(kept[: rows[0]].sum())
+
+    def _describe(self, pair: int, text: bool) -> dict[str, Any]:
+        if pair < 0:
+            return {"padding": True}
+        found: dict[str, Any] = {}
+        sides = (self._pairs.sources, self._pairs.targets)
+        names = _SIDES if self._places[1:] else ("record",)
+        for name, files in zip(names, self._places, strict=False):
+            found[name] = _name(files, int(self._rows[pair]))
+        found["tokens"] = [int(side.lengths[pair]) for side in sides]
+        if text:
+            texts = [self._text(side.row(pair).tolist()) for side in sides]
+            found["text"] = dict(zip(_SIDES, texts, strict=True))
+        return found
+
+    @functools.cached_property
+    def _rows(self) -> np.ndarray:
+        """The row of each pair in the files, int64 [pairs]."""
+        kept = self._pairs.kept
+        return np.arange(self._pairs.size) if kept is None else np.flatnonzero(kept)
+
+    def _text(self, ids: list[int]) -> str:
+        return self._words.decode([ids])[0] if self._words else " ".join(map(str, ids))
+
+
+def make_order(pairs: PairSource, data: TranslationDataConfig) -> StepOrder:
+    """Returns the order that `train_pairs` has with these settings."""
+    shuffle, seed, multiple = data.shuffle_buffer_size > 1, data.seed or 0, data.batch_rows_multiple
+    tokens = data.batch_tokens
+    if tokens and not data.static_batch:
+        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
+        return TokenOrder(plan, seed, shuffle=shuffle)
+    rows = data.global_batch_size
+    if tokens:
+        length = data.max_seq_length
+        rows = fixed_rows(batch_tokens=tokens, max_length=length, rows_multiple=multiple)
+    return RowOrder(ShuffledSequence(pairs.size, seed, shuffle), rows)
+
+
+# A file with its number of rows and the number of the first: lines count from 1, records from 0.
+_File = tuple[Path, int, int]
+
+
+def _file_places(data: TranslationDataConfig) -> list[list[_File]]:
+    """Returns the files of both sides; one list for records, which have both; [] for no files."""
+    if data.source == TEXT:
+        sides = parallel_text.find(**dict(text_places(data)))
+        return [[(path, count_lines([path])[0], 1) for path in side] for side in sides]
+    if data.source == RECORDS:
+        files = named_files(RECORDS, data.data_dir, input_paths(data))
+        indexes = index_files(files)
+        return [[(path, one.records, 0) for path, one in zip(files, indexes, strict=True)]]
+    return []
+
+
+def _name(files: Sequence[_File], row: int) -> str:
+    for path, count, first in files:
+        if row < count:
+            return f"{path}:{row + first}"
+        row -= count
+    raise AssertionError("a row beyond the last file")
+
+
+def _row(files: Sequence[_File], text: str) -> int | None:
+    """Returns the row that `FILE:NUMBER` names, counted through all files; None if it is none."""
+    place, before = place_of(text), 0
+    for path, count, first in files if place else ():
+        if place and is_file(str(path), place[0]) and first <= place[1] < first + count:
+            return before + place[1] - first
+        before += count
+    return None

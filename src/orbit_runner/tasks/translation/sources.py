@@ -37,7 +37,7 @@ def check_files(config: TranslationConfig, section: str) -> None:
     if config.sentencepiece_model_path and _reads_vocabulary(config):
         words = _read(config.sentencepiece_model_path)
     if data.source == TEXT:
-        _check_text(_place(data))
+        _check_text(text_places(data))
     elif data.source != SYNTHETIC:
         load_pairs(data, words.size if words else config.vocab_size, words)
 
@@ -51,7 +51,7 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
     for section in ("train_data", "validation_data"):
         data = getattr(config, section)
         if data.source == TEXT:
-            sides = parallel_text.find(**dict(_place(data)))
+            sides = parallel_text.find(**dict(text_places(data)))
             found[section] = describe_files([*sides[0], *sides[1]], lines_digest)
         elif data.source == RECORDS:
             files = named_files(RECORDS, data.data_dir, input_paths(data))
@@ -76,9 +76,9 @@ def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary
     if config.sentencepiece_model_path:
         return _read(config.sentencepiece_model_path)
     data = config.train_data
-    sources, targets = parallel_text.find(**dict(_place(data))) if data.source == TEXT else ([], [])
+    sides = parallel_text.find(**dict(text_places(data))) if data.source == TEXT else ([], [])
     return vocabulary_for(
-        files=[*sources, *targets],
+        files=[*sides[0], *sides[1]],
         size=config.vocab_size,
         character_coverage=config.vocab_character_coverage,
     )
@@ -100,7 +100,7 @@ def load_pairs(
             "seed": data.seed or 0,
         }
         return _pairs(data.source, tuple(options.items()))
-    options |= dict(_place(data)) | {"is_training": bool(data.is_training)}
+    options |= dict(text_places(data)) | {"is_training": bool(data.is_training)}
     if data.source == TEXT:
         options["vocabulary"] = words
     else:
@@ -114,7 +114,8 @@ def _reads_vocabulary(config: TranslationConfig) -> bool:
     return TEXT in sources or (sources != {SYNTHETIC} and bool(config.sentencepiece_model_path))
 
 
-def _place(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:
+def text_places(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:
+    """Returns the arguments of `parallel_text.find` for a section, as pairs that can be hashed."""
     split = data.split
     if not split and data.source == TEXT:
         split = "train" if data.is_training else "validation"

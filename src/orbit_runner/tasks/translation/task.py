@@ -27,7 +27,6 @@ from orbit_runner.tasks.translation.config import (
     setting_of_error,
 )
 from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decode
-from orbit_runner.tasks.translation.examples import translation_examples
 from orbit_runner.tasks.translation.inputs import (
     batches_per_epoch,
     eval_inputs,
@@ -36,6 +35,7 @@ from orbit_runner.tasks.translation.inputs import (
 )
 from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_mask
 from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
+from orbit_runner.tasks.translation.report_examples import translation_examples
 from orbit_runner.tasks.translation.sources import KEPT, SYNTHETIC, load_pairs, load_vocabulary
 from orbit_runner.utils.cache import write_aside
 from orbit_runner.utils.log import note

@@ -9,6 +9,7 @@ from typing import Any
 import orbit
 import tensorflow as tf
 
+from orbit_runner.config.schema.data import seed_of
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import DataError, SettingError
@@ -16,39 +17,6 @@ from orbit_runner.model_garden.task_adapter.resume_inputs import Replayed
 from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.worker_inputs import WorkerDatasets
-
-
-def with_seed(data: Any, runtime: RuntimeConfig, recoveries: int = 0) -> Any:
-    """Returns a data section with its seed and its tf.data service set.
-
-    The seed is that of `runtime` if the section has none of its own; the tf.data service is that of
-    `runtime`, if there is one. Fields that the class of the section lacks are not set. `recoveries`
-    is the number of rollbacks after training diverged: each changes the seed, because training
-    would diverge again with the same order of examples.
-    """
-    changes: dict[str, Any] = {}
-    if hasattr(data, "seed"):
-        changes["seed"] = _seed(data, runtime) + 1_000_003 * recoveries
-    if runtime.tf_data_service is not None and hasattr(data, "tf_data_service_address"):
-        changes["enable_tf_data_service"] = True
-        changes["tf_data_service_address"] = runtime.tf_data_service
-    return data.replace(**changes) if changes else data
-
-
-def _seed(data: Any, runtime: RuntimeConfig) -> int:
-    seed = getattr(data, "seed", None)
-    return runtime.seed if seed is None else seed
-
-
-def same_order_reason(data: Any) -> str:
-    """Returns why the order of examples does not depend on the seed, or "" if it does.
-
-    `data` is the section of the training data, or None if the task has none.
-    """
-    if data is not None and not hasattr(data, "seed"):
-        return "task.train_data has no seed"
-    size = getattr(data, "shuffle_buffer_size", None)
-    return f"task.train_data.shuffle_buffer_size is {size}" if size in (0, 1) else ""
 
 
 def distribute(
@@ -114,7 +82,7 @@ def _drawing(data: Any, runtime: RuntimeConfig, *, draws_for_itself: bool) -> An
     """Returns a scope that makes a pipeline's own random draws repeatable, if it has any."""
     if not draws_for_itself:
         return contextlib.nullcontext()
-    return repeatable_draws(_seed(data, runtime), runtime.seed)
+    return repeatable_draws(seed_of(data, runtime), runtime.seed)
 
 
 def _batches_a_step(context: tf.distribute.InputContext | None) -> int:

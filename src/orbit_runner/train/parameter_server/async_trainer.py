@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.parameter_server import check_servers, strategy_servers
@@ -16,7 +17,7 @@ from orbit_runner.distribute.sharded_variables import name_shards
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.evaluator import as_scalar
-from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.loops.pace import Pace
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import Trainer

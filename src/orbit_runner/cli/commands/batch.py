@@ -1,0 +1,213 @@
+"""`runner batch`: shows the examples of a training step, before or after it ran."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_config_flags,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    print_notes,
+    progress_of,
+    request,
+)
+from orbit_runner.cli.flags.trained_flag import add_trained, run_of, take_trained
+from orbit_runner.cli.gin_bindings import bind_gin
+from orbit_runner.cli.preflight import setting_error_scope
+from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.errors import RunnerError
+from orbit_runner.inspection.step_examples import StepExamples, TrainingOrder
+from orbit_runner.reporting.step_text import format_step
+from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+Show the examples of a training step, whether it was trained already or not: index, file, record or
+line, label, and what the augmentation draws. The order is computed from the seed, without
+TensorFlow; pipelines of Model Garden and of tasks that do not declare their order are replayed.
+
+Step N is the step after which `global_step` is N, as in the records of a run. Steps, epochs and
+lines of files are numbered from 1; rows, examples, positions and records from 0."""
+_ROWS = 16
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the examples of the requested steps. Returns 0."""
+    flags = parse(_parser(), arguments)
+    take_trained(flags)
+    resolved = resolve(request(flags))
+    print_notes(resolved)
+    if flags.images and flags.step[0] != flags.step[1]:
+        raise RunnerError("--images: shows one step, but --step has several\nuse --step=N")
+    with setting_error_scope(resolved), messages_scope(flags):
+        order = TrainingOrder(resolved.config, run_of(flags))
+        # Before the examples are read, because that may take seconds.
+        order.check_worker(flags.worker)
+        lines = _print(flags, resolved, order)
+        use_utf8()
+        for line in lines:
+            print(line)
+    return 0
+
+
+def _parser() -> Parser:
+    to = parser("batch", _DESCRIPTION)
+    add_trained(to)
+    to.add_argument(
+        "--step",
+        type=_steps,
+        required=True,
+        metavar="N[:M]",
+        help="the step, or the first and the last step",
+    )
+    to.add_argument("--worker", type=int, metavar="K", help="only the rows of worker K, from 0")
+    to.add_argument("--all", action="store_true", help=f"print all rows; by default {_ROWS}")
+    to.add_argument("--text", action="store_true", help="add the sentences that the model reads")
+    to.add_argument(
+        "--images", metavar="FILE", help="write the images as the network gets them to a PNG file"
+    )
+    to.add_argument("--json", action="store_true", help="print JSON with all rows")
+    add_progress_flags(to)
+    add_config_flags(to)
+    return to
+
+
+def _steps(text: str) -> tuple[int, int]:
+    first, colon, last = text.partition(":")
+    ends = (first, last if colon else first)
+    if not all(end.isdecimal() for end in ends) or not 1 <= int(ends[0]) <= int(ends[1]):
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: N or N:M with 1 <= N <= M")
+    return int(ends[0]), int(ends[1])
+
+
+def _print(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder) -> Iterator[str]:
+    first, last = flags.step
+    if order.examples(order.recoveries(first)) is None:
+        return _replayed(flags, resolved, order)
+    if order.placement.note:
+        print(f"note: {order.placement.note}", file=sys.stderr)
+    most = None if flags.all or flags.json else _ROWS
+    found = (
+        order.step(step, worker=flags.worker, most=most, text=flags.text)
+        for step in range(first, last + 1)
+    )
+    if flags.images:
+        _write_images(flags, resolved, order)
+    return _json(order, found) if flags.json else _lines(resolved, order, found)
+
+
+def _lines(
+    resolved: Resolved, order: TrainingOrder, steps: Iterator[StepExamples]
+) -> Iterator[str]:
+    for number, found in enumerate(steps):
+        examples = order.examples(found.recoveries)
+        assert examples is not None
+        if number:
+            yield ""
+        yield from format_step(found, str(resolved.config.name), examples.source)
+
+
+def _json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterator[str]:
+    placement = order.placement
+    shared = {"order": "computed", "replicas": placement.replicas, "workers": placement.workers}
+    found = []
+    for step in steps:
+        values = dataclasses.asdict(step)
+        del values["count"], values["chosen"]
+        found.append(values | shared | {"batch_size": values.pop("rows"), "rows": step.chosen})
+    yield json.dumps(found[0] if len(found) == 1 else found, indent=1)
+
+
+def _replayed(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder) -> Iterator[str]:
+    """Yields the batches that the pipeline makes, whose examples have no other names."""
+    if flags.worker is not None:
+        raise RunnerError("--worker: the pipeline is replayed in one process; remove the flag")
+    first, last = flags.step
+    for setting, reason in (
+        (resolved.config.trainer.replay_inputs, "trainer.replay_inputs is false: a resumed run"),
+        (resolved.config.runtime.deterministic, "runtime.deterministic is false: a run"),
+    ):
+        if not setting:
+            print(f"note: {reason} may get other batches", file=sys.stderr)
+    with _pipeline_scope(flags, resolved, order, first, last) as (task, batches):
+        from orbit_runner.inspection.step_batches import replayed_step
+
+        found = [replayed_step(task, step, batch) for step, batch in enumerate(batches, first)]
+    if flags.images:
+        _write_sheet(flags, found[0].images)
+    if flags.json:
+        values = [one.as_dict() for one in found]
+        yield json.dumps(values[0] if len(values) == 1 else values, indent=1)
+        return
+    from orbit_runner.reporting.inspection_text import format_replayed
+
+    for one in found:
+        text = one.text if flags.text else ()
+        most = None if flags.all else _ROWS
+        yield from format_replayed(
+            dataclasses.replace(one, text=text), str(resolved.config.name), most
+        )
+
+
+def _write_images(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder) -> None:
+    step = flags.step[0]
+    with _pipeline_scope(flags, resolved, order, step, step) as (_, batches):
+        from orbit_runner.inspection.batches import pictures
+
+        images, _ = pictures(next(batches)) or (None, [])
+    rows = [] if images is None else order.rows(len(images), flags.worker).tolist()
+    _write_sheet(flags, None if images is None else images[rows], rows)
+
+
+def _write_sheet(flags: argparse.Namespace, images: Any, rows: Sequence[int] = ()) -> None:
+    """Writes the images with the numbers of their rows below them."""
+    from orbit_runner.inspection.picture_sheet import picture_sheet, png
+
+    if images is None:
+        raise RunnerError("--images: the batch has no images\nremove the flag")
+    captions = [str(row) for row in rows or range(len(images))]
+    most = len(images) if flags.all else 64
+    try:
+        write_whole(Path(flags.images), png(picture_sheet(images, captions, most=most)))
+    except OSError as error:
+        raise RunnerError(f"--images: cannot write {flags.images}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _pipeline_scope(
+    flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder, first: int, last: int
+) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """Yields the task and the batches of steps from its input pipeline; imports TensorFlow."""
+    from orbit_runner.distribute.tf_environment import prepare_environment
+
+    progress = progress_of(flags, f"batch {resolved.config.name}")
+    with progress.shown_scope():
+        progress.phase("importing tensorflow")
+        prepare_environment(resolved.config.runtime)
+        with paused_collection_scope():
+            importlib.import_module("tensorflow")
+            from orbit_runner.inspection.step_batches import step_batches
+
+            bind_gin(resolved)
+        recoveries = {order.recoveries(step) for step in (first, last)}
+        if len(recoveries) > 1:
+            raise RunnerError(
+                f"--step: the run returned to a checkpoint between steps {first} and {last}, which "
+                "changed the seed\nshow the steps before and after that separately"
+            )
+        yield step_batches(
+            order.config, order.run, first=first, last=last, recoveries=recoveries.pop()
+        )

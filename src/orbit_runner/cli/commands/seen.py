@@ -1,0 +1,112 @@
+"""`runner seen`: lists the steps in which an example was or will be trained on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_config_flags,
+    parse,
+    parser,
+    print_notes,
+    request,
+)
+from orbit_runner.cli.flags.trained_flag import add_trained, run_of, take_trained
+from orbit_runner.cli.preflight import setting_error_scope
+from orbit_runner.config.resolve import resolve
+from orbit_runner.errors import RunnerError
+from orbit_runner.inspection.step_examples import TrainingOrder
+from orbit_runner.reporting.step_text import format_rows, more_rows
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+List the training steps in which an example was or will be used, with epoch, position and row. The
+order of examples is inverted, not searched, so that it takes no longer for large datasets.
+
+Step N is the step after which `global_step` is N, as in the records of a run. Steps, epochs and
+lines of files are numbered from 1; rows, examples, positions and records from 0."""
+_ROWS = 40
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the steps of an example. Returns 0."""
+    flags = parse(_parser(), arguments)
+    take_trained(flags)
+    resolved = resolve(request(flags))
+    print_notes(resolved)
+    with setting_error_scope(resolved):
+        order = TrainingOrder(resolved.config, run_of(flags))
+        examples = order.examples()
+        if examples is None:
+            raise RunnerError(
+                "RUN|EXPERIMENT: the order of these examples is only known by running the input "
+                "pipeline\nuse `runner batch` to see the batch of a step"
+            )
+        number = examples.find(flags.example)
+        until = flags.until or order.last_step()
+        if not until:
+            raise RunnerError("--until: is not set, and the experiment has no trainer.train_steps")
+        found = order.occurrences(number, until)
+        about = _about(order, found)
+    if order.placement.note:
+        print(f"note: {order.placement.note}", file=sys.stderr)
+    use_utf8()
+    if flags.json:
+        values = {"example": number, "until": until, "reached": order.reached, **about}
+        print(json.dumps(values | {"occurrences": found}, indent=1))
+        return 0
+    title = ", ".join(f"{name} {value}" for name, value in about.items())
+    print(f"example {number:,} of {examples.source}{f' ({title})' if title else ''}")
+    print(f"in {len(found):,} of the steps 1 to {until:,}{_counts(order, found)}")
+    shown = found if flags.all else found[:_ROWS]
+    for line in (*format_rows(shown), *more_rows(len(found) - len(shown))):
+        print(line)
+    return 0
+
+
+def _parser() -> Parser:
+    to = parser("seen", _DESCRIPTION)
+    add_trained(to)
+    to.add_argument(
+        "--example",
+        required=True,
+        metavar="ID",
+        help="the example: an index as `runner batch` prints it, FILE:RECORD, FILE:LINE, the path "
+        "of an image, or USER/ITEM",
+    )
+    to.add_argument(
+        "--until",
+        type=_step,
+        metavar="STEP",
+        help="the last step to list; by default the last step of the run",
+    )
+    to.add_argument("--all", action="store_true", help=f"print all steps; by default {_ROWS}")
+    to.add_argument("--json", action="store_true", help="print JSON with all steps")
+    add_config_flags(to)
+    return to
+
+
+def _step(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a step, at least 1")
+    return int(text)
+
+
+def _about(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns what does not change between steps: where the example comes from, and its label."""
+    if not found:
+        return {}
+    about = order.about(found[0]["step"], found[0]["row"])
+    return {name: value for name, value in about.items() if name != "drawn"}
+
+
+def _counts(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> str:
+    if order.run is None:
+        return ""
+    past = sum(one["step"] <= order.reached for one in found)
+    return f": {past:,} up to step {order.reached:,}, {len(found) - past:,} after it"

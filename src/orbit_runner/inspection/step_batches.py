@@ -1,0 +1,124 @@
+"""The batches of training steps from the input pipeline itself, in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.determinism.numerics import configure_numerics
+from orbit_runner.distribute.devices import select_devices
+from orbit_runner.errors import RunnerError
+from orbit_runner.inspection.batches import (
+    TensorSummary,
+    batch_summary,
+    named_tensors,
+    pictures,
+    sentences,
+)
+from orbit_runner.serving.loader import by_itself
+from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.build import build_task
+from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.utils.log import phase
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplayedStep:
+    """The batch of a step, whose examples have no names but their position in the stream.
+
+    Attributes:
+        step: The step, from 1.
+        rows: `row`, `position` in the stream and perhaps `label` of each row.
+        tensors: The tensors of the batch.
+        text: The first sentences, with the name of their tensor.
+        images: Pictures, [n, height, width, channels]; None if there are none.
+    """
+
+    step: int
+    rows: Sequence[dict[str, Any]]
+    tensors: Sequence[TensorSummary]
+    text: Sequence[tuple[str, str]]
+    images: np.ndarray | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the values for JSON, without pictures."""
+        found = dataclasses.asdict(dataclasses.replace(self, images=None))
+        del found["images"]
+        return {"step": self.step, "order": "replayed", **found}
+
+
+def replayed_step(task: Any, step: int, batch: Any) -> ReplayedStep:
+    """Returns the batch of a step; all batches before it must have as many rows."""
+    images, labels = pictures(batch) or (None, [])
+    size = int(next(value for _, value in named_tensors(batch)).shape[0])
+    rows = [
+        {"row": row, "position": (step - 1) * size + row}
+        | ({"label": labels[row]} if labels else {})
+        for row in range(size)
+    ]
+    return ReplayedStep(
+        step=step,
+        rows=rows,
+        tensors=batch_summary(batch),
+        text=sentences(task, batch),
+        images=images,
+    )
+
+
+def step_batches(
+    config: ExperimentConfig, run: Path | None, *, first: int, last: int, recoveries: int = 0
+) -> tuple[Any, Iterator[Any]]:
+    """Returns the task and its global batches of the steps from `first` to `last`, from step 1 on.
+
+    If the pipeline can only start at its beginning, the batches before `first` are made as well.
+
+    Args:
+        config: The config with local paths.
+        run: The run directory, in which tasks may keep prepared data; None if there is none.
+        first: The first step.
+        last: The last step.
+        recoveries: How often the run had returned to a checkpoint before these steps.
+
+    Raises:
+        RunnerError: The task has no single training dataset, or it has fewer batches.
+    """
+    runtime = by_itself(config.runtime).replace(deterministic=config.runtime.deterministic)
+    config = config.replace(runtime=runtime)
+    # Not `make_task`: with deterministic ops, a pipeline draws the same numbers as in the run.
+    configure_numerics(runtime, require_threads=False)
+    select_devices(runtime)
+    task = build_task(config, str(run) if run else None)
+    adapter = adapt(task)
+    data = getattr(config.for_task.task, "train_data", None)
+    if adapter.parts or data is None:
+        reason = "several tasks are trained together" if adapter.parts else "it has no train_data"
+        raise RunnerError(f"the task has no single training dataset: {reason}")
+    phase("making the batch")
+    seeded = with_seed(data, config.runtime, recoveries)
+    with error_message_scope():
+        dataset = distribute(tf.distribute.get_strategy(), adapter, seeded, runtime, first - 1)
+        try:
+            return task, _batches(iter(dataset), first, last)
+        except StopIteration:  # While the batches of earlier steps were made.
+            raise _ended(first) from None
+
+
+def _batches(batches: Iterator[Any], first: int, last: int) -> Iterator[Any]:
+    for step in range(first, last + 1):
+        with error_message_scope():
+            batch = next(batches, None)
+        if batch is None:
+            raise _ended(step)
+        yield batch
+
+
+def _ended(step: int) -> RunnerError:
+    return RunnerError(f"--step: the training dataset ends before step {step}")

@@ -1,0 +1,120 @@
+"""The training examples of ratings: choices, and items drawn as negatives; no TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.data.order.sequences import ShuffledSequence
+from orbit_runner.data.order.step_order import RowOrder, StepRows
+from orbit_runner.data.ratings.interactions import Interactions, RatingSource
+from orbit_runner.data.sampling.numpy_random import random_bits, scale
+from orbit_runner.data.sampling.salts import NEGATIVES
+from orbit_runner.tasks.examples import index_of, is_file, place_of, unknown_id
+from orbit_runner.tasks.recommendation.config import RatingTrainData
+from orbit_runner.tasks.recommendation.sources import load_interactions, load_source
+
+
+class RatingExamples:
+    """Example e belongs to choice e // k; it is the choice itself if k divides e.
+
+    k is 1 + `num_negatives`. The other examples have an item that is drawn again in each epoch.
+    """
+
+    id_help = "an index as `runner batch` prints it, FILE:LINE, or USER/ITEM"
+
+    def __init__(self, data: RatingTrainData) -> None:
+        self._data, self._ratings = data, load_source(data)
+        self._each, self._seed = 1 + data.num_negatives, data.seed or 0
+        size = self._ratings.size * self._each
+        sequence = ShuffledSequence(size, self._seed, data.shuffle_buffer_size > 1)
+        self.source, self.order = self._ratings.name, RowOrder(sequence, data.global_batch_size)
+
+    def describe(
+        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+    ) -> list[dict[str, Any]]:
+        """Returns user, item, label and the line of the choice of each chosen row."""
+        del text
+        ids, epochs, ratings = rows.examples[chosen], rows.epochs[chosen], self._ratings
+        choices = ids // self._each
+        users, items = ratings.users[choices], ratings.items[choices]
+        is_choice = ids % self._each == 0
+        drawn = self._negatives(ids, epochs, users)
+        lines = self._lines(users, items)
+        return [
+            {
+                "user": int(ratings.user_ids[user]),
+                "item": int(ratings.item_ids[item if positive else negative]),
+                "label": int(positive),
+                **({"file": line[0], "line": line[1]} if line else {}),
+                **({} if positive else {"negative_for": int(ratings.item_ids[item])}),
+            }
+            for user, item, positive, negative, line in zip(
+                users, items, is_choice, drawn, lines, strict=True
+            )
+        ]
+
+    def find(self, text: str) -> int:
+        """Returns the index of the example that is a choice itself."""
+        found = index_of(text, self.order.size)
+        if found is not None:
+            return found
+        user, slash, item = text.partition("/")
+        if slash and user.isdecimal() and item.isdecimal():
+            return self._index(text, int(user), int(item))
+        place, made = place_of(text), load_interactions(self._data)
+        if place is None or not made.first_line or not is_file(str(made.files[0]), place[0]):
+            raise unknown_id(text, self.id_help)
+        row = place[1] - made.first_line
+        if not 0 <= row < len(made.users):
+            raise unknown_id(text, self.id_help, f"has {len(made.users):,} ratings")
+        return self._index(text, int(made.users[row]), int(made.items[row]))
+
+    def _index(self, text: str, user: int, item: int) -> int:
+        ratings: RatingSource = self._ratings
+        known = [np.flatnonzero(ratings.user_ids == user), np.flatnonzero(ratings.item_ids == item)]
+        for name, found in zip(("user", "item"), known, strict=True):
+            if not len(found):
+                raise unknown_id(text, self.id_help, f"names a {name} that is not trained on")
+        row, column = (int(found[0]) for found in known)
+        start, stop = ratings.starts[row : row + 2]
+        choice = start + int(np.searchsorted(ratings.items[start:stop], column))
+        if choice == stop or ratings.items[choice] != column:
+            held_out = ratings.held_out[row] == column
+            reason = "is held out of training" if held_out else "is not a rating"
+            raise unknown_id(text, self.id_help, reason)
+        return int(choice) * self._each
+
+    def _negatives(self, ids: np.ndarray, epochs: np.ndarray, users: np.ndarray) -> np.ndarray:
+        """Returns the items that `TrainingPairs` draws, int64 [b]."""
+        ratings = self._ratings
+        starts = ratings.starts[users]
+        counts = ratings.starts[users + 1] - starts
+        bits = random_bits(self._seed, ids, epochs, NEGATIVES)
+        ranks = scale(bits, ratings.num_items - counts).astype(np.int64)
+        found = np.empty_like(ranks)
+        for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+            # Below the k-th choice, there are that item minus k others.
+            others = ratings.items[start : start + count] - np.arange(count)
+            found[row] = ranks[row] + np.searchsorted(others, ranks[row], side="right")
+        return found
+
+    def _lines(self, users: np.ndarray, items: np.ndarray) -> list[tuple[str, int] | None]:
+        """Returns the file and the line of each choice; None if the source has no lines."""
+        made = load_interactions(self._data)
+        if not made.first_line:
+            return [None] * len(users)
+        pairs = self._ratings.user_ids[users], self._ratings.item_ids[items]
+        rows = latest_rows(made, *pairs)
+        return [(str(made.files[0]), made.first_line + int(row)) for row in rows]
+
+
+def latest_rows(made: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """Returns the latest interaction of each pair of published ids, which must exist: int64 [b]."""
+    among = np.flatnonzero(np.isin(made.users, users) & np.isin(made.items, items))
+    # The last of equal keys is the latest; the last in the file if the times are equal.
+    among = among[np.argsort(made.times[among], kind="stable")]
+    latest = dict(zip(zip(made.users[among].tolist(), made.items[among].tolist(), strict=True),
+                      among.tolist(), strict=True))  # fmt: skip
+    return np.array([latest[pair] for pair in zip(users.tolist(), items.tolist(), strict=True)])

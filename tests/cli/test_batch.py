@@ -1,0 +1,219 @@
+"""`runner batch` and `runner seen`: text, JSON, images, runs, and their errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.cli.main import main
+from tests.support.run_directories import write_run
+
+QUIET = "--quiet"
+Capture = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Capture, *arguments: str) -> str:
+    """Returns the standard output of a command that must succeed."""
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def values(capsys: Capture, *arguments: str) -> Any:
+    """Returns what a command that must succeed prints as JSON."""
+    return json.loads(printed(capsys, *arguments, "--json"))
+
+
+def test_batch_and_seen_agree(capsys: Capture) -> None:
+    step = values(capsys, "batch", "digits", "--step=120")
+
+    assert (step["step"], step["order"], step["seed"], step["batch_size"]) == (
+        120,
+        "computed",
+        17,
+        64,
+    )
+    for row in step["rows"][::20]:
+        found = values(capsys, "seen", "digits", f"--example={row['example']}", "--until=120")
+        assert found["label"] == row["label"]
+        assert found["occurrences"][-1] == {
+            name: row.get(name, 120) for name in ("step", "epoch", "position", "row")
+        }
+
+
+@pytest.mark.parametrize("command", [["batch", "--step=120:121"], ["seen", "--example=5"]])
+def test_commands_do_not_import_tensorflow(
+    command: list[str], without_tensorflow: dict[str, str], tmp_path: Path
+) -> None:
+    arguments = [sys.executable, "-m", "orbit_runner", *command, "--experiment=digits"]
+
+    done = subprocess.run(
+        arguments, cwd=tmp_path, env=without_tensorflow, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " of digits" in done.stdout
+
+
+def test_text_shows_the_first_rows_and_the_number_of_others(capsys: Capture) -> None:
+    text = printed(capsys, "batch", "digits", "--step=1:2")
+
+    assert re.search(r"^step 1 of digits: 64 examples of digits, seed 17$", text, re.M)
+    assert re.search(r"^ +row +example +epoch +position +label +drawn$", text, re.M)
+    assert re.search(r"^ +15 +\d+ +1 +15 +\d +crop [0-2],[0-2]$", text, re.M)
+    assert text.count("  … and 48 more; --all shows all of them\n") == 2
+    every = printed(capsys, "batch", "digits", "--step=1", "--all")
+    assert re.search(r"^ +63 +\d+ +1 +63 ", every, re.M)
+    assert "more" not in every
+
+
+def test_worker_and_replica_of_each_row(capsys: Capture) -> None:
+    flags = ("--distribution_strategy=multi_worker_mirrored", "--runtime.num_workers=2")
+
+    step = values(capsys, "batch", "digits", "--step=1", "--worker=1", *flags)
+
+    assert (step["replicas"], step["workers"]) == (2, 2)
+    assert [(row["row"], row["worker"], row["replica"]) for row in step["rows"]] == [
+        (row, 1, 1) for row in range(32, 64)
+    ]
+
+
+def test_images_are_those_of_the_pipeline(capsys: Capture, tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.png"
+    flags = ("--distribution_strategy=multi_worker_mirrored", "--runtime.num_workers=2")
+
+    printed(capsys, "batch", "digits", "--step=3", f"--images={sheet}", "--worker=0", QUIET, *flags)
+
+    # Four rows of eight images, 6 times enlarged, with gaps of 4 and captions of 14 pixels.
+    assert tf.io.decode_png(sheet.read_bytes()).shape == (
+        4 * (48 + 4 + 14) + 4,
+        8 * (48 + 4) + 4,
+        3,
+    )
+
+
+def test_run_with_a_recovery(capsys: Capture, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", step=300)
+    with (run / "metrics.jsonl").open("a") as file:
+        event = {"step": 200, "split": "event", "event": "recovered", "recoveries": 1}
+        file.write(f"{json.dumps(event)}\n")
+
+    assert values(capsys, "batch", str(run), "--step=200")["seed"] == 17
+    step = values(capsys, "batch", str(run), "--step=201")
+    assert (step["seed"], step["recoveries"]) == (17 + 1_000_003, 1)
+    assert "seed 1000020 after 1 recovery from divergence" in printed(
+        capsys, "batch", str(run), "--step=201"
+    )
+    example = step["rows"][0]["example"]
+    found = values(capsys, "seen", str(run), f"--example={example}", "--until=400")
+    assert 201 in [one["step"] for one in found["occurrences"]]
+    text = printed(capsys, "seen", str(run), f"--example={example}", "--until=400")
+    past = sum(one["step"] <= 300 for one in found["occurrences"])
+    later = len(found["occurrences"]) - past
+    counts = f"in {past + later} of the steps 1 to 400: {past} up to step 300, {later} after it"
+    assert counts in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["batch", "digits"], "--step"),
+        (["batch", "digits", "--step=0"], "--step: got '0', allowed: N or N:M with 1 <= N <= M"),
+        (["batch", "digits", "--step=5:4"], "allowed: N or N:M"),
+        (["batch", "digits", "--step=1", "--worker=1"], "--worker: got 1, allowed: 0, the only"),
+        (["batch", "digits", "--step=1:2", "--images=x.png"], "--images: shows one step"),
+        (
+            ["batch", "digits", "--experiment=digits_mlp", "--step=1"],
+            "--experiment: got 'digits_mlp'",
+        ),
+        (["batch", "digit", "--step=1"], "did you mean 'digits'?"),
+        (
+            ["batch", "mnist", "--data_dir=nowhere", "--step=1"],
+            "task.train_data.data_dir — --data_dir",
+        ),
+        (["seen", "digits", "--example=99999"], "--example: got 99999, allowed: 0 to 14"),
+        (["seen", "digits", "--example=a/b.png"], "--example: got 'a/b.png'\nallowed: an index"),
+        (["seen", "digits", "--example=1", "--until=0"], "--until: got '0'"),
+        (["seen", "digits", "--example=1", "--train_epochs=0"], "--until: is not set"),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str, capsys: Capture) -> None:
+    assert main([*arguments]) == 2
+
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.out == ""
+
+
+_OWN_TASK = """
+import dataclasses
+import tensorflow as tf
+import tf_keras
+from orbit_runner.config.schema.base import field
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.registry import register_task
+from orbit_runner.tasks.base import Task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnConfig(TaskConfig):
+    pass
+
+
+class OwnTask(Task):
+    def build_inputs(self, params, input_context=None):
+        size = params.global_batch_size
+        made = tf.data.Dataset.range(1000).batch(size)
+        return made.map(lambda row: (tf.reshape(tf.cast(row, tf.float32), [-1, 1, 1, 1]), row))
+
+
+register_task("own", config=OwnConfig, task=__name__ + ":OwnTask", help="a task")
+"""
+
+
+def test_other_pipelines_are_replayed(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_replayed.py").write_text(_OWN_TASK)
+    (tmp_path / "own.yaml").write_text(
+        "imports: [own_replayed]\ntask: {name: own, train_data: {global_batch_size: 4}}\n"
+        "trainer:\n  train_steps: 10\n  optimizer_config:\n    optimizer: {type: sgd}\n"
+        "    learning_rate: {type: constant, constant: {learning_rate: 0.1}}\n"
+        "runtime: {distribution_strategy: one_device}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own, sheet = str(tmp_path / "own.yaml"), tmp_path / "sheet.png"
+
+    steps = values(capsys, "batch", own, "--step=3:4", QUIET)
+
+    assert [step["order"] for step in steps] == ["replayed", "replayed"]
+    for step, first in zip(steps, (8, 12), strict=True):
+        assert step["rows"] == [
+            {"row": row, "position": first + row, "label": str(first + row)} for row in range(4)
+        ]
+        assert step["tensors"][0]["low"] == first
+    text = printed(capsys, "batch", own, "--step=3", f"--images={sheet}", QUIET)
+    assert "step 3 of own: 4 examples, replayed from step 1\n" in text
+    assert sheet.exists()
+    assert main(["seen", own, "--example=3"]) == 2
+    assert "is only known by running the input pipeline" in capsys.readouterr().err
+    assert main(["batch", own, "--step=1000", QUIET]) == 2
+    assert "the training dataset ends before step 1000" in capsys.readouterr().err
+
+
+def test_pipeline_of_model_garden_is_replayed(capsys: Capture) -> None:
+    line = ("batch", "official/my_line", "--import=tests.support.official_toys", QUIET)
+
+    every = values(capsys, *line, "--step=1:6")
+    alone = values(capsys, *line, "--step=5")
+
+    assert alone == every[4]
+    assert (alone["order"], alone["rows"][0]["position"]) == ("replayed", 32)
+    # The labels are shuffled, and have noise that is drawn in the pipeline.
+    assert len({step["tensors"][1]["mean"] for step in every}) == 6

@@ -1,0 +1,76 @@
+"""NumPy computes the same orders and random numbers as TensorFlow, and inverts the orders."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.sampling import keyed_random, numpy_random, permutation
+from orbit_runner.data.sampling.numpy_permutation import (
+    invert,
+    invert_segments,
+    permute,
+    permute_segments,
+)
+from orbit_runner.data.sampling.numpy_philox import uniforms
+from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
+
+_SIZES = [1, 2, 3, 5, 16, 17, 97, 1797, 50_000, 65_536]
+_SEEDS = [0, 17, 2**32 - 1, 2**63 + 5, -3]
+_SEGMENTS = np.array([3, 1, 0, 250, 16, 17, 2, 99])
+
+
+def _keys(seed: int, count: int) -> np.ndarray:
+    return numpy_random.random_bits(seed, np.arange(count), 5, 99)
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_random_bits_and_integers_match_tensorflow(seed: int) -> None:
+    ids, epochs = np.arange(300), np.arange(300) % 7 * 10**9
+
+    bits = numpy_random.random_bits(seed, ids, epochs, 12345)
+    numbers = numpy_random.random_uniform_int(seed, ids, epochs, 12345, 162)
+
+    tensors = tf.constant(ids), tf.constant(epochs)
+    np.testing.assert_array_equal(bits, keyed_random.random_bits(seed, *tensors, 12345))
+    expected = keyed_random.random_uniform_int(seed, *tensors, 12345, 162)
+    np.testing.assert_array_equal(numbers, expected)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("size", _SIZES)
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_permutation_matches_tensorflow_and_is_inverted(size: int, seed: int) -> None:
+    places = np.unique(np.random.default_rng(seed % 97).integers(0, size, 500))
+    keys = _keys(seed, len(places))
+
+    values = permute(places, size, keys)
+
+    expected = permutation.permute(tf.constant(places), size, tf.constant(keys))
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(invert(values, size, keys), places)
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_permutation_of_segments_matches_tensorflow_and_is_inverted(seed: int) -> None:
+    segments = np.repeat(np.arange(len(_SEGMENTS)), _SEGMENTS)
+    places = np.concatenate([np.arange(size) for size in _SEGMENTS])
+    keys = _keys(seed, len(_SEGMENTS))[segments]
+
+    values = permute_segments(places, _SEGMENTS, segments, keys)
+
+    tensors = (tf.constant(column) for column in (places, segments, keys))
+    np.testing.assert_array_equal(values, SegmentPermutation(_SEGMENTS)(*tensors))
+    np.testing.assert_array_equal(invert_segments(values, _SEGMENTS, segments, keys), places)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+@pytest.mark.parametrize("count", [1, 3, 4, 41])
+def test_stateless_uniforms_match_tensorflow(count: int, offset: int) -> None:
+    bits = np.append(_keys(3, 20), np.array([0, 2**64 - 1, 2**31, 2**63], np.uint64))
+
+    found = uniforms(bits, count, offset)
+
+    for row, seed in zip(found, tf.bitcast(tf.constant(bits), tf.int32) + offset, strict=True):
+        np.testing.assert_array_equal(row, tf.random.stateless_uniform([count], seed))

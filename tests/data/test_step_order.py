@@ -1,0 +1,227 @@
+"""The examples of steps, computed by NumPy, are those of the pipelines; and the inverse."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.array_pipeline import train_dataset
+from orbit_runner.data.images.example_columns import training_columns
+from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.order.sequences import RecordSequence, ShuffledSequence
+from orbit_runner.data.order.step_order import RowOrder, StepOrder, TokenOrder, owners
+from orbit_runner.data.sampling.sharding import replica_slices
+from orbit_runner.data.text.buckets import plan_batches
+from orbit_runner.data.text.pipeline import train_pairs
+from orbit_runner.data.tfrecord.source import load
+from tests.support.batches import contexts, make_source
+from tests.support.sentences import token_pairs
+from tests.support.tfrecords import write_set
+
+SEED, STEPS = 11, 1000
+_SHARDS = [(1, 1), (2, 2), (4, 2)]  # Replicas and workers.
+_RECORDS = np.array([64, 6, 1, 64, 64, 2, 5, 64])
+
+
+def _global_columns(
+    make: Any, replicas: int, workers: int, steps: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the examples of each step, and the worker that gets each of them.
+
+    `make` returns the dataset of an input context, whose elements are the examples of a replica.
+    """
+    parts = [
+        make(context).take(steps * replicas // workers) for context in contexts(replicas, workers)
+    ]
+    rows = [[*part.as_numpy_iterator()] for part in parts]
+    local = replicas // workers
+    for step in range(steps):
+        pieces = [row for part in rows for row in part[step * local : (step + 1) * local]]
+        worker = [np.full(len(piece), n // local) for n, piece in enumerate(pieces)]
+        yield np.concatenate(pieces), np.concatenate(worker)
+
+
+def _assert_equal_steps(
+    order: StepOrder, make: Any, shards: tuple[int, int], first: int, steps: int = STEPS
+) -> None:
+    count = 0
+    for step, (examples, workers) in enumerate(_global_columns(make, *shards, steps), first):
+        rows = order.rows(step)
+        np.testing.assert_array_equal(rows.examples, examples)
+        np.testing.assert_array_equal(owners(len(examples), *shards)[0], workers)
+        count += 1
+    assert count == steps
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("size", "batch", "shuffle", "shards", "first"),
+    [
+        (97, 12, True, (2, 2), 123_456),
+        (97, 12, True, (1, 1), 0),
+        (7, 20, True, (4, 2), 0),
+        (50, 8, False, (2, 2), 123_456),
+    ],
+)
+def test_steps_of_arrays(
+    size: int, batch: int, shuffle: bool, shards: tuple[int, int], first: int
+) -> None:
+    order = RowOrder(ShuffledSequence(size, SEED, shuffle), batch)
+
+    def make(context: Any) -> tf.data.Dataset:
+        return train_dataset(
+            make_source(size), global_batch_size=batch, seed=SEED, start_step=first,
+            shuffle=shuffle, input_context=context, element=lambda found: found["label"],
+        )  # fmt: skip
+
+    _assert_equal_steps(order, make, shards, first)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("window", "shards", "first", "steps"),
+    [
+        (100, (2, 2), 7_777, STEPS),
+        (100, (1, 1), 0, 100),
+        (1, (2, 2), 0, 100),
+        (7, (4, 2), 7_777, 100),
+        (1000, (1, 1), 7_777, 100),
+    ],
+)
+def test_steps_of_records(
+    window: int,
+    shards: tuple[int, int],
+    first: int,
+    steps: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_set(tmp_path)
+    source = load(data_dir=str(tmp_path), input_path=["train-*"])
+    order = RowOrder(RecordSequence(source.blocks.records, SEED, window), 12)
+
+    def make(context: Any) -> tf.data.Dataset:
+        slices = replica_slices(12, context)
+        columns = training_columns(source, slices, SEED, first, window)
+        return columns.map(lambda found: found["id"])
+
+    _assert_equal_steps(order, make, shards, first, steps)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("shards", _SHARDS)
+@pytest.mark.parametrize("first", [0, 7_777])
+def test_steps_of_image_files(first: int, shards: Any) -> None:
+    paths = tuple(f"{number}.png" for number in range(45))
+    source = FileSource("made", paths, np.zeros(45, np.int32), ("a",), (0, 0, 0))
+    order = RowOrder(ShuffledSequence(45, SEED), 8)
+
+    def make(context: Any) -> tf.data.Dataset:
+        columns = training_columns(source, replica_slices(8, context), SEED, first, 100)
+        return columns.map(lambda found: found["id"])
+
+    _assert_equal_steps(order, make, shards, first)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("tokens", "shuffle", "shards", "first"),
+    [
+        (256, True, (2, 2), 7_777),
+        (0, True, (2, 2), 0),
+        (1000, True, (4, 2), 0),
+        (256, True, (1, 1), 0),
+        (256, False, (1, 1), 0),
+    ],
+)
+def test_steps_of_sentence_pairs(
+    tokens: int, shuffle: bool, shards: tuple[int, int], first: int
+) -> None:
+    pairs = token_pairs(201, longest=60)
+    sequence = ShuffledSequence(pairs.size, SEED, shuffle)
+    batching: dict[str, Any] = {"batch_tokens": tokens or None, "rows_multiple": 4}
+    order: StepOrder = RowOrder(sequence, 12)
+    if tokens:
+        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=4)
+        order = TokenOrder(plan, SEED, shuffle=shuffle)
+    else:
+        batching["global_batch_size"] = 12
+
+    def make(context: Any) -> tf.data.Dataset:
+        # The first token of a pair is 3 plus its index, and 0 in a row of padding.
+        return train_pairs(
+            pairs, max_length=60, seed=SEED, start_step=first, shuffle=shuffle,
+            input_context=context, element=lambda batch: batch["inputs"][:, :, 0], **batching,
+        ).map(lambda token: tf.maximum(tf.cast(token, tf.int64) - 3, -1))  # fmt: skip
+
+    _assert_equal_steps(order, make, shards, first)
+
+
+def _orders() -> dict[str, StepOrder]:
+    plan = plan_batches(token_pairs(201, longest=60), batch_tokens=256, rows_multiple=4)
+    return {
+        "shuffled": RowOrder(ShuffledSequence(211, SEED), 12),
+        "batches larger than the set": RowOrder(ShuffledSequence(5, SEED), 12),
+        "stored order": RowOrder(ShuffledSequence(211, SEED, shuffle=False), 12),
+        "windows of records": RowOrder(RecordSequence(_RECORDS, SEED, 50), 7),
+        "one window": RowOrder(RecordSequence(_RECORDS, SEED, 10**6), 7),
+        "stored records": RowOrder(RecordSequence(_RECORDS, SEED, 1), 7),
+        "one block": RowOrder(RecordSequence(_RECORDS[:1], SEED, 9), 7),
+        "batches of tokens": TokenOrder(plan, SEED, shuffle=True),
+        "tokens in stored order": TokenOrder(plan, SEED, shuffle=False),
+    }
+
+
+@pytest.mark.parametrize("name", _orders())
+def test_occurrences_match_a_search_through_all_steps(name: str) -> None:
+    order, first, stop = _orders()[name], 3, 103
+    every = {step: order.rows(step) for step in range(stop + 20)}
+    for example in range(min(200, order.size)):
+        expected = [
+            (step, row, rows.epochs[row], rows.places[row])
+            for step, rows in every.items()
+            for row in np.flatnonzero(rows.examples == example)
+            if first <= step < stop
+        ]
+
+        found = order.occurrences(example, first, stop)
+
+        columns = found.steps, found.rows, found.epochs, found.places
+        assert [*zip(*(column.tolist() for column in columns), strict=True)] == expected
+
+
+@pytest.mark.parametrize("name", _orders())
+def test_each_epoch_has_each_position_once(name: str) -> None:
+    order = _orders()[name]
+    places: dict[int, list[int]] = {}
+    for step in range(2 * int(np.ceil(order.steps_per_epoch))):
+        rows = order.rows(step)
+        for epoch, place in zip(rows.epochs.tolist(), rows.places.tolist(), strict=True):
+            places.setdefault(epoch, []).append(place)
+    assert places[0] == [*range(len(places[0]))]
+    assert len(places[0]) >= order.size
+
+
+@pytest.mark.parametrize("kind", ["examples", "records"])
+def test_example_of_ten_million_is_found_without_a_table(kind: str) -> None:
+    size, batch = 10_000_000, 256
+    records = np.full(size // 50, 50)
+    records[::1000] = 17
+    sequences = {
+        "examples": ShuffledSequence(size, SEED),
+        "records": RecordSequence(records, SEED, 10_000),
+    }
+    order = RowOrder(sequences[kind], batch)
+
+    found = order.occurrences(7_654_321, 0, 90 * order.size // batch)
+
+    assert found.epochs.tolist() == [*range(90)]
+    for step, row in itertools.islice(zip(found.steps, found.rows, strict=True), 0, 90, 13):
+        assert order.rows(int(step)).examples[row] == 7_654_321
