@@ -333,7 +333,7 @@ def test_cleaned_run_is_verified_resumed_and_reported(tmp_path: Path, clean: Cle
     flags = ["run", "--experiment=digits_mlp", "--trainer.checkpoint_interval=2", "--model_dir=a",
              "--trainer.validation_interval=2", "--trainer.best_checkpoint_export_subdir=best",
              "--trainer.best_checkpoint_eval_metric=accuracy", "--trainer.export_subdir=out",
-             "--trainer.best_checkpoints_to_keep=3"]  # fmt: skip
+             "--trainer.best_checkpoints_to_keep=3", "--trainer.profile_steps=[1,2]"]  # fmt: skip
     runner(*flags, "--train_steps=6")
     assert "deleted" in clean("a", "--keep_last=1", "--keep_best=1", "--yes")
     assert steps_of(tmp_path / "a") == [6]

@@ -79,7 +79,7 @@ def test_version_flag_prints_a_three_part_version(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("shwo",), "unknown command 'shwo'; did you mean 'show'?\nallowed: batch, compare,"),
+        (("shwo",), "unknown command 'shwo'; did you mean 'show'?\nallowed: batch, clean, compare,"),
         (("show", "--experimnt=digits"), "unknown flag --experimnt; did you mean '--experiment'?\nsee `runner show --help`"),
         (("run", "--mdoel_dir=x"), "unknown flag --mdoel_dir; did you mean '--model_dir'?"),
         (("--experiment=digits", "--foo", "bar"), "unknown flag --foo"),

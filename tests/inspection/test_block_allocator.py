@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from orbit_runner.inspection.block_allocator import BlockAllocator, rounded
+from orbit_runner.inspection.memory.block_allocator import BlockAllocator, rounded
 
 KIB = 1024
 SCRIPT = """

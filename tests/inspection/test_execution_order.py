@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from orbit_runner.inspection.execution_order import execution_order
+from orbit_runner.inspection.memory.execution_order import execution_order
 
 SLOW, FAST = 1_000_000, 10
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.inspection.liveness import graph_peak
+from orbit_runner.inspection.memory.liveness import graph_peak
 
 SIZE = 1024  # elements of a tensor, 4 KiB
 UNIT = SIZE * 4

@@ -11,7 +11,7 @@ import pytest
 from orbit_runner.errors import RunnerError
 from orbit_runner.profiling.profile import Profile, read_profile
 from orbit_runner.profiling.trace_files import Description, newest_trace, read_description
-from orbit_runner.reporting.profile_text import format_profile, kind_rows, part_rows, verdict
+from orbit_runner.reporting.text.profile import format_profile, kind_rows, part_rows, verdict
 from tests.support.xspaces import Plane, fetch, new_xspace, steps, write_trace
 
 KNOWN = Description("small", "net", ("dense", "out"), ("SGD",), cores=2, cpu_seconds=0.012)

@@ -15,7 +15,6 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
-from orbit_runner.inspection import allocator
 from orbit_runner.inspection.batches import batch_summary, pictures, sentences
 from orbit_runner.inspection.layers import LayerCalls, layer_rows
 from orbit_runner.inspection.measure import (
@@ -25,7 +24,8 @@ from orbit_runner.inspection.measure import (
     run_seconds,
     training_speed,
 )
-from orbit_runner.inspection.memory import MemoryEstimate, estimate_memory, measured_peak
+from orbit_runner.inspection.memory import allocator
+from orbit_runner.inspection.memory.estimate import MemoryEstimate, estimate_memory, measured_peak
 from orbit_runner.inspection.rows import LayerRow, TensorSummary
 from orbit_runner.inspection.schedule import Schedule, make_schedule
 from orbit_runner.inspection.step_graph import StepGraph, trace_model, trace_step

@@ -12,7 +12,8 @@ from orbit_runner.run_directory.paths import CHECKPOINTS
 
 _FILES = (
     r"config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|data\.json|"
-    r"code(-\d+)?\.patch|report\.html|metrics\.jsonl|checkpoint|\.lock"
+    r"code(-\d+)?\.patch|report\.html|report_data/(model|inputs|evaluation)\.json|metrics\.jsonl|"
+    r"preprocessing\.json|checkpoint|\.lock"
 )
 _CHECKPOINT = r"-\d+\.(index|json|data-\d+-of-\d+)"
 _EVENTS = r"/(.+/)?events\.out\.tfevents\.[^/]+"
@@ -60,6 +61,7 @@ def _pattern(run: Path) -> re.Pattern[str]:
         rf"{best}/(best{_CHECKPOINT}|checkpoint|info\.json(\.damaged(-\d+)?)?|\.writing-\d+/.+)",
         rf"ema_checkpoints/(average_weights{_CHECKPOINT}|checkpoint|\.writing-\d+/.+)",
         rf"(train|{re.escape(summaries)}){_EVENTS}",
+        r"train/plugins/profile/[^/]+/([^/]+\.xplane\.pb|steps\.json)",
         r"logs/(.+/)?[^/]+\.log|\.cluster/.+|wandb/.+",
     ]
     exported = read_setting(run, "trainer.export_subdir")

@@ -29,7 +29,7 @@ from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.inspection.step_examples import StepExamples, TrainingOrder
-from orbit_runner.reporting.step_text import format_step
+from orbit_runner.reporting.text.step import format_step
 from orbit_runner.utils.files import write_whole
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
@@ -152,7 +152,7 @@ def _replayed(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrde
         values = [one.as_dict() for one in found]
         yield json.dumps(values[0] if len(values) == 1 else values, indent=1)
         return
-    from orbit_runner.reporting.inspection_text import format_replayed
+    from orbit_runner.reporting.text.inspection import format_replayed
 
     for one in found:
         text = one.text if flags.text else ()

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     elif flags.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(_csv_rows(comparison))
     elif not flags.html:
-        from orbit_runner.reporting.comparison_text import format_comparison
+        from orbit_runner.reporting.text.comparison import format_comparison
 
         width = shutil.get_terminal_size((120, 24)).columns
         curves = asked or comparison.main_curve_keys()

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     if flags.json:
         print(json.dumps(found.as_dict(), indent=2))
         return 0
-    from orbit_runner.reporting.inspection_text import format_inspection
+    from orbit_runner.reporting.text.inspection import format_inspection
 
     for line in format_inspection(found, shutil.get_terminal_size((100, 24)).columns):
         print(line)
@@ -122,8 +122,8 @@ def _inspect(flags: argparse.Namespace, resolved: Resolved, missing: list[Proble
         prepare_environment(resolved.config.runtime)
         with paused_collection_scope():
             importlib.import_module("tensorflow")
-            from orbit_runner.inspection.allocator import count_cpu_memory
             from orbit_runner.inspection.experiment import inspect_experiment
+            from orbit_runner.inspection.memory.allocator import count_cpu_memory
 
             bind_gin(resolved)
         if flags.measure:

@@ -33,7 +33,7 @@ from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.profiling.profile import Profile, read_profile
-from orbit_runner.reporting.profile_text import format_profile
+from orbit_runner.reporting.text.profile import format_profile
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.garbage_collection import paused_collection_scope

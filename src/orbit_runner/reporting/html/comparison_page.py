@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from html import escape
 
 from orbit_runner.reporting.comparison import RunComparison
-from orbit_runner.reporting.comparison_text import (
+from orbit_runner.reporting.html.page import page, section, table
+from orbit_runner.reporting.html.svg_chart import COLORS, Series, line_chart
+from orbit_runner.reporting.text.comparison import (
     Row,
     difference_rows,
     metric_rows,
     summary_rows,
 )
-from orbit_runner.reporting.html.page import page, section, table
-from orbit_runner.reporting.html.svg_chart import COLORS, Series, line_chart
 
 
 def comparison_page(comparison: RunComparison, curves: Sequence[tuple[str, str]]) -> str:

@@ -12,7 +12,8 @@ from orbit_runner.reporting.html.model_section import layers_table
 from orbit_runner.reporting.html.page import page, section, table
 from orbit_runner.reporting.html.picture_grid import picture_grid
 from orbit_runner.reporting.html.svg_chart import Series, line_chart
-from orbit_runner.reporting.inspection_text import (
+from orbit_runner.reporting.report_data.files import Picture
+from orbit_runner.reporting.text.inspection import (
     COLUMN_HEAD,
     batch_title,
     column_rows,
@@ -23,8 +24,7 @@ from orbit_runner.reporting.inspection_text import (
     schedule_rows,
     table_title,
 )
-from orbit_runner.reporting.layer_text import TENSOR_HEAD, tensor_rows, total_rows
-from orbit_runner.reporting.report_data.files import Picture
+from orbit_runner.reporting.text.layers import TENSOR_HEAD, tensor_rows, total_rows
 
 _MOST_PICTURES = 64
 

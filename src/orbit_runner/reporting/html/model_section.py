@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from orbit_runner.inspection.rows import LayerRow
 from orbit_runner.reporting.html.page import paragraph, table
 from orbit_runner.reporting.html.picture_grid import picture_grid
-from orbit_runner.reporting.layer_text import (
+from orbit_runner.reporting.report_data.files import InputData, ModelData
+from orbit_runner.reporting.text.layers import (
     LAYER_HEAD,
     TENSOR_HEAD,
     layer_rows,
     tensor_rows,
     total_rows,
 )
-from orbit_runner.reporting.report_data.files import InputData, ModelData
 
 
 def model_content(model: ModelData | None) -> str:

@@ -10,7 +10,7 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.profiling.profile import profile_of
 from orbit_runner.profiling.trace_files import TraceFiles, newest_trace
 from orbit_runner.reporting.html.page import table
-from orbit_runner.reporting.profile_text import (
+from orbit_runner.reporting.text.profile import (
     KIND_HEAD,
     PART_HEAD,
     advice,

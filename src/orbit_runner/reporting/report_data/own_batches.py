@@ -11,10 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.data import with_seed
 from orbit_runner.determinism.numerics import unchanged_generators_scope
 from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
 from orbit_runner.train.evaluator import metrics_of
-from orbit_runner.train.inputs.distribute import data_error_scope, with_seed
+from orbit_runner.train.inputs.distribute import data_error_scope
 from orbit_runner.train.run import Run
 
 _ROWS = 64

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from orbit_runner.inspection.block_allocator import rounded
+from orbit_runner.inspection.memory.block_allocator import rounded
 from orbit_runner.utils.flops import op_flops
 
 # Their output of unknown size is what the kernel keeps for the gradient.

@@ -8,8 +8,9 @@ from orbit_runner.data.tables.summary import ColumnSummary, EqualRows, TableSumm
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.inspection.step_batches import ReplayedStep
-from orbit_runner.reporting.comparison_text import draw_curves
-from orbit_runner.reporting.layer_text import (
+from orbit_runner.reporting.numbers import duration, number_or_dash
+from orbit_runner.reporting.text.comparison import draw_curves
+from orbit_runner.reporting.text.layers import (
     LAYER_HEAD,
     TENSOR_HEAD,
     Rows,
@@ -17,8 +18,7 @@ from orbit_runner.reporting.layer_text import (
     tensor_rows,
     total_rows,
 )
-from orbit_runner.reporting.numbers import duration, number_or_dash
-from orbit_runner.reporting.step_text import format_rows, more_rows
+from orbit_runner.reporting.text.step import format_rows, more_rows
 
 COLUMN_HEAD = (
     "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",

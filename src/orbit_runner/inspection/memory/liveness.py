@@ -14,9 +14,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.inspection.block_allocator import BlockAllocator
-from orbit_runner.inspection.execution_order import execution_order
-from orbit_runner.inspection.flat_graph import FlatGraph, Op
+from orbit_runner.inspection.memory.block_allocator import BlockAllocator
+from orbit_runner.inspection.memory.execution_order import execution_order
+from orbit_runner.inspection.memory.flat_graph import FlatGraph, Op
 
 # Their output is the buffer of their first input.
 _RENAMING = frozenset({

@@ -9,15 +9,15 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from orbit_runner.inspection.allocator import (
+from orbit_runner.inspection.batches import batch_bytes, batch_sizes
+from orbit_runner.inspection.memory.allocator import (
     bytes_in_use,
     concurrent_ops,
     peak_bytes,
     reset_peak,
 )
-from orbit_runner.inspection.batches import batch_bytes, batch_sizes
-from orbit_runner.inspection.block_allocator import rounded
-from orbit_runner.inspection.liveness import graph_peak
+from orbit_runner.inspection.memory.block_allocator import rounded
+from orbit_runner.inspection.memory.liveness import graph_peak
 from orbit_runner.inspection.step_graph import StepGraph
 from orbit_runner.state.train_state import TrainState
 

@@ -1,0 +1,1 @@
+"""The memory of a training step, estimated and measured."""
