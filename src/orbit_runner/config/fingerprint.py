@@ -91,7 +91,7 @@ _NEVER = frozenset(
 )
 
 # Settings that later versions added. If empty, they do not change the fingerprint.
-_LEFT_OUT_IF_EMPTY = frozenset({"callbacks"})
+_LEFT_OUT_IF_EMPTY = frozenset({"callbacks", "task.init_ignore", "trainer.fine_tuning"})
 
 
 def _goes_back(config: ExperimentConfig) -> bool:

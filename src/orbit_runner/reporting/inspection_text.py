@@ -10,6 +10,7 @@ from orbit_runner.inspection.layers import LayerRow, forward_flops, totals
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.reporting.comparison_text import draw_curves
 from orbit_runner.reporting.numbers import duration, number_or_dash
+from orbit_runner.state.layer_table import format_table
 
 Rows = list[tuple[str, ...]]
 LAYER_HEAD = ("layer", "type", "output", "parameters", "FLOPs")
@@ -30,6 +31,10 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
     yield from _table(rows, (name, max(10, rest - name - 2)), right=_NUMBERS)
     yield ""
     yield from _pairs(model_rows(found))
+    if found.fine_tuning:
+        yield ""
+        yield "fine-tuning"
+        yield from format_table(found.fine_tuning)
     for title, batch in found.batches.items():
         yield ""
         yield batch_title(title, found)

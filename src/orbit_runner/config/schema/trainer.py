@@ -8,6 +8,7 @@ import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.config.schema.optimizers import Optimization
 
 
@@ -134,6 +135,9 @@ class TrainerConfig(Config):
     )
     early_stopping: EarlyStopping | None = field(
         None, help="criteria for stopping before the last step"
+    )
+    fine_tuning: FineTuning | None = field(
+        None, help="frozen layers, gradual unfreezing, and learning rates by layer"
     )
     loss_upper_bound: float = field(
         1e6,

@@ -22,6 +22,7 @@ from orbit_runner.reporting.inspection_text import (
     schedule_rows,
     tensor_rows,
 )
+from orbit_runner.state.layer_table import HEAD, table_rows
 
 
 def inspection_page(found: Inspection) -> str:
@@ -32,6 +33,7 @@ def inspection_page(found: Inspection) -> str:
         f"<h1>{escape(title)}</h1>",
         section("Model", table((), model_rows(found))),
         section("Layers", table(LAYER_HEAD, layer_rows(found))),
+        section("Fine-tuning", table(HEAD, table_rows(found.fine_tuning))),
         *(
             section(batch_title(name, found).capitalize(), _batch(batch))
             for name, batch in found.batches.items()
