@@ -273,6 +273,12 @@ def test_custom_trainer_requires_numeric_step_settings(tmp_path: Path) -> None:
         OwnTrainer(None, toy_task(epochs), "train", epochs, str(tmp_path))
 
 
+def test_custom_trainer_does_not_support_fine_tuning(tmp_path: Path) -> None:
+    config = toy_config(trainer__steps_per_loop=5, trainer__fine_tuning="{freeze: [w]}")
+    with pytest.raises(SettingError, match=r"trainer\.fine_tuning: is not supported by custom"):
+        OwnTrainer(None, toy_task(config), "train", config, str(tmp_path))
+
+
 def test_directory_stays_locked_until_the_run_ends(tmp_path: Path) -> None:
     runner = made(Kept, tmp_path, "train", run_post_eval=False)
     with (tmp_path / ".lock").open() as file:

@@ -15,6 +15,7 @@ from official.modeling.multitask import multitask
 from official.modeling.multitask import train_lib as garden
 
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.tasks.build import build_task
@@ -141,6 +142,10 @@ def test_invalid_multitask_settings_are_rejected(tmp_path: Path) -> None:
     found = _refused(lines(), tmp_path, summary_interval=2, watch_interval=2)
     assert isinstance(found, SettingError)
     assert found.path == "trainer.watch_interval"
+
+    found = _refused(lines(), tmp_path, fine_tuning=FineTuning())
+    assert isinstance(found, SettingError)
+    assert str(found).startswith("trainer.fine_tuning: is not supported when several tasks")
 
     params = lines()
     params.trainer.trainer_type = "interleaved"

@@ -26,6 +26,7 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.initial_weights import Loaded
 from orbit_runner.utils.log import note, phase
 
 
@@ -53,6 +54,7 @@ class CheckpointManager(Protocol):
     fell_back: bool
     restored_partly: bool
     restored: CheckpointRecord | None
+    loaded: Loaded | None
 
     @property
     def directory(self) -> str:
@@ -136,6 +138,8 @@ class Checkpoints:
         self.fell_back, self.restored_partly = False, False
         # The record of the checkpoint that was restored last; None for Model Garden's.
         self.restored: CheckpointRecord | None = None
+        # What the model was initialized with; None if it was not, or restored.
+        self.loaded: Loaded | None = None
         if self._writes:
             for step in self.folder.clear_leftovers():
                 note(
@@ -194,7 +198,7 @@ class Checkpoints:
         if path is not None:
             return path
         with self._strategy.scope():
-            initialize(task, self._state.model, may_be_empty=self._is_official)
+            self.loaded = initialize(task, self._state.model, may_be_empty=self._is_official)
             if self._state.ema is not None:
                 self._state.ema.reset()
         return None

@@ -251,14 +251,15 @@ class ConfigWriter(Callback):
 
 
 class _TargetRecorder(Callback):
-    """Records the last step once it is known: it may follow from `trainer.train_epochs`."""
+    """Records what is known once the run begins: its last step, and the table of layers."""
 
     def __init__(self, record: Any) -> None:
         self._record = record
 
     def on_run_begin(self, run: Any) -> None:
-        """Adds the step to the record."""
-        self._record.update(train_steps=run.train_steps)
+        """Adds the step, which may follow from `trainer.train_epochs`, and the table."""
+        layers = [dataclasses.asdict(group) for group in run.layer_groups]
+        self._record.update(train_steps=run.train_steps, **({"layers": layers} if layers else {}))
 
 
 class _KeptRun(Callback):

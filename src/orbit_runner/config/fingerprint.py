@@ -99,7 +99,9 @@ _NEVER = frozenset(
 )
 
 # Settings that later versions added. If empty, they do not change the fingerprint.
-_LEFT_OUT_IF_EMPTY = frozenset({"callbacks", "task.metrics"})
+_LEFT_OUT_IF_EMPTY = frozenset(
+    {"callbacks", "task.init_ignore", "task.metrics", "trainer.fine_tuning"}
+)
 
 
 def _goes_back(config: ExperimentConfig) -> bool:

@@ -30,6 +30,9 @@ from orbit_runner.inspection.rows import LayerRow, TensorSummary
 from orbit_runner.inspection.schedule import Schedule, make_schedule
 from orbit_runner.inspection.step_graph import StepGraph, trace_model, trace_step
 from orbit_runner.serving.loader import by_itself, make_task
+from orbit_runner.state.initial_weights import initialize
+from orbit_runner.state.layer_table import LayerGroup, has_table, layer_groups
+from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
@@ -76,6 +79,7 @@ class Inspection:
         measured: What a few steps took; None if they were not run.
         every_layer: Whether each layer has a row of its own.
         table: A first look at the table; None if the data is no table.
+        fine_tuning: Which layers are frozen and loaded; empty if the config does not fine-tune.
     """
 
     name: str
@@ -88,6 +92,7 @@ class Inspection:
     measured: Measurement | None
     every_layer: bool = False
     table: TableSummary | None = None
+    fine_tuning: Sequence[LayerGroup] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, without pictures."""
@@ -131,6 +136,7 @@ def inspect_experiment(
     phase("building the model")
     state = build_state(alone, adapter, strategy)
     built = time.perf_counter() - start
+    groups = _fine_tuning(alone, task, state)
     found = Parts(alone, adapter, strategy, state, "")
     plan = _plan(config, adapter, problems)
     schedule = _schedule(config, adapter, state.optimizer, plan, replicas)
@@ -164,7 +170,16 @@ def inspect_experiment(
         every_layer=every_layer,
         # Model Garden's tasks have no such method.
         table=None if config.is_official else localize(config).task.data_summary(),
+        fine_tuning=groups,
     )
+
+
+def _fine_tuning(config: ExperimentConfig, task: Any, state: TrainState) -> list[LayerGroup]:
+    """Loads the initial weights and returns the table of layers, if the config fine-tunes."""
+    if not has_table(config):
+        return []
+    loaded = initialize(task, state.model, may_be_empty=config.is_official)
+    return layer_groups(state.model, state.trained_layers, loaded)
 
 
 def of_one_replica(config: ExperimentConfig, replicas: int) -> ExperimentConfig:

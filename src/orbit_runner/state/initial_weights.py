@@ -11,27 +11,61 @@ import tf_keras
 from orbit_runner.distribute.sharded_variables import name_of, whole
 from orbit_runner.errors import RunnerError, SettingError, first_line, format_list
 from orbit_runner.storage.staged_config import local_checkpoint
+from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.initial_weights import Loaded, load_weights, unused_note
 from orbit_runner.utils.log import note
 
 _SETTING = "task.init_checkpoint"
 
 
-def initialize(task: Any, model: tf_keras.Model, *, may_be_empty: bool = False) -> None:
+def initialize(task: Any, model: tf_keras.Model, *, may_be_empty: bool = False) -> Loaded | None:
     """Calls the task's `initialize` on a new model, and reports what it loads from a checkpoint.
 
     The model must be built. If `may_be_empty` is True, `task.init_checkpoint` can be a directory
-    without a checkpoint if the task accepts that, as many of Model Garden's tasks do. Raises
-    `SettingError` if there is no checkpoint, or if it does not fit or contains none of the model's
-    variables.
+    without a checkpoint if the task accepts that, as many of Model Garden's tasks do. Returns what
+    was loaded, or None if there was no checkpoint. Raises `SettingError` if there is no checkpoint,
+    or if it does not fit or contains none of the model's variables.
     """
     path = str(getattr(task.task_config, "init_checkpoint", None) or "")
     if not path:
         task.initialize(model)
-        return
-    where = local_checkpoint(path)
-    is_empty = may_be_empty and _is_empty_directory(where)
-    if not is_empty:
-        _require(where)
+        return None
+    variables = whole(model.variables)
+    if type(task).initialize is Task.initialize:
+        found = _load(task.task_config, model, path)
+    else:
+        where = local_checkpoint(path)
+        is_empty = may_be_empty and _is_empty_directory(where)
+        if not is_empty:
+            _require(where)
+        found = _observe(task, model, path, is_empty=is_empty)
+        if is_empty and not found.variables:
+            note(
+                f"warning: {_SETTING}: there is no checkpoint in the directory {path!r}; "
+                "training starts from scratch"
+            )
+            return None
+    left = [name_of(one) for one in variables if id(one) not in found.variables]
+    if len(left) == len(variables):
+        raise SettingError(
+            _SETTING, f"{path} contains none of the model's {len(variables)} variables"
+        )
+    note(_describe_loaded(path, left, len(variables)))
+    if unused := unused_note(found):
+        note(unused)
+    return found
+
+
+def _load(config: Any, model: tf_keras.Model, path: str) -> Loaded:
+    try:
+        return load_weights(model, path, getattr(config, "init_ignore", ()))
+    except (ValueError, tf.errors.OpError) as error:
+        reason = f"{path} does not fit the model: {first_line(error)}"
+        raise SettingError(_SETTING, reason) from error
+
+
+def _observe(task: Any, model: tf_keras.Model, path: str, *, is_empty: bool) -> Loaded:
+    """Calls the task's own `initialize`, and finds out which variables it assigned."""
     variables = whole(model.variables)
     before = [_mark(variable) for variable in variables]
     try:
@@ -41,20 +75,10 @@ def initialize(task: Any, model: tf_keras.Model, *, may_be_empty: bool = False) 
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
         if is_empty:
             _require(path)
-        left = _find_unloaded(variables, before)
+        left = [name_of(one) for one in _find_unloaded(variables, before)]
         raise SettingError(_SETTING, _misfit(path, error, left, len(variables))) from error
-    left = _find_unloaded(variables, before)
-    if is_empty and len(left) == len(variables):
-        note(
-            f"warning: {_SETTING}: there is no checkpoint in the directory {path!r}; "
-            "training starts from scratch"
-        )
-        return
-    if len(left) == len(variables):
-        raise SettingError(
-            _SETTING, f"{path} contains none of the model's {len(variables)} variables"
-        )
-    note(_describe_loaded(path, left, len(variables)))
+    unloaded = {id(one) for one in _find_unloaded(variables, before)}
+    return Loaded(path, frozenset(id(one) for one in variables if id(one) not in unloaded))
 
 
 def _is_empty_directory(path: str) -> bool:
@@ -83,9 +107,9 @@ def _mark(variable: Any) -> tuple[int, int]:
     return getattr(variable, "_update_uid", -1), value
 
 
-def _find_unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[str]:
+def _find_unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[Any]:
     pairs = zip(variables, before, strict=True)
-    return [name_of(variable) for variable, mark in pairs if _mark(variable) == mark]
+    return [variable for variable, mark in pairs if _mark(variable) == mark]
 
 
 def _describe_loaded(path: str, left: list[str], total: int) -> str:

@@ -9,6 +9,7 @@ are saved.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
@@ -34,9 +35,16 @@ class ReplicaState:
                 variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
     @tf.autograph.experimental.do_not_convert
-    def bring_together(self) -> None:
-        """Sets all replicas to the mean of their values. Must be called in a replica context."""
-        for variables in self._groups.values():
+    def bring_together(self, unchanged: Collection[int] = ()) -> None:
+        """Sets all replicas to the mean of their values. Must be called in a replica context.
+
+        Variables whose `id` is in `unchanged` do not change in a step, so they are left out: the
+        mean of equal values can differ from them.
+        """
+        for group in self._groups.values():
+            variables = [one for one in group if id(one) not in unchanged]
+            if not variables:
+                continue
             context = tf.distribute.get_replica_context()
             # One reduction for all variables, because each waits for the slowest replica.
             flat = tf.concat([tf.reshape(variable, [-1]) for variable in variables], axis=0)

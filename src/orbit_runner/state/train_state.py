@@ -11,6 +11,7 @@ import tf_keras
 from orbit_runner.state.averaging_optimizer import OWN, AveragingOptimizer
 from orbit_runner.state.ema import WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
+from orbit_runner.state.trained_layers import TrainedLayers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,8 @@ class TrainState:
     replica_state: ReplicaState
     # Names of the variables that were not finite when the model was built, such as masks of -inf.
     non_finite: tuple[str, ...] = ()
+    # Which layers are trained at which step; None if the config freezes none.
+    trained_layers: TrainedLayers | None = None
 
     def items(self, *, around: bool | None = None) -> dict[str, Any]:
         """Returns the items of a checkpoint, under Model Garden's names if it saves them too.

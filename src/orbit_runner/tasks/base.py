@@ -14,8 +14,8 @@ import tf_keras
 from official.core import base_task
 
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.errors import RunnerError, SettingError, first_line
-from orbit_runner.storage.staged_config import local_checkpoint
+from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.initial_weights import load_weights
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 
@@ -32,24 +32,18 @@ class Task(base_task.Task):
     def initialize(self, model: tf_keras.Model) -> None:
         """Loads `init_checkpoint`, if set, into a new model.
 
+        Variables that `init_ignore` selects keep their values.
+
         Args:
             model: The model to initialize.
 
         Raises:
-            SettingError: There is no checkpoint at that path, or it does not fit the model.
+            SettingError: There is no checkpoint at that path, it does not fit the model, or a
+                pattern of `init_ignore` matches nothing.
         """
-        if not self.task_config.init_checkpoint:
-            return
-        path = local_checkpoint(self.task_config.init_checkpoint)
-        found = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
-        if not found or not tf.io.gfile.exists(f"{found}.index"):
-            raise SettingError("task.init_checkpoint", f"there is no checkpoint at {path!r}")
-        try:
-            status = tf.train.Checkpoint(model=model).read(found)
-            status.expect_partial().assert_existing_objects_matched()
-        except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
-            reason = f"{found} does not fit the model: {first_line(error)}"
-            raise SettingError("task.init_checkpoint", reason) from error
+        config = self.task_config
+        if config.init_checkpoint:
+            load_weights(model, config.init_checkpoint, getattr(config, "init_ignore", ()))
 
     def build_losses(
         self,

@@ -12,10 +12,12 @@ from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.sharded_variables import whole
+from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter.task_optimizer import optimizer_of
 from orbit_runner.state.ema import WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.build_variables import complete
 from orbit_runner.train.error_messages import model_error_scope
@@ -34,6 +36,8 @@ def build_state(
         model = task.build_model()
         optimizer, average = optimizer_of(config, task, model)
         complete(config, adapter, model, optimizer, strategy)
+        # Before the slots and averages are created, which only trained variables have.
+        layers = _trained_layers(config, adapter, model)
         _build_slots(optimizer, model.trainable_variables)
         ema = WeightAverage(average, model, strategy) if average is not None else None
         return TrainState(
@@ -46,7 +50,21 @@ def build_state(
             best=_host_variable([float("nan"), -1.0], tf.float64, "best"),
             replica_state=ReplicaState(model, strategy),
             non_finite=tuple(one.name for one in non_finite_variables(_fixed_variables(model))),
+            trained_layers=layers,
         )
+
+
+def _trained_layers(
+    config: ExperimentConfig, adapter: TaskAdapter, model: tf_keras.Model
+) -> TrainedLayers | None:
+    settings = config.trainer.fine_tuning
+    if settings is None:
+        return None
+    if adapter.parts:
+        raise SettingError(
+            "trainer.fine_tuning", "is not supported when several tasks are trained; omit it"
+        )
+    return TrainedLayers(settings, model)
 
 
 def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:

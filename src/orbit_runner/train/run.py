@@ -17,13 +17,16 @@ from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.cluster.shutdown import Host
 from orbit_runner.distribute.parameter_server import is_asynchronous, own_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
+from orbit_runner.distribute.sharded_variables import whole
 from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.records import has_evaluation, prepare_records
+from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.initial_weights import Loaded
 from orbit_runner.tasks.multitask import Evaluated
 from orbit_runner.trackers.tracking import Tracking
 from orbit_runner.train.build_state import build_state
@@ -219,6 +222,8 @@ class Run:
                 self.best.check_files()
         if self.restored:
             note(f"restored step {self.step} from {self.restored}")
+        if self.is_chief and (groups := self.layer_groups):
+            note("\n".join(["fine-tuning:", *format_table(groups)]))
         self.callbacks.on_run_begin(self)
 
     def restore_callbacks(self) -> None:
@@ -233,6 +238,19 @@ class Run:
         self.callbacks.set_state({} if record is None else record.callbacks)
         if record is not None and record.config == self.circumstances.config:
             self.stop(record.stopped)
+
+    @property
+    def layer_groups(self) -> list[LayerGroup]:
+        """The table of layers; empty if the run does not train, or its config does not fine-tune.
+
+        Must be read after `restore_or_initialize`.
+        """
+        if self.trainer is None or not has_table(self.config):
+            return []
+        loaded = self.checkpoints.loaded
+        if self.restored:
+            loaded = Loaded(self.restored, frozenset(map(id, whole(self.model.variables))))
+        return layer_groups(self.model, self.state.trained_layers, loaded)
 
     def is_new_evaluation(self, step: int) -> bool:
         """Returns whether the result of an evaluation has not been recorded yet.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from orbit_runner.determinism.audit import unkeyed_draws
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.devices import gpus_peak
 from orbit_runner.errors import SettingError
+from orbit_runner.state.layer_rates import RatedOptimizer
 from orbit_runner.state.learning_rates import learning_rate_tensors, learning_rates
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.metrics import Ratio, RunningMean
@@ -26,6 +28,7 @@ from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.loops.staged_loop import staged_loop
 from orbit_runner.train.measurements.step_profiler import StepProfiler
 from orbit_runner.train.measurements.watch import Watch
 from orbit_runner.train.schedule import Plan
@@ -102,7 +105,8 @@ class Trainer(orbit.StandardTrainer):
         self._metrics = self._built_metrics()
         self._partition = Partition(config, strategy, is_training=True)
         self._watch = self._make_watch(config)
-        self._step = self._step_fn(config)
+        self._make_step = functools.partial(self._step_fn, config)
+        self._step = self._make_step()
         self._seed = config.runtime.seed
         # `pieces` may be replaced by an object that stops within a loop.
         self.timer, self.pieces = StepTimer(), LoopPieces()
@@ -153,6 +157,8 @@ class Trainer(orbit.StandardTrainer):
         optimizer = state.optimizer
         if self._watch is not None:
             optimizer = self._watch.optimizer(optimizer)
+        if state.trained_layers is not None and state.trained_layers.factors:
+            optimizer = RatedOptimizer(optimizer, state.trained_layers.factors)
         model = self._partition.model(state.model)
 
         def train_step(inputs: Any, optimizer: Any) -> dict[str, tf.Tensor]:
@@ -237,21 +243,37 @@ class Trainer(orbit.StandardTrainer):
 
     def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns the function that runs a loop of steps, in pieces."""
-        loop = self.loop_fn()
-        if self._watch is not None:
-            loop = self._watch.loop(loop, self.loop_fn(), self._global_step)
+        layers = self.state.trained_layers
+        if layers is None:
+            loop = self._measured_loop()
+        else:
+            loop = staged_loop(layers, self._new_loop, self._global_step)
         if self.profiler is not None:
             loop = self.profiler.loop(loop, self._global_step)
         return lambda iterator, steps: self.pieces.run(
             loop, iterator, int(steps), self._end_piece, self._align
         )
 
+    def _measured_loop(self) -> Callable[[Any, tf.Tensor], None]:
+        loop = self.loop_fn()
+        if self._watch is None:
+            return loop
+        return self._watch.loop(loop, self.loop_fn(), self._global_step)
+
+    def _new_loop(self) -> Callable[[Any, tf.Tensor], None]:
+        """Returns a loop that is traced with the layers that are trainable now."""
+        self._step = self._make_step()
+        return self._measured_loop()
+
     def _align(self, steps: int) -> int:
         """Returns the length of a piece of at most `steps` steps.
 
-        A piece ends at the last record in it, if any. A measured step is a piece of its own.
-        Profiled steps and others are in different pieces.
+        A piece ends at the last record in it, if any, and where other layers are trained. A
+        measured step is a piece of its own. Profiled steps and others are in different pieces.
         """
+        layers = self.state.trained_layers
+        if layers is not None:
+            steps = layers.steps_left(self._global_step(), steps)
         if self._recorder is not None:
             steps = self._recorder.steps_to_last_record(self._global_step(), steps)
         if self._watch is not None:
@@ -313,7 +335,8 @@ class Trainer(orbit.StandardTrainer):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws_scope(self._seed, self.state.global_step, replica):
             logs = self._logs(inputs)
-        self.state.replica_state.bring_together()
+        layers = self.state.trained_layers
+        self.state.replica_state.bring_together(layers.frozen if layers is not None else ())
         self._record(logs)
         self.state.global_step.assign_add(1)
         self._look_into_the_graph()

@@ -119,7 +119,7 @@ lr_decay_factor | trainer.optimizer_config.learning_rate.exponential.decay_rate 
 num_epochs_per_decay | trainer.optimizer_config.learning_rate.exponential.decay_steps | in steps
 pretrained_filepath | task.init_checkpoint |
 pretrained_model_checkpoint_path | task.init_checkpoint |
-fine_tune | — | no setting freezes layers; a [task of your own](own_task.md) can
+fine_tune | trainer.fine_tuning.freeze | the names of the layers to freeze; see [Fine-tuning](fine_tuning.md)
 image_bytes_as_serving_input | — | an export has both signatures, one for image bytes and one for tensors
 pruning_method | — | pruning needs the model optimization toolkit, which is not part of this package
 pruning_initial_sparsity | — | see `pruning_method`

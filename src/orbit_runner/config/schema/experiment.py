@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.checks.batch import parameter_server_problems, unserved_sections
+from orbit_runner.config.schema.checks.fine_tuning import fine_tuning_problems
 from orbit_runner.config.schema.checks.profile import profile_problems
 from orbit_runner.config.schema.checks.watch import watch_problems
 from orbit_runner.config.schema.data import DataConfig
@@ -48,7 +49,13 @@ class TaskConfig(Config):
     input_rank: ClassVar[int] = 4  # Of the tensors that partition dims split: batches of images.
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
     init_checkpoint: str = field(
-        "", help="checkpoint, or directory of checkpoints, to initialize the weights from"
+        "",
+        help="checkpoint, run directory or export to initialize the weights from",
+    )
+    init_ignore: list[str] = field(
+        (),
+        help="layers or variables that init_checkpoint does not initialize: patterns such as "
+        "`logits` or `*/bias`",
     )
     model: Config | None = field(None, help="the model to train")
     train_data: DataConfig = field(factory=training_data, help="training data and input pipeline")
@@ -77,6 +84,11 @@ class TaskConfig(Config):
                     f"{section}.is_training",
                     f"must be {str(expected).lower()} in {section}; remove it",
                 )
+
+    def inert(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) if `init_ignore` is set without `init_checkpoint`."""
+        if self.init_ignore and not self.init_checkpoint:
+            yield "init_ignore", "has no effect without init_checkpoint\nset both or neither"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for problems with files and directories.
@@ -200,6 +212,7 @@ class ExperimentConfig(Config):
         yield from parameter_server_problems(self)
         yield from watch_problems(self)
         yield from profile_problems(self)
+        yield from fine_tuning_problems(self)
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for settings that another section makes ineffective."""

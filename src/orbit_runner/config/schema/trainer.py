@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.config.schema.optimizers import Optimization
 
 _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
@@ -175,6 +176,9 @@ class TrainerConfig(Config):
     )
     early_stopping: EarlyStopping | None = field(
         None, help="criteria for stopping before the last step"
+    )
+    fine_tuning: FineTuning | None = field(
+        None, help="frozen layers, gradual unfreezing, and learning rates by layer"
     )
     loss_upper_bound: float = field(
         1e6,

@@ -314,6 +314,9 @@ class OrbitExperimentRunner:
             summary_managers,
         )
 
+        if self._config.trainer.fine_tuning is not None:
+            reason = "is not supported by custom trainers; remove it"
+            raise SettingError("trainer.fine_tuning", reason)
         self._reports = Reports(self._own_trainer_run)
         leave = SignalAction(
             self._signals,

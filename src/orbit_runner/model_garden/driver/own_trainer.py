@@ -169,6 +169,7 @@ class OwnTrainerRun:
     """The object that callbacks receive instead of a `Run` if a custom trainer trains."""
 
     best = None
+    layer_groups = ()
     steps_per_epoch = examples_per_step = 0.0  # unknown
 
     def __init__(

@@ -19,6 +19,7 @@ from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_va
 from orbit_runner.checkpoint.manager import Checkpoints
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.initial_weights import Loaded
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.train.callbacks.best_checkpoint import BestKeeper
 from orbit_runner.train.evaluator import EXAMPLES
@@ -228,6 +229,7 @@ class ManagedCheckpoints:
         # record.
         self.fell_back, self.restored_partly = False, False
         self.restored: CheckpointRecord | None = None
+        self.loaded: Loaded | None = None
         self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
         self._saved: int | None = None
 

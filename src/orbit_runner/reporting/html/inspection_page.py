@@ -25,6 +25,7 @@ from orbit_runner.reporting.text.inspection import (
     table_title,
 )
 from orbit_runner.reporting.text.layers import TENSOR_HEAD, tensor_rows, total_rows
+from orbit_runner.state.layer_table import HEAD, table_rows
 
 _MOST_PICTURES = 64
 
@@ -37,6 +38,7 @@ def inspection_page(found: Inspection) -> str:
         f"<h1>{escape(title)}</h1>",
         section("Model", table((), total_rows(found.layers, found.step_flops))),
         section("Layers", layers_table(found.layers)),
+        section("Fine-tuning", table(HEAD, table_rows(found.fine_tuning))),
         *_first_look(found),
         *(
             section(batch_title(name, found).capitalize(), _batch(batch))

@@ -19,6 +19,7 @@ from orbit_runner.reporting.text.layers import (
     total_rows,
 )
 from orbit_runner.reporting.text.step import format_rows, more_rows
+from orbit_runner.state.layer_table import format_table
 
 COLUMN_HEAD = (
     "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",
@@ -40,6 +41,10 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
     yield from _table(rows, (name, max(10, rest - name - 2)), right=_NUMBERS)
     yield ""
     yield from _pairs(total_rows(found.layers, found.step_flops))
+    if found.fine_tuning:
+        yield ""
+        yield "fine-tuning"
+        yield from format_table(found.fine_tuning)
     if found.table is not None:
         yield from _first_look(found.table)
     for title, batch in found.batches.items():

@@ -1,0 +1,157 @@
+"""Freezes layers, and trains some of them only from a step on, as `trainer.fine_tuning` requests.
+
+A frozen layer is not trainable in the sense of Keras: it has no gradient and no weight decay, and
+batch normalization uses its moving averages. The graph of a step is traced again when the trained
+layers change, so they must be a function of the step alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orbit_runner.config.schema.fine_tuning import FineTuning
+from orbit_runner.errors import SettingError
+from orbit_runner.tasks.layer_names import (
+    NamedLayer,
+    inner_layers,
+    named_layers,
+    no_match,
+    selects,
+)
+
+_PATH = "trainer.fine_tuning"
+
+
+class TrainedLayers:
+    """The trained layers of a model at each step, and the factors of their learning rates.
+
+    Creating it makes those layers trainable that are trained at any step. Raises `SettingError` if
+    a pattern matches no layer or has no effect, or if no layer is left to train.
+
+    Attributes:
+        layers: The layers that have weights.
+        factors: The factor of the learning rate by the `id` of each trained variable; 1 if missing.
+    """
+
+    def __init__(self, config: FineTuning, model: Any) -> None:
+        self.layers = named_layers(model)
+        if not self.layers:
+            raise SettingError(_PATH, f"{type(model).__name__} is not a Keras model with layers")
+        # Outer layers first, because Keras passes the value on to all layers inside.
+        self._ordered = sorted(
+            self.layers, key=lambda one: -len([*one.layer._flatten_layers(include_self=True)])
+        )
+        was_trainable = {id(one.layer) for one in self.layers if one.layer.trainable}
+        self._starts = self._first_steps(config, was_trainable)
+        self._boundaries = sorted({start for start in self._starts.values() if start})
+        self._check_outer_layers()
+        self.factors = self._rate_factors(config)
+        self.train_at(max(self._boundaries, default=0))
+
+    def first_step(self, layer: NamedLayer) -> int | None:
+        """Returns the number of steps before a layer is trained; None if it never is."""
+        return self._starts.get(id(layer.layer))
+
+    def factor(self, layer: NamedLayer) -> float:
+        """Returns the factor of a layer's learning rate."""
+        return next((self.factors.get(id(one), 1.0) for one in layer.trainable_weights), 1.0)
+
+    def stage(self, step: int) -> int:
+        """Returns a number that changes at the steps at which other layers are trained."""
+        return sum(boundary <= step for boundary in self._boundaries)
+
+    def steps_left(self, step: int, steps: int) -> int:
+        """Returns how many of the next `steps` steps, from a global step on, train the same."""
+        ahead = [boundary - step for boundary in self._boundaries if boundary > step]
+        return min([steps, *ahead])
+
+    def train_at(self, step: int) -> None:
+        """Makes those layers trainable that are trained in the step after a global step."""
+        trained = self._trained_at(step)
+        for one in self._ordered:
+            one.layer.trainable = id(one.layer) in trained
+        self.frozen = {
+            id(weight)
+            for one in self.layers
+            if not self._is_trained(one.layer, step)
+            for weight in one.weights
+        }
+
+    def _is_trained(self, layer: Any, step: int) -> bool:
+        start = self._starts.get(id(layer))
+        return start is not None and start <= step
+
+    def _trained_at(self, step: int) -> set[int]:
+        """Returns the `id` of each layer that is trained or contains one that is."""
+        trained: set[int] = set()
+        for one in reversed(self._ordered):
+            inner = any(id(below) in trained for below in inner_layers(one.layer))
+            if inner or (one.weights and self._is_trained(one.layer, step)):
+                trained.add(id(one.layer))
+        return trained
+
+    def _first_steps(self, config: FineTuning, was_trainable: set[int]) -> dict[int, int]:
+        """Returns the first step of each layer that is trained, by the `id` of the layer."""
+        frozen = self._selected(config.freeze, self.layers, f"{_PATH}.freeze")
+        starts = {
+            id(one.layer): 0
+            for one in self.layers
+            if id(one.layer) in was_trainable and one not in frozen
+        }
+        for index, entry in enumerate(config.unfreeze):
+            path = f"{_PATH}.unfreeze[{index}].layers"
+            for one in self._selected(entry.layers, frozen, path, "frozen layer"):
+                if id(one.layer) in was_trainable:
+                    key = id(one.layer)
+                    starts[key] = min(entry.step, starts.get(key, entry.step))
+        if not any(starts.get(id(one.layer)) == 0 and one.trainable_weights for one in self.layers):
+            raise SettingError(
+                f"{_PATH}.freeze",
+                "freezes all layers, so the first step would train nothing\n"
+                "leave out at least one layer, such as the last one: "
+                f"{self.layers[-1].name!r}",
+            )
+        return starts
+
+    def _selected(
+        self, patterns: Sequence[str], among: Sequence[NamedLayer], path: str, kind: str = "layer"
+    ) -> list[NamedLayer]:
+        """Returns the layers that any of the patterns selects; each must select one."""
+        for pattern in patterns:
+            if not any(selects(pattern, one.name) for one in among):
+                names = [one.name for one in among if one.layer is not self.layers[0].layer]
+                raise SettingError(path, no_match(kind, pattern, names))
+        return [one for one in among if any(selects(each, one.name) for each in patterns)]
+
+    def _check_outer_layers(self) -> None:
+        """Raises an error if a layer's own weights are frozen while a layer inside is trained.
+
+        Keras cannot train a layer inside one that is not trainable.
+        """
+        for step in (0, *self._boundaries):
+            trained = self._trained_at(step)
+            for one in self.layers:
+                held = one.trainable_weights and not self._is_trained(one.layer, step)
+                if held and id(one.layer) in trained:
+                    raise SettingError(
+                        f"{_PATH}.freeze",
+                        f"the layer {one.name!r} has weights of its own, so it cannot be frozen "
+                        "while layers inside it are trained\nfreeze them too, or leave it out",
+                    )
+
+    def _rate_factors(self, config: FineTuning) -> dict[int, float]:
+        factors: dict[int, float] = {}
+        for index, entry in enumerate(config.learning_rates):
+            path = f"{_PATH}.learning_rates[{index}].layers"
+            weights = [
+                id(weight)
+                for one in self._selected(entry.layers, self.layers, path)
+                if self.first_step(one) is not None
+                for weight in one.trainable_weights
+            ]
+            if all(weight in factors for weight in weights):
+                why = "earlier entries match all their layers" if weights else "they are frozen"
+                raise SettingError(path, f"{list(entry.layers)} has no effect: {why}")
+            factors = {**dict.fromkeys(weights, entry.factor), **factors}
+        return factors

@@ -1,0 +1,220 @@
+"""Initializes a model with the weights of a checkpoint or of an export."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+from orbit_runner.distribute.sharded_variables import is_variable, name_of, whole
+from orbit_runner.errors import SettingError, first_line, format_list
+from orbit_runner.storage.staged_config import local_checkpoint
+from orbit_runner.tasks.layer_names import named_layers, no_match, selects, variable_names
+
+_PATH, _IGNORE = "task.init_checkpoint", "task.init_ignore"
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_IN_EXPORT = "variables/variables"  # where a SavedModel has its checkpoint
+_SHOWN = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """What a model was initialized with.
+
+    Attributes:
+        source: The path of the checkpoint.
+        variables: The `id` of each variable that has a value from it.
+        unused: The names of the values that no variable of the model uses.
+    """
+
+    source: str
+    variables: frozenset[int]
+    unused: Sequence[str] = ()
+
+
+def find_checkpoint(path: str) -> str | None:
+    """Returns the path without suffix of the checkpoint that a path names, or None.
+
+    The path is that of a checkpoint, of a directory of checkpoints, of a run directory, or of an
+    export: a SavedModel, or a directory of numbered ones. A directory stands for its newest one.
+    """
+    if not tf.io.gfile.isdir(path):
+        return path if tf.io.gfile.exists(f"{path}.index") else None
+    for place in (path, f"{path}/checkpoints"):
+        latest: str | None = tf.train.latest_checkpoint(place)
+        if latest is not None:
+            return latest
+    numbered = [int(one.name) for one in Path(path).iterdir() if one.name.isdecimal()]
+    exports = [path, *(f"{path}/{number}" for number in sorted(numbered, reverse=True))]
+    found = (f"{place}/{_IN_EXPORT}" for place in exports)
+    return next((one for one in found if tf.io.gfile.exists(f"{one}.index")), None)
+
+
+def load_weights(model: Any, path: str, ignore: Sequence[str] = ()) -> Loaded:
+    """Assigns the values of a checkpoint or an export to the variables of a model.
+
+    Args:
+        model: The model, which must be built.
+        path: The checkpoint, in the sense of `find_checkpoint`, or its URL.
+        ignore: Patterns for layers or variables that keep their values.
+
+    Returns:
+        What was loaded.
+
+    Raises:
+        SettingError: There is no checkpoint at the path, a variable has no value of its shape in
+            it, or a pattern matches nothing.
+    """
+    local = local_checkpoint(path)
+    prefix = find_checkpoint(local)
+    if prefix is None:
+        raise SettingError(
+            _PATH,
+            f"there is no checkpoint at {local!r}\n"
+            "allowed: the path of a checkpoint without its suffix, a directory of checkpoints, a "
+            "run directory, or an export",
+        )
+    try:
+        content = _Content(prefix)
+    except (KeyError, ValueError, IndexError, tf.errors.OpError) as error:
+        raise SettingError(_PATH, f"{prefix} cannot be read: {first_line(error)}") from error
+    variables = _variables(model)
+    names = _names(model, variables)
+    kept = _matched(ignore, variables, names)
+    keys = content.keys(model, variables)
+    wanted = [one for one in variables if id(one) not in kept]
+    misfits = {id(one): why for one in wanted if (why := content.misfit(keys.get(id(one)), one))}
+    if misfits:
+        raise SettingError(_PATH, _misfit(prefix, model, names, misfits))
+    for variable in wanted:
+        variable.assign(content.tensor(keys[id(variable)]))
+    used = {keys[id(one)] for one in wanted}
+    ignored = {keys[one] for one in kept if one in keys}
+    # The copy of a remote checkpoint has a path that says nothing.
+    source = prefix if local == path else path
+    loaded = frozenset(id(one) for one in wanted)
+    return Loaded(source, loaded, content.names_without(used | ignored))
+
+
+def unused_note(loaded: Loaded) -> str:
+    """Returns a line that names the values that were not used, or "" if all were."""
+    if not loaded.unused:
+        return ""
+    more = len(loaded.unused) - _SHOWN
+    names = [*loaded.unused[:_SHOWN], *([f"… and {more} more"] if more > 0 else [])]
+    return f"not in the model, so not loaded from {loaded.source}: {', '.join(names)}"
+
+
+class _Content:
+    """The tensors of a checkpoint, and the objects that they belong to."""
+
+    def __init__(self, prefix: str) -> None:
+        self._reader = tf.train.load_checkpoint(prefix)
+        self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        if _GRAPH not in self._shapes:
+            raise ValueError("it has no object graph, so TensorFlow 1 has made it")
+        self._graph = TrackableObjectGraph()
+        self._graph.ParseFromString(self._reader.get_tensor(_GRAPH))
+        roots = self._children(0)
+        # An export has a list of the weights instead of the model.
+        self._by_name = "model" not in roots and "weights" in roots
+        self._top = roots.get("weights" if self._by_name else "model")
+        if self._top is None:
+            found = ", ".join(sorted(roots)) or "nothing"
+            raise ValueError(f"it contains no object `model`, only: {found}")
+
+    def keys(self, model: Any, variables: Sequence[Any]) -> dict[int, str]:
+        """Returns the keys of the variables that the checkpoint has, by their `id`."""
+        if not self._by_name:
+            return self._keys_by_path(model)
+        # Equal names are in the same order in the model and in the export.
+        keys: dict[str, list[str]] = {}
+        for key, name in self._values():
+            keys.setdefault(name, []).append(key)
+        return {id(one): keys[name_of(one)].pop(0) for one in variables if keys.get(name_of(one))}
+
+    def _keys_by_path(self, model: Any) -> dict[int, str]:
+        queue, seen, keys = [(model, self._top)], {id(model)}, {}
+        while queue:
+            live, node = queue.pop(0)
+            attributes = self._graph.nodes[node].attributes
+            if is_variable(live) and attributes:
+                keys[id(live)] = attributes[0].checkpoint_key
+            there = self._children(node)
+            for name, child in tf.train.TrackableView.children(live).items():
+                if name in there and id(child) not in seen:
+                    seen.add(id(child))
+                    queue.append((child, there[name]))
+        return keys
+
+    def _children(self, node: Any) -> dict[str, int]:
+        return {child.local_name: child.node_id for child in self._graph.nodes[node].children}
+
+    def _values(self) -> list[tuple[str, str]]:
+        """Returns the key and the name of each variable of the model, in breadth-first order."""
+        queue, seen, found = [self._top], {self._top}, []
+        while queue:
+            node = queue.pop(0)
+            for one in self._graph.nodes[node].attributes:
+                found.append((one.checkpoint_key, one.full_name))
+            new = [child for child in self._children(node).values() if child not in seen]
+            seen.update(new)
+            queue += new
+        return found
+
+    def misfit(self, key: str | None, variable: Any) -> str:
+        """Returns why a variable cannot have the value of a key, or "" if it can."""
+        if key is None or key not in self._shapes:
+            return "not in the checkpoint"
+        if list(variable.shape) == self._shapes[key]:
+            return ""
+        return f"{list(variable.shape)} in the model, {self._shapes[key]} in the checkpoint"
+
+    def tensor(self, key: str) -> Any:
+        """Returns the value of a key."""
+        return self._reader.get_tensor(key)
+
+    def names_without(self, keys: set[str]) -> list[str]:
+        """Returns the names of the model's variables in the checkpoint that have other keys."""
+        return [name or key for key, name in self._values() if key not in keys]
+
+
+def _variables(model: Any) -> list[Any]:
+    found = tf.train.TrackableView(model).descendants()
+    return whole(one for one in found if is_variable(one))
+
+
+def _names(model: Any, variables: Sequence[Any]) -> dict[int, str]:
+    known = variable_names(model)
+    return {id(one): known.get(id(one), name_of(one)) for one in variables}
+
+
+def _matched(patterns: Sequence[str], variables: Sequence[Any], names: dict[int, str]) -> set[int]:
+    """Returns the `id` of each variable that a pattern selects, by either of its names."""
+    found: set[int] = set()
+    for pattern in patterns:
+        own = {
+            id(one)
+            for one in variables
+            if selects(pattern, names[id(one)]) or selects(pattern, name_of(one))
+        }
+        if not own:
+            raise SettingError(_IGNORE, no_match("variable", pattern, [*names.values()]))
+        found |= own
+    return found
+
+
+def _misfit(prefix: str, model: Any, names: dict[int, str], misfits: dict[int, str]) -> str:
+    lines = format_list([f"{names[one]}: {why}" for one, why in misfits.items()])
+    layers = [
+        named.name for named in named_layers(model) if any(id(w) in misfits for w in named.weights)
+    ]
+    shown = ", ".join(layers[:_SHOWN])
+    return (
+        f"{prefix} does not fit the model:\n{lines}\n"
+        f"to keep the initial values of these layers, set {_IGNORE}: [{shown}]"
+    )

@@ -1,0 +1,115 @@
+"""Names of the layers and variables of a model, and patterns that select them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import fnmatch
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from orbit_runner.distribute.sharded_variables import name_of, whole
+from orbit_runner.errors import format_list
+
+_SIMILAR = 0.6
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NamedLayer:
+    """A layer that has weights, or contains layers that do.
+
+    Attributes:
+        name: Its name, with those of the layers that contain it: `encoder/dense`.
+        layer: The layer.
+        weights: Its weights, without those of layers inside it.
+    """
+
+    name: str
+    layer: Any
+    weights: Sequence[Any]
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        """The weights that are trained if the layer is, so not those of a moving average."""
+        own = {id(one) for one in self.weights}
+        return [one for one in self.layer._trainable_weights if id(one) in own]
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters in the weights."""
+        return sum(math.prod(one.shape.as_list()) for one in self.weights)
+
+
+def named_layers(model: Any) -> list[NamedLayer]:
+    """Returns the layers of a Keras model that have weights, each before those inside it.
+
+    A layer that is used in several places has the name of the first one. The outermost model, which
+    contains all layers, comes first. Its name is not part of the other names. Empty if the model is
+    not a Keras model.
+    """
+    if not hasattr(model, "_flatten_layers"):
+        return []
+    return [*_walk(model, model.name, "", set())]
+
+
+def _walk(layer: Any, name: str, inside: str, seen: set[int]) -> Iterator[NamedLayer]:
+    if id(layer) in seen or not layer.weights:
+        return
+    seen.add(id(layer))
+    inner = inner_layers(layer)
+    below = {id(weight) for one in inner for weight in one.weights}
+    yield NamedLayer(name, layer, [one for one in layer.weights if id(one) not in below])
+    for one in inner:
+        path = f"{inside}/{one.name}" if inside else one.name
+        yield from _walk(one, path, path, seen)
+
+
+def inner_layers(layer: Any) -> list[Any]:
+    """Returns the layers that are directly inside a layer."""
+    return list(layer._flatten_layers(recursive=False, include_self=False))
+
+
+def variable_names(model: Any) -> dict[int, str]:
+    """Returns the names of a model's variables by their `id`: `encoder/dense/kernel`.
+
+    The name is that of the layer and the last part of the variable's own name.
+    """
+    names: dict[int, str] = {}
+    for named in named_layers(model):
+        for weight in whole(named.weights):
+            names.setdefault(id(weight), f"{named.name}/{name_of(weight).rpartition('/')[2]}")
+    return names
+
+
+def selects(pattern: str, name: str) -> bool:
+    """Returns whether a pattern matches a name, or that of a layer that contains it.
+
+    `*` matches any characters, including `/`.
+    """
+    parts = name.split("/")
+    outer = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return any(fnmatch.fnmatchcase(one, pattern) for one in outer)
+
+
+def no_match(kind: str, pattern: str, names: Sequence[str]) -> str:
+    """Returns the message for a pattern that matches no name, with the nearest name and all."""
+    return (
+        f"{pattern!r} matches no {kind}{_nearest(pattern, names)}\n"
+        f"the names of {kind}s:\n{format_list(list(names))}"
+    )
+
+
+def _nearest(pattern: str, names: Sequence[str]) -> str:
+    """Returns a clause with the name that begins most like the pattern, or "" if none does."""
+    text = re.sub(r"[*?\[\]]", "", pattern).lower()
+    if not text or not names:
+        return ""
+
+    def similarity(name: str) -> float:
+        starts = (part[: len(text)].lower() for part in (name, name.rpartition("/")[2]))
+        return max(difflib.SequenceMatcher(None, text, start).ratio() for start in starts)
+
+    best = max(names, key=similarity)
+    return f"; did you mean {best!r}?" if similarity(best) >= _SIMILAR else ""

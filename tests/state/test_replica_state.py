@@ -1,0 +1,27 @@
+"""Variables with a value per replica get the mean of their values after a step."""
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.state.replica_state import ReplicaState
+from tests.support.toy import make_strategy
+
+
+def test_all_variables_but_unchanged_ones_get_the_mean_on_mirrored_replicas() -> None:
+    strategy = make_strategy("mirrored2")
+    with strategy.scope():
+        model = tf_keras.Sequential([tf_keras.Input([2]), tf_keras.layers.BatchNormalization()])
+        mean, variance = model.non_trainable_variables
+        state = ReplicaState(model, strategy)
+
+    @tf.function
+    def step() -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        for one in (mean, variance):
+            one.assign(tf.fill([2], tf.cast(replica, tf.float32)))
+        state.bring_together({id(variance)})
+
+    strategy.run(step)
+    np.testing.assert_array_equal([one.numpy() for one in mean.values], [[0.5, 0.5]] * 2)
+    np.testing.assert_array_equal([one.numpy() for one in variance.values], [[0, 0], [1, 1]])

@@ -1,0 +1,78 @@
+"""Names of layers and variables, and the patterns that select them."""
+
+import pytest
+import tf_keras
+
+from orbit_runner.tasks.layer_names import named_layers, no_match, selects, variable_names
+from tests.support.tuned import LAYERS, TunedConfig, TunedTask
+
+
+@pytest.fixture(scope="module")
+def model() -> tf_keras.Model:
+    return TunedTask(TunedConfig()).build_model()
+
+
+def test_layers_have_the_names_of_those_that_contain_them(model: tf_keras.Model) -> None:
+    found = named_layers(model)
+
+    assert [one.name for one in found] == ["tuned", *LAYERS]
+    assert [len(one.weights) for one in found] == [0, 2, 4, 0, 2, 2]
+    assert [len(one.trainable_weights) for one in found] == [0, 2, 2, 0, 2, 2]
+    assert sum(one.parameters for one in found) == model.count_params()
+
+
+def test_shared_layer_is_listed_once_under_its_first_name() -> None:
+    shared = tf_keras.layers.Dense(3, name="shared")
+    inputs = tf_keras.Input([3])
+    nested = tf_keras.Sequential([tf_keras.Input([3]), shared], name="nested")
+    model = tf_keras.Model(inputs, nested(shared(inputs)), name="model")
+
+    assert [one.name for one in named_layers(model)] == ["model", "shared", "nested"]
+
+
+def test_object_without_layers_has_no_names() -> None:
+    assert named_layers(object()) == []
+
+
+def test_variables_are_named_after_their_layers(model: tf_keras.Model) -> None:
+    names = variable_names(model)
+
+    assert [names[id(one)] for one in model.trainable_variables] == [
+        *("first/kernel", "first/bias", "norm/gamma", "norm/beta"),
+        *("block/inner/kernel", "block/inner/bias", "w/kernel", "w/bias"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("block", "block/inner", True),
+        ("block/*", "block/inner", True),
+        ("block/*", "block", False),
+        ("*/inner", "block/inner", True),
+        ("b*", "block/inner/kernel", True),
+        ("inner", "block/inner", False),
+        ("bloc", "block", False),
+        ("stage[12]*", "stage2_conv", True),
+        ("Block", "block", False),
+    ],
+)
+def test_pattern_selects_a_layer_and_all_inside_it(pattern: str, name: str, expected: bool) -> None:
+    assert selects(pattern, name) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "nearest"),
+    [
+        ("blok", "; did you mean 'block'?"),
+        ("frist*", "; did you mean 'first'?"),
+        ("iner*", "; did you mean 'block/inner'?"),
+        ("zzz", ""),
+        ("*", ""),
+    ],
+)
+def test_message_names_the_nearest_layer_and_all_layers(pattern: str, nearest: str) -> None:
+    first, _, rest = no_match("layer", pattern, LAYERS).partition("\n")
+
+    assert first == f"{pattern!r} matches no layer{nearest}"
+    assert rest.split() == ["the", "names", "of", "layers:", *LAYERS]

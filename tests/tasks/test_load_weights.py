@@ -1,0 +1,232 @@
+"""`task.init_checkpoint` reads checkpoints, runs and exports; `init_ignore` leaves some out."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.errors import SettingError
+from orbit_runner.tasks.initial_weights import load_weights, unused_note
+from tests.support.toy import Notes, run, weights
+from tests.support.tuned import TunedConfig, TunedTask, tuned_config
+
+_BEST = {
+    "trainer__best_checkpoint_export_subdir": "best",
+    "trainer__best_checkpoint_eval_metric": "validation_loss",
+    "trainer__best_checkpoint_metric_comp": "lower",
+}
+
+
+def _model(**settings: Any) -> tf_keras.Model:
+    return TunedTask(TunedConfig(**settings)).build_model()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[tf_keras.Model, Path]:
+    """A model, and the directory of the run that has trained it."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    return run(tuned_config(**_BEST), folder)[0], folder
+
+
+def _export(model: tf_keras.Model, path: Path) -> Path:
+    """Saves a model as `runner export` does."""
+    root = tf.Module()
+    found = tf.train.TrackableView(model).descendants()
+    root.weights = [one for one in found if isinstance(one, tf.Variable)]
+    tf.saved_model.save(root, str(path))
+    return path
+
+
+@pytest.mark.parametrize("place", ["", "checkpoints", "checkpoints/ckpt-20"])
+def test_latest_checkpoint_of_a_run_is_loaded(
+    trained: tuple[tf_keras.Model, Path], place: str
+) -> None:
+    expected, folder = trained
+    model = _model()
+    loaded = load_weights(model, str(folder / place))
+
+    assert loaded.source == str(folder / "checkpoints/ckpt-20")
+    assert loaded.variables == {id(one) for one in model.variables}
+    assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(expected)]
+
+
+def test_best_checkpoint_of_a_run_is_loaded(trained: tuple[tf_keras.Model, Path]) -> None:
+    (index,) = (trained[1] / "best").glob("*.index")
+    model, expected = _model(), _model()
+    tf.train.Checkpoint(model=expected).read(str(index.with_suffix(""))).expect_partial()
+
+    assert load_weights(model, str(index.parent)).source == str(index.with_suffix(""))
+    assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(expected)]
+
+
+@pytest.mark.parametrize("place", ["3", "."])
+def test_exports_are_loaded_by_the_names_of_variables(
+    trained: tuple[tf_keras.Model, Path], place: str, tmp_path: Path
+) -> None:
+    _export(_model(), tmp_path / "2")
+    _export(trained[0], tmp_path / "3")
+    (tmp_path / "notes").mkdir()
+    model = _model()
+    load_weights(model, str(tmp_path / place))
+
+    assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(trained[0])]
+
+
+def test_equal_names_in_an_export_are_matched_in_their_order(tmp_path: Path) -> None:
+    def twins() -> tf_keras.Model:
+        model = tf_keras.Sequential([tf_keras.Input([1])])
+        for name in ("a", "b"):
+            inner = [tf_keras.Input([1]), tf_keras.layers.Dense(1, name="same")]
+            model.add(tf_keras.Sequential(inner, name=name))
+        return model
+
+    before, after = twins(), twins()
+    before.set_weights([np.full(one.shape, n) for n, one in enumerate(before.get_weights())])
+    load_weights(after, str(_export(before, tmp_path / "export")))
+
+    assert [one.item() for one in after.get_weights()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("pattern", ["w", "w/*", "[v-x]"])
+def test_ignored_layers_keep_their_values(
+    trained: tuple[tf_keras.Model, Path], pattern: str
+) -> None:
+    model = _model(outputs=2)
+    before = weights(model)
+    loaded = load_weights(model, str(trained[1]), [pattern])
+    names = [one.name for one in model.variables if id(one) not in loaded.variables]
+
+    assert names == ["w/kernel:0", "w/bias:0"]
+    pairs = zip(model.variables, before, weights(model), weights(trained[0]), strict=True)
+    for variable, old, new, saved in pairs:
+        kept = variable.name.startswith("w/")
+        assert new.tobytes() == (old if kept else saved).tobytes(), variable.name
+    assert loaded.unused == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*/bias", ["first/bias:0", "inner/bias:0", "w/bias:0"]),
+        ("block/inner/kernel", ["inner/kernel:0"]),
+        ("inner/kernel", ["inner/kernel:0"]),  # its own name
+    ],
+)
+def test_pattern_may_select_single_variables(
+    trained: tuple[tf_keras.Model, Path], pattern: str, expected: list[str]
+) -> None:
+    model = _model()
+    loaded = load_weights(model, str(trained[1]), [pattern])
+
+    assert [one.name for one in model.variables if id(one) not in loaded.variables] == expected
+
+
+def test_values_that_the_model_does_not_have_are_named_in_one_line(
+    trained: tuple[tf_keras.Model, Path],
+) -> None:
+    layers = tf_keras.layers
+    model = tf_keras.Sequential([tf_keras.Input([3]), layers.Dense(5, name="first")])
+    loaded = load_weights(model, str(trained[1]))
+
+    line = unused_note(loaded)
+    assert line.startswith(f"not in the model, so not loaded from {loaded.source}: norm/gamma, ")
+    assert "\n" not in line
+    assert {"inner/kernel", "w/bias", "norm/moving_mean"} <= set(loaded.unused)
+    assert "first/kernel" not in loaded.unused
+
+
+def test_many_values_that_are_not_used_are_counted(tmp_path: Path) -> None:
+    wide = tf_keras.Sequential([tf_keras.layers.Dense(1, name=f"d{n}") for n in range(20)])
+    wide.build([None, 1])
+    narrow = tf_keras.Sequential([tf_keras.layers.Dense(1, name="d0")])
+    narrow.build([None, 1])
+    path = tf.train.Checkpoint(model=wide).save(str(tmp_path / "ckpt"))
+
+    assert unused_note(load_weights(narrow, path)).endswith(", … and 30 more")
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "export"])
+def test_other_shapes_are_an_error_with_both_shapes_and_the_pattern(
+    trained: tuple[tf_keras.Model, Path], kind: str, tmp_path: Path
+) -> None:
+    path = trained[1] if kind == "checkpoint" else _export(trained[0], tmp_path / "export")
+    model = _model(outputs=2)
+    before = weights(model)
+    with pytest.raises(SettingError) as caught:
+        load_weights(model, str(path))
+
+    assert caught.value.path == "task.init_checkpoint"
+    first, *rest = caught.value.reason.splitlines()
+    assert first.endswith("does not fit the model:")
+    assert rest == [
+        "  w/kernel: [4, 2] in the model, [4, 1] in the checkpoint",
+        "  w/bias: [2] in the model, [1] in the checkpoint",
+        "to keep the initial values of these layers, set task.init_ignore: [w]",
+    ]
+    assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in before]
+
+
+def test_missing_variables_are_an_error(tmp_path: Path) -> None:
+    small = tf_keras.Sequential([tf_keras.Input([3]), tf_keras.layers.Dense(5, name="first")])
+    path = tf.train.Checkpoint(model=small).save(str(tmp_path / "ckpt"))
+    with pytest.raises(SettingError, match=r"block/inner/kernel: not in the checkpoint") as caught:
+        load_weights(_model(), path)
+
+    assert caught.value.reason.endswith("set task.init_ignore: [norm, block/inner, w]")
+
+
+def test_pattern_that_matches_no_variable_is_an_error(
+    trained: tuple[tf_keras.Model, Path],
+) -> None:
+    with pytest.raises(SettingError, match="'frist/\\*' matches no variable; did you mean 'first/"):
+        load_weights(_model(), str(trained[1]), ["w", "frist/*"])
+
+
+def test_checkpoint_without_a_model_is_an_error(tmp_path: Path) -> None:
+    path = tf.train.Checkpoint(backbone=_model()).save(str(tmp_path / "ckpt"))
+    with pytest.raises(SettingError, match="contains no object `model`, only: backbone"):
+        load_weights(_model(), path)
+
+
+def test_empty_directory_is_an_error_that_names_what_is_allowed(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="there is no checkpoint at") as caught:
+        load_weights(_model(), str(tmp_path))
+    assert caught.value.reason.endswith("a run directory, or an export")
+
+
+def test_ignored_patterns_without_a_checkpoint_are_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"task\.init_ignore"):
+        tuned_config(task__init_ignore=["w"])
+
+
+def test_replicas_of_a_model_in_float16_are_initialized(
+    trained: tuple[tf_keras.Model, Path], tmp_path: Path
+) -> None:
+    notes = Notes()
+    settings = {"task__init_checkpoint": trained[1], "runtime__mixed_precision_dtype": "float16"}
+    _, logs = run(tuned_config(**settings), tmp_path / "a", "eval", "mirrored2", notes=notes)
+    plain = tuned_config(task__init_checkpoint=trained[1])
+    _, expected = run(plain, tmp_path / "b", "eval")
+
+    assert f"loaded 10 of the model's 10 variables from {trained[1]}" in notes.notes
+    np.testing.assert_allclose(logs["validation_loss"], expected["validation_loss"], rtol=1e-2)
+
+
+def test_run_reports_the_layers_that_are_new(
+    trained: tuple[tf_keras.Model, Path], tmp_path: Path
+) -> None:
+    notes = Notes()
+    settings = {"task__init_checkpoint": trained[1], "task__init_ignore": ["w"]}
+    run(tuned_config(task__outputs=2, **settings), tmp_path / "b", notes=notes)
+    (table,) = (note for note in notes.notes if note.startswith("fine-tuning:"))
+
+    rows = [line.split() for line in table.splitlines()[2:]]
+    source = str(trained[1] / "checkpoints/ckpt-20")
+    assert rows == [
+        ["first", "…", "block/inner", "(3)", "64", "no", "×", "1", source],
+        ["w", "10", "no", "×", "1", "-"],
+    ]

@@ -1,0 +1,306 @@
+"""Runs that freeze layers, unfreeze some of them later, and train some at other rates."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint, identity_settings
+from orbit_runner.config.schema.fine_tuning import FineTuning, Unfreeze
+from orbit_runner.errors import SettingError
+from orbit_runner.inspection.experiment import inspect_experiment
+from tests.support.official_runs import run_official
+from tests.support.official_toys import LineTask, line
+from tests.support.toy import Notes, make_strategy, run, session_of
+from tests.support.tuned import TunedTask, tuned_config
+
+_GRADUAL = "{freeze: [first, norm, block], unfreeze: [{step: 7, layers: [norm, block]}]}"
+_RATES = """{freeze: [first, norm], unfreeze: [{step: 7, layers: ['*']}],
+ learning_rates: [{layers: [block], factor: 0.3}, {layers: [first], factor: 2}]}"""
+_ADAM = {"trainer__optimizer_config__optimizer__type": "adam"}
+_ADAMW = {
+    "trainer__optimizer_config__optimizer__type": "adamw",
+    "trainer__optimizer_config__optimizer__adamw__weight_decay_rate": 0.1,
+}
+_NEW_ADAM = {
+    "trainer__optimizer_config__optimizer__type": "adamw_experimental",
+    "trainer__optimizer_config__optimizer__adamw_experimental__weight_decay": 0.1,
+}
+_MOMENTUM = {
+    "trainer__optimizer_config__optimizer__sgd__momentum": 0.9,
+    "trainer__optimizer_config__optimizer__sgd__global_clipnorm": 0.5,
+}
+_EMA = {"trainer__optimizer_config__ema": "{average_decay: 0.9}"}
+_FLOAT16 = {"runtime__mixed_precision_dtype": "float16"}
+_PIECES = {"trainer__gradient_accumulation_steps": 2}
+_CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "momentum and clipping": (_MOMENTUM, "one_device"),
+    "decay, new kind, average": ({**_NEW_ADAM, **_EMA}, "one_device"),
+    "mirrored, all": ({**_ADAMW, **_EMA, **_FLOAT16, **_PIECES}, "mirrored2"),
+    "XLA": ({**_ADAM, **_PIECES, "runtime__enable_xla": True}, "one_device"),
+    "watched": ({**_ADAM, "trainer__watch_interval": 5}, "one_device"),
+    "eager": (
+        {"trainer__train_tf_while_loop": False, "trainer__train_tf_function": False},
+        "one_device",
+    ),
+}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("case", _CASES)
+def test_resumed_run_has_the_weights_of_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
+    changes, strategy = _CASES[case]
+    config = tuned_config(_RATES, trainer__train_steps=12, task__dropout_rate=0.2, **changes)
+    whole, _ = run(config, tmp_path / "whole", "train", strategy)
+    # TensorFlow ends iterators of several replicas slowly.
+    for stop in (9, 12) if strategy == "mirrored2" else (4, 7, 9, 12):
+        part = config.replace(trainer=config.trainer.replace(train_steps=stop))
+        resumed, _ = run(part, tmp_path / "parts", "train", strategy)
+    assert weights_fingerprint(resumed) == weights_fingerprint(whole)
+
+
+def _steps(config: Any, folder: Path, strategy: str = "one_device") -> list[dict[str, Any]]:
+    """Returns the variables of the model after each step, by name."""
+    every = config.trainer.replace(checkpoint_interval=1, max_to_keep=None)
+    run(config.replace(trainer=every), folder, "train", strategy)
+    found = []
+    for step in range(1, config.trainer.train_steps + 1):
+        model = TunedTask(config.task).build_model()
+        path = str(folder / f"checkpoints/ckpt-{step}")
+        tf.train.Checkpoint(model=model).read(path).expect_partial()
+        found.append({one.name: one.numpy() for one in model.variables})
+    return found
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("changes", "strategy"),
+    [
+        (_MOMENTUM, "one_device"),
+        ({**_ADAMW, **_EMA}, "mirrored3"),
+        (_NEW_ADAM, "one_device"),
+        ({**_ADAM, "runtime__enable_xla": True}, "one_device"),
+    ],
+)
+def test_frozen_layers_and_their_moving_averages_keep_each_bit(
+    changes: dict[str, Any], strategy: str, tmp_path: Path
+) -> None:
+    run(tuned_config(trainer__train_steps=3), tmp_path / "before", "train")
+    settings = {
+        "task__init_checkpoint": tmp_path / "before",
+        "task__train_data__global_batch_size": 12,
+        "trainer__train_steps": 10,
+        **changes,
+    }
+    found = _steps(tuned_config(_GRADUAL, **settings), tmp_path / "run", strategy)
+
+    for name in found[0]:
+        layer = name.partition("/")[0]
+        values = [one[name].tobytes() for one in found]
+        changed = [step for step in range(1, 10) if values[step] != values[step - 1]]
+        # The entry at index 7 is that after step 8, the first one after seven steps.
+        expected = {"first": [], "w": [*range(1, 10)]}.get(layer, [7, 8, 9])
+        assert changed == expected, name
+
+
+@pytest.mark.parametrize("changes", [_ADAM, _NEW_ADAM, _MOMENTUM, _ADAMW])
+def test_weights_are_those_of_a_loop_with_keras(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = tuned_config(_GRADUAL, trainer__train_steps=12, **changes)
+    found, _ = run(config, tmp_path / "a", "train")
+    task = TunedTask(config.task)
+    state = session_of(config, tmp_path / "b", make_strategy("off"), task=task).state
+    model, (features, labels) = state.model, task.arrays()
+    for step in range(12):
+        for name in ("norm", "block"):
+            model.get_layer(name).trainable = step >= 7
+        rows = (step * 8 + np.arange(8)) % len(features)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(features[rows], training=True) - labels[rows]) ** 2)
+        trained = model.trainable_variables
+        gradients = tape.gradient(loss, trained)
+        state.optimizer.apply_gradients(zip(gradients, trained, strict=True))
+
+    for one, other in zip(found.variables, model.variables, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5, err_msg=one.name)
+
+
+def _slots(state: Any, layer: str) -> list[tf.Variable]:
+    inner = state.optimizer
+    found = inner.variables() if callable(inner.variables) else inner.variables
+    return [one for one in found if f"/{layer}/" in f"/{one.name}"]
+
+
+@pytest.mark.parametrize("changes", [_ADAM, _NEW_ADAM])
+def test_slots_are_zero_until_a_layer_is_trained_and_absent_if_it_never_is(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = tuned_config(_GRADUAL, trainer__train_steps=7, **changes)
+    run(config, tmp_path, "train")
+    session = session_of(config, tmp_path, make_strategy("off"), task=TunedTask(config.task))
+    session.restore_or_initialize()
+
+    assert session.step == 7
+    assert _slots(session.state, "first") == []
+    for name, is_zero in (("norm", True), ("inner", True), ("w", False)):
+        slots = _slots(session.state, name)
+        assert len(slots) == 4
+        assert all(not np.any(one) for one in slots) is is_zero, name
+
+
+@pytest.mark.parametrize(
+    ("changes", "strategy"),
+    [
+        ({}, "one_device"),
+        (_MOMENTUM, "mirrored2"),
+        ({**_ADAM, **_PIECES}, "one_device"),
+        (_FLOAT16, "mirrored2"),
+        ({"runtime__enable_xla": True}, "one_device"),
+    ],
+)
+def test_factor_for_all_layers_equals_another_learning_rate(
+    changes: dict[str, Any], strategy: str, tmp_path: Path
+) -> None:
+    rate = "trainer__optimizer_config__learning_rate__constant__learning_rate"
+    entry = "{learning_rates: [{layers: ['*'], factor: 0.25}]}"
+    found, _ = run(
+        tuned_config(entry, **{rate: 0.02}, **changes), tmp_path / "a", "train", strategy
+    )
+    other, _ = run(tuned_config(**{rate: 0.005}, **changes), tmp_path / "b", "train", strategy)
+    far, _ = run(tuned_config(**{rate: 0.02}, **changes), tmp_path / "c", "train", strategy)
+
+    models = (found, other, far)
+    for one, expected, wrong in zip(*(each.trainable_variables for each in models), strict=True):
+        if one.name == "first/bias:0":  # Batch normalization cancels it.
+            continue
+        np.testing.assert_allclose(one, expected, rtol=2e-3, atol=2e-4, err_msg=one.name)
+        assert not np.allclose(one, wrong, rtol=2e-3, atol=2e-4)
+
+
+def test_rate_of_one_layer_does_not_change_the_first_update_of_others(tmp_path: Path) -> None:
+    entry = "{learning_rates: [{layers: [first], factor: 0.5}]}"
+    one_step = {"trainer__train_steps": 1, **_ADAM}
+    task = TunedTask(tuned_config().task)
+    before = session_of(
+        tuned_config(**one_step), tmp_path / "c", make_strategy("off"), task=task
+    ).state.model
+    plain, _ = run(tuned_config(**one_step), tmp_path / "a", "train")
+    rated, _ = run(tuned_config(entry, **one_step), tmp_path / "b", "train")
+    for start, one, other in zip(before.variables, plain.variables, rated.variables, strict=True):
+        if one.name.startswith("first"):
+            np.testing.assert_allclose(other - start, 0.5 * (one - start), rtol=1e-3, atol=1e-6)
+        else:
+            assert one.numpy().tobytes() == other.numpy().tobytes()
+
+
+class _TwoLayers(LineTask):
+    """A task of Model Garden with two layers."""
+
+    def build_model(self) -> tf_keras.Model:
+        layers = [tf_keras.layers.Dense(2, name="hidden"), tf_keras.layers.Dense(1, name="line")]
+        return tf_keras.Sequential([tf_keras.Input([1]), *layers])
+
+
+def test_task_of_model_garden_is_fine_tuned(tmp_path: Path) -> None:
+    later = FineTuning(freeze=("hidden",), unfreeze=(Unfreeze(step=4, layers=("hidden",)),))
+    found = [
+        run_official(
+            line(), tmp_path / str(steps), "train", task_class=_TwoLayers,
+            fine_tuning=later, train_steps=steps,
+        )[0].get_weights()
+        for steps in (1, 4, 5)
+    ]  # fmt: skip
+
+    for layer, changes in (("hidden", [False, True]), ("line", [True, True])):
+        kernels = [one[0 if layer == "hidden" else 2].tobytes() for one in found]
+        assert [kernels[n] != kernels[n + 1] for n in (0, 1)] == changes, layer
+
+
+def test_average_of_frozen_weights_equals_them(tmp_path: Path) -> None:
+    config = tuned_config(_GRADUAL, trainer__train_steps=7, **_EMA)
+    run(config, tmp_path, "train")
+    session = session_of(config, tmp_path, make_strategy("off"), task=TunedTask(config.task))
+    session.restore_or_initialize()
+    ema = session.state.ema
+    assert ema is not None
+    pairs = {one.name: (one.numpy(), average.numpy()) for one, average in ema.pairs()}
+
+    assert "first/kernel:0" not in pairs
+    np.testing.assert_array_equal(*pairs["inner/kernel:0"])
+    assert not np.array_equal(*pairs["w/kernel:0"])
+
+
+def test_run_reports_frozen_layers_and_inspect_shows_the_same_table(tmp_path: Path) -> None:
+    run(tuned_config(trainer__train_steps=2), tmp_path / "a")
+    settings = {"task__init_checkpoint": tmp_path / "a", "task__init_ignore": ["w"]}
+    config = tuned_config(_GRADUAL, trainer__train_steps=2, **settings)
+    notes = Notes()
+    run(config, tmp_path / "b", notes=notes)
+    (table,) = (note for note in notes.notes if note.startswith("fine-tuning:"))
+
+    source = f"{tmp_path}/a/checkpoints/ckpt-2"
+    found = inspect_experiment(config).fine_tuning
+    assert [(one.name, one.frozen, one.loaded_from) for one in found] == [
+        ("first", "yes", source),
+        ("norm … block/inner (2)", "until step 7", source),
+        ("w", "no", ""),
+    ]
+    for group in found:
+        assert f"  {group.name} " in table
+    again = Notes()
+    run(config.replace(trainer=config.trainer.replace(train_steps=4)), tmp_path / "b", notes=again)
+    (table,) = (note for note in again.notes if note.startswith("fine-tuning:"))
+    assert all(line.endswith(f"{tmp_path}/b/checkpoints/ckpt-2") for line in table.splitlines()[2:])
+
+
+def test_run_without_fine_tuning_prints_no_table(tmp_path: Path) -> None:
+    notes = Notes()
+    config = tuned_config(trainer__train_steps=2)
+    run(config, tmp_path, notes=notes)
+
+    assert not any("fine-tuning" in note for note in notes.notes)
+    assert inspect_experiment(config).fine_tuning == []
+
+
+def test_wrong_pattern_is_reported_before_the_first_step(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="did you mean 'norm'"):
+        run(tuned_config("{freeze: [nrm]}"), tmp_path)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({"fine_tuning": "{unfreeze: [{step: 3, layers: [w]}]}"}, "unfreeze"),
+        ({"fine_tuning": "{freeze: [w], unfreeze: [{step: 3}]}"}, r"unfreeze\[0\]\.layers"),
+        ({"fine_tuning": "{freeze: [w], unfreeze: [{step: 0, layers: [w]}]}"}, "unfreeze.*step"),
+        ({"fine_tuning": "{learning_rates: [{factor: 2}]}"}, r"learning_rates\[0\]\.layers"),
+        ({"fine_tuning": "{learning_rates: [{layers: [w], factor: 0}]}"}, "factor"),
+        (
+            {
+                "fine_tuning": "{freeze: [w]}",
+                "runtime__distribution_strategy": "parameter_server",
+            },
+            "fine_tuning",
+        ),
+    ],
+)
+def test_contradictions_are_reported_with_the_config(settings: dict[str, Any], path: str) -> None:
+    with pytest.raises(ConfigError, match=rf"trainer\.fine_tuning.*{path}|trainer\.{path}"):
+        tuned_config(**settings)
+
+
+def test_empty_settings_do_not_change_the_fingerprint_of_a_config() -> None:
+    settings = identity_settings(tuned_config())
+    plain = config_fingerprint(tuned_config())
+
+    assert not {"task.init_ignore", "trainer.fine_tuning"} & settings.keys()
+    assert plain != config_fingerprint(tuned_config("{freeze: [first]}"))
+    assert plain != config_fingerprint(tuned_config("{learning_rates: [{layers: [w], factor: 2}]}"))
+    loaded = tuned_config(task__init_checkpoint="a")
+    ignoring = tuned_config(task__init_checkpoint="a", task__init_ignore=["w"])
+    assert config_fingerprint(loaded) != config_fingerprint(ignoring)
