@@ -29,10 +29,11 @@ _WORDS = {
         "--data_dir=.",
         "--task.train_data.global_batch_size=32",
         "--trainer.validation_interval=1000",
+        "--trainer.steps_per_loop=10",
     ),
 }
-# The report is updated far more often than by default.
-_ON = ("--progress=bar", "--trainer.report_interval=1", "--trainer.summary_interval=20")
+# The report is updated far more often than by default. Records are those of the experiment.
+_ON = ("--progress=bar", "--trainer.report_interval=1")
 _OFF = ("--quiet", "--trainer.report_interval=0", "--trainer.summary_interval=1000000")
 
 

@@ -35,6 +35,7 @@ from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.log import phase
 from orbit_runner.utils.mfu import Work
 
 DatasetFn = Callable[[int], Any]
@@ -184,6 +185,7 @@ class Trainer(orbit.StandardTrainer):
         SettingError if there are fewer batches.
         """
         start, step = time.perf_counter(), self._global_step()
+        is_traced = self._train_loop_fn is not None
         try:
             with self._tracing_scope():
                 logs = super().train(num_steps)
@@ -193,6 +195,8 @@ class Trainer(orbit.StandardTrainer):
         if taken < int(num_steps) and not self.pieces.stopped:
             raise self._data_ended()
         self.timer.add(taken, time.perf_counter() - start)
+        if not is_traced:
+            phase("training", minor=True)
         for one in (*(record for _, record in self.earlier_records), logs):
             self._add_speed(one)
         return logs
