@@ -38,6 +38,7 @@ def test_phases_of_a_new_and_a_resumed_run(tmp_path: Path) -> None:
     assert first == [
         "building the model",
         "tracing the first step",
+        "training",
         "evaluating at step 2",
         "saving at step 2",
         "training",
@@ -49,6 +50,7 @@ def test_phases_of_a_new_and_a_resumed_run(tmp_path: Path) -> None:
         "building the model",
         f"restoring {tmp_path / 'checkpoints' / 'ckpt-4'}",
         "tracing the first step",
+        "training",
         "evaluating at step 6",
         "saving at step 6",
         "saving the last checkpoint",
