@@ -129,7 +129,7 @@ def _child(layers: dict[str, Any], scope: str) -> str:
 
 
 def _usual_model(backward: Iterable[Sequence[str]]) -> str:
-    """Returns the scope that contains the most others, for a trace that is not from the runner."""
+    """Returns the outermost scope with the most backward ops, in a trace of another program."""
     found = collections.Counter(parts[1] for parts in backward if len(parts) > 3)
     return found.most_common(1)[0][0] if found else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,20 +40,20 @@ def build_columns(reader: TableReader, kinds: Mapping[str, str]) -> tuple[dict[s
     return {name: builder.column() for name, builder in builders.items()}, parts
 
 
-class _Builder:
+class _Builder(abc.ABC):
     """Collects the values of a column."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.blocks: list[np.ndarray] = []
 
+    @abc.abstractmethod
     def add(self, array: Any, block: Block) -> None:
         """Adds an Arrow array."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def column(self) -> Column:
         """Returns the column, and releases the blocks."""
-        raise NotImplementedError
 
     def values(self) -> np.ndarray:
         """Returns all values in one array, and releases the blocks."""

@@ -1,4 +1,4 @@
-"""Blocks of memory as TensorFlow's allocator hands them out, which is best fit with coalescing.
+"""A simulation of TensorFlow's allocator: best fit with coalescing.
 
 A tensor gets the smallest free block that is large enough. The rest of the block is split off only
 if it is at least as large as the tensor. Otherwise it stays unused until the tensor is freed, so a

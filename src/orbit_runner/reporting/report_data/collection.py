@@ -109,7 +109,7 @@ def _as_data(step: int, examples: ReportExamples) -> EvaluationData:
 
 
 def _problem(run: Run) -> str:
-    """Returns why this process cannot read data and call the model by itself, or ""."""
+    """Returns why nothing can be collected for the report in this process, or ""."""
     if run.workers.count > 1:
         return f"{run.workers.count} processes train together"
     if is_asynchronous(run.strategy):

@@ -1,4 +1,4 @@
-"""Layers and tensors as rows of texts, for a terminal and for pages. Does not import TensorFlow."""
+"""Formats layers and tensors as table rows for terminals and HTML. Does not import TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics by the names of Keras, for the labels and outputs of any task."""
+"""Metrics of Keras, chosen by name in a config."""
 
 from __future__ import annotations
 

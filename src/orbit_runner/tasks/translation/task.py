@@ -45,7 +45,7 @@ class TranslationTask(Task):
     """Translation of sentences from one language to another."""
 
     task_config: TranslationConfig
-    # The translations of the last evaluation by the number of the sentence, for the report.
+    # For the report: the last evaluation's translations, by sentence number.
     _translations: Mapping[int, str] = types.MappingProxyType({})
 
     def build_model(self) -> tf_keras.Model:
