@@ -1,5 +1,6 @@
 """Computing gradients without applying them: in pieces of a batch, and with XLA."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -141,3 +142,30 @@ def test_each_piece_draws_different_random_numbers(jit_compile: bool, pieces: in
     assert found[0] == found[2] != found[1]
     # With equal draws, the mean would not depend on the number of pieces.
     assert found[0] != losses(2 * pieces)[0]
+
+
+def test_a_piece_begins_after_the_previous_one_has_ended() -> None:
+    """Otherwise, the tensors of two pieces would be in memory at the same time."""
+    running, most = [0], [0]  # the pieces that run now, and how many did each time
+    variable = tf.Variable(1.0)
+
+    def loss_of(rows: np.ndarray) -> np.ndarray:
+        running[0] += 1
+        most.append(running[0])
+        time.sleep(0.1)  # Other threads can begin a piece.
+        running[0] -= 1
+        return np.mean(rows)
+
+    def train_step(rows: Any, to: Any) -> Any:
+        # A stateless op, because TensorFlow runs stateful ones in their order in any case.
+        loss = tf.numpy_function(loss_of, [rows], tf.float32, stateful=False)
+        loss.set_shape([])
+        to.apply_gradients([(loss, variable)])
+        return {"loss": loss}
+
+    optimizer = tf_keras.optimizers.SGD(1.0)
+    optimizer.build([variable])
+    step = split_step(train_step, optimizer, pieces=4, jit_compile=False, loss="loss")
+    tf.function(step, autograph=False)(tf.range(8.0))
+    assert max(most) == 1
+    assert variable.numpy() == 1 - 3.5

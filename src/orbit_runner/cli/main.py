@@ -77,10 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     `predict` had no answer to some items; 6 the results could not be written to standard output;
     138 another member of the cluster was lost; 128 + n for signal n.
     """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["--version"]:
+        print(__version__)
+        return 0
     from orbit_runner.errors import RunnerError
     from orbit_runner.utils.log import PlainMessages, log_scope
 
-    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         _check_encoding(arguments)
         with log_scope(PlainMessages()):
@@ -119,9 +122,6 @@ def _dispatch(arguments: list[str]) -> int:
             return _dispatch(["explain", *rest])
         commands = "\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())
         print(_HELP.format(commands=commands), end="")
-        return 0
-    if first == "--version":
-        print(__version__)
         return 0
     if first.startswith("-"):
         first, rest = "run", arguments

@@ -101,9 +101,13 @@ def _average(
             return index + 1, tf.nest.map_structure(tf.add, total, piece(index))
 
         # A sequential loop, not an unrolled sum, so that the memory of a piece is freed before the
-        # next one begins.
+        # next one begins. Without the control dependency, TensorFlow would begin the second piece
+        # while it computes the first one.
+        first = piece(0)
+        with tf.control_dependencies(tf.nest.flatten(first)):
+            start = tf.identity(1)
         _, total = tf.while_loop(
-            lambda index, _: index < pieces, add, (1, piece(0)), parallel_iterations=1
+            lambda index, _: index < pieces, add, (start, first), parallel_iterations=1
         )
         return tf.nest.map_structure(lambda tensor: tensor / pieces, total)
 
