@@ -16,7 +16,7 @@ from orbit_runner.reporting.run_data import read_run
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.files import write_whole
-from orbit_runner.utils.log import note
+from orbit_runner.utils.log import note, phase
 
 # An update waits for at least this many times as long as the previous one took.
 _PAUSE = 200
@@ -65,6 +65,7 @@ class ReportWriter(Callback):
         if time.monotonic() >= self._due:
             self.on_train_end(run)
             self.write()
+            phase("training", minor=True)
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Collects examples, and updates the report if it is due."""

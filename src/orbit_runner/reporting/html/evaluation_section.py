@@ -21,6 +21,6 @@ def evaluation_content(found: EvaluationData | None) -> str:
             paragraph(f"{at_step}: {found.note}" if found.note else at_step),
             subsection("Confusion matrix", confusion_matrix(found.confusion, found.classes)),
             subsection("Worst mistakes", pictures) if found.confusion else pictures,
-            table(found.head, found.rows),
+            table(found.head, found.rows, text=True),
         ]
     )

@@ -26,7 +26,7 @@ def model_content(model: ModelData | None) -> str:
 
 def layers_table(layers: Sequence[LayerRow]) -> str:
     """Returns the table of layers."""
-    return table(LAYER_HEAD, layer_rows(layers), right=2)
+    return table(LAYER_HEAD, layer_rows(layers), right=3)
 
 
 def input_content(inputs: InputData | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -27,10 +28,11 @@ code,.mono{font:13px/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflo
 .table{overflow-x:auto;border:1px solid var(--line);border-radius:8px}
 table{border-collapse:collapse;width:100%;font-size:14px}
 th,td{text-align:left;padding:5px 12px;border-bottom:1px solid var(--line);vertical-align:top}
-td{overflow-wrap:anywhere;min-width:6.5em}
+td{overflow-wrap:break-word;min-width:6.5em}
 tbody tr:last-child>*{border-bottom:0}
 th{font-weight:600;white-space:nowrap}
 tbody th{font-weight:500}
+.text tbody th,.text td{white-space:normal;overflow-wrap:anywhere;min-width:6.5em}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:10px;margin-top:14px}
 .tiles div{padding:8px 12px;background:var(--card);border:1px solid var(--line);border-radius:8px}
@@ -81,7 +83,7 @@ svg .frame{fill:none;stroke:var(--line);stroke-width:.1}
 vertical-align:middle;background:var(--c);border-radius:2px}
 KEYS
 @media (max-width:600px){th,td{padding:5px 8px}
-tbody th{white-space:normal;overflow-wrap:anywhere;min-width:10em}}
+tbody th{white-space:normal;overflow-wrap:break-word;min-width:10em}}
 @media print{body{max-width:none;padding:0;font-size:11pt}.table{overflow:visible}
 h2{break-after:avoid}}
 """
@@ -110,11 +112,13 @@ def table(
     *,
     numbers: bool = False,
     right: int = 0,
+    text: bool = False,
 ) -> str:
     """Returns a table of texts; "" if it has no rows.
 
     `head` are the column headings; empty to have none. The first column is a heading of its row.
-    `right` columns at the end are aligned to the right; if `numbers`, all but the first.
+    `right` columns at the end are aligned to the right; if `numbers`, all but the first. If `text`,
+    the cells are sentences, which are broken into lines anywhere, so that all columns are visible.
     """
     if not rows:
         return ""
@@ -131,12 +135,13 @@ def table(
         for row in rows
     )
     above = f"<thead><tr>{titles}</tr></thead>" if head else ""
-    return f"<div class=table><table>{above}<tbody>{lines}</tbody></table></div>"
+    kinds = '"table text"' if text else "table"
+    return f"<div class={kinds}><table>{above}<tbody>{lines}</tbody></table></div>"
 
 
 def _breakable(path: str) -> str:
-    """Returns a dotted path as HTML that may be broken into lines after dots and underscores."""
-    return escape(path).replace(".", ".<wbr>").replace("_", "_<wbr>")
+    """Returns a path as HTML that may be broken into lines after slashes, dots and underscores."""
+    return re.sub("[/._]", r"\g<0><wbr>", escape(path))
 
 
 def paragraph(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from orbit_runner.errors import first_line
 from orbit_runner.reporting.report_data.files import write_data
 from orbit_runner.train.callbacks.base import Callback, Logs
-from orbit_runner.utils.log import note
+from orbit_runner.utils.log import note, phase
 
 # Examples of an evaluation take at most this part of the time of the run so far, and of the time
 # since they were collected before.
@@ -73,6 +73,7 @@ class ReportCollector(Callback):
         # If the run directory was removed, writing would create it again.
         if self._failed or not self._path.is_dir():
             return
+        phase("collecting data for the report", minor=True)
         try:
             collect(run)
         except Exception as error:
