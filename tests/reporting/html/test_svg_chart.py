@@ -116,7 +116,7 @@ def test_series_beyond_the_colors_are_dashed() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (0.25, "0.25"), (1500, "1500"), (12_000, "12k"), (2.5e6, "2.5M"), (3e9, "3G"),
-     (1e-5, "1e-05"), (-0.5, "-0.5")],
+     (1e-5, "1e-5"), (0.00015, "1.5e-4"), (-0.5, "-0.5")],
 )  # fmt: skip
 def test_tick_label_is_short(value: float, text: str) -> None:
     assert format_tick(value) == text

@@ -196,8 +196,11 @@ def _reduced(points: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
 
 
 def format_tick(value: float) -> str:
-    """Returns a number in few characters: 0.25, 1500, 12k, 2.5M, 1e-05."""
+    """Returns a number in few characters: 0.25, 1500, 12k, 2.5M, 1.5e-4."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1e3 if unit == 'k' else size):.4g}{unit}"
+    if 0 < abs(value) < 1e-3:
+        mantissa, _, exponent = f"{value:.3e}".partition("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
     return f"{value:.4g}"

@@ -110,4 +110,5 @@ def _note(seen: int, total: int | None, correct: int) -> str:
     counted = f"the first {seen:,} examples"
     if total is not None:
         counted = f"all {total:,} examples" if seen >= total else f"{counted} of {total:,}"
-    return f"{correct:,} correct predictions for {counted} of the validation data"
+    predictions = f"correct prediction{'s' * (correct != 1)}"
+    return f"{correct:,} {predictions} for {counted} of the validation data"
