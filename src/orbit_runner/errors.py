@@ -57,6 +57,10 @@ class Diverged(RunnerError, RuntimeError):
         self.reason = reason
 
 
+class CheckpointMisfit(RunnerError):
+    """A checkpoint whose variables are not those of the model and the optimizer."""
+
+
 class SettingError(RunnerError):
     """A setting that turned out to be invalid while the run was being built.
 

@@ -94,6 +94,8 @@ def offered(*words: str) -> list[str]:
         (["diff", "--trainer."], []),
         (["reproduce", "runs/a", "--runtime.in"], ["--runtime.intra_op_threads=", "--runtime.inter_op_threads="]),
         (["reproduce", "runs/a", "--trainer"], []),
+        (["branch", "runs/a", "--trainer.train_s"], ["--trainer.train_steps="]),
+        (["branch", "runs/a", "--prep"], ["--prepare"]),
         (["--no_such_flag="], []),
         (["--model_dir=s3://bucket/"], []),
     ],

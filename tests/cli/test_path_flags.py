@@ -24,6 +24,7 @@ _UNKNOWN = [
     (["diff", "digits", "hdfs://b/x"], "the second argument"),
     (["verify", "hdfs://b/x"], "RUN"),
     (["reproduce", "hdfs://b/x"], "RUN"),
+    (["branch", "hdfs://b/x", "--at=1", "--model_dir=b"], "RUN"),
     (["export", "hdfs://b/x"], "RUN"),
     (["export", "runs/a", "--to=hdfs://b/x"], "--to"),
     (["predict", "hdfs://b/x", "a.png"], "WHERE"),
@@ -34,6 +35,8 @@ _UNKNOWN = [
 _LOCAL_ONLY = [
     (["--flagfile=gs://b/flags"], "--flagfile"),
     (["reproduce", "runs/a", "--model_dir=gs://b/x"], "--model_dir"),
+    (["branch", "gs://b/x", "--at=1", "--model_dir=b"], "RUN"),
+    (["branch", "runs/a", "--at=1", "--model_dir=gs://b/x"], "--model_dir"),
     (["predict", "runs/a", "--checkpoint=gs://b/x", "a.png"], "--checkpoint"),
     (["init", "gs://b/x"], "DIR"),
     (["data", "get", "mnist", "--dir=gs://b/x"], "--dir"),

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import COMMANDS, main
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.serialize import to_yaml
 
 # Command: arguments with which it starts, and whether it accepts settings.
 ALL = {
@@ -22,6 +24,7 @@ ALL = {
     "profile": (["profile", "digits"], "all"),
     "batch": (["batch", "digits", "--step=1"], "all"),
     "seen": (["seen", "digits", "--example=0"], "all"),
+    "branch": (["branch", "made", "--at=1", "--model_dir=b"], "all"),
     "explain": (["explain", "seed", "--experiment=digits"], "all"),
     "schema": (["schema", "--experiment=digits"], "all"),
     "completion": (["completion", "bash"], "none"),
@@ -64,8 +67,14 @@ Refuse = Callable[..., str]
 def refuse(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refuse:
-    """Runs a command in this process that must exit with 2, and returns its message."""
+    """Runs a command in this process that must exit with 2, and returns its message.
+
+    The working directory contains a run directory, `made`.
+    """
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "made").mkdir()
+    config = resolve(Request(experiment="digits")).config
+    (tmp_path / "made/config.yaml").write_text(to_yaml(config))
 
     def run(*arguments: str) -> str:
         assert main(arguments) == 2

@@ -58,6 +58,7 @@ def test_help_lists_every_command(cli: Cli, arguments: tuple[str, ...]) -> None:
         ("profile", ["RUN|EXPERIMENT", "--steps", "--top", "--keep", "--json", "--SECTION.NAME=VALUE"]),
         ("batch", ["RUN|EXPERIMENT", "--step", "--worker", "--all", "--text", "--images", "--json", "--SECTION.NAME=VALUE"]),
         ("seen", ["RUN|EXPERIMENT", "--example", "--until", "--all", "--json", "--SECTION.NAME=VALUE"]),
+        ("branch", ["RUN", "--at", "--model_dir", "--mode", "--prepare", "--allow_partial", "--json", "--SECTION.NAME=VALUE"]),
         ("list", ["--json", "--import"]),
         ("validate", ["--experiment", "FILE"]),
         ("diff", ["left", "right", "--json"]),
@@ -79,7 +80,7 @@ def test_version_flag_prints_a_three_part_version(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("shwo",), "unknown command 'shwo'; did you mean 'show'?\nallowed: batch, clean, compare,"),
+        (("shwo",), "unknown command 'shwo'; did you mean 'show'?\nallowed: batch, branch, clean,"),
         (("show", "--experimnt=digits"), "unknown flag --experimnt; did you mean '--experiment'?\nsee `runner show --help`"),
         (("run", "--mdoel_dir=x"), "unknown flag --mdoel_dir; did you mean '--model_dir'?"),
         (("--experiment=digits", "--foo", "bar"), "unknown flag --foo"),

@@ -20,6 +20,9 @@ _IGNORED = {"save_counter"}
 _COMPLETE = ("model", "optimizer", "ema")
 # Parts of a run that consist of one variable each.
 _SINGLE = ("global_step", *OWN)
+# Variables of optimizers that hold a learning rate. The config determines it, and whether it is a
+# variable: a schedule has none.
+_RATES = ("learning_rate", "_learning_rate", "_current_learning_rate")
 
 
 class Pair(NamedTuple):
@@ -40,6 +43,7 @@ class Match:
     unused: list[str]  # Descriptions of the values that no variable uses.
     # Slots that Model Garden's runner had not created yet, because their variables had no gradient.
     untouched: list[str]
+    rates: list[str]  # Descriptions of learning rates that only the run or the checkpoint has.
 
     @property
     def complete(self) -> bool:
@@ -63,7 +67,8 @@ def match(items: dict[str, Any], content: CheckpointContent, *, lazily: bool = F
     root = content.graph.nodes[0]
     walk.children(items, root, "")
     walk.slots(lazily)
-    return Match(walk.pairs, walk.missing, walk.unused({*items, *_COMPLETE}), walk.untouched)
+    unused = walk.unused({*items, *_COMPLETE})
+    return Match(walk.pairs, walk.missing, unused, walk.untouched, walk.rates)
 
 
 def same_name(own: str, saved: str) -> bool:
@@ -87,6 +92,7 @@ class _Walk:
         self.pairs: list[Pair] = []
         self.missing: list[str] = []
         self.untouched: list[str] = []
+        self.rates: list[str] = []
 
     def children(self, items: dict[str, Any], node: Any, path: str) -> None:
         """Matches children by name, recursively."""
@@ -117,7 +123,8 @@ class _Walk:
         name = name_of(variable)
         shown = f"{path} ({name}, {_shape(variable.shape)}"
         if key not in self._content.shapes:
-            self.missing.append(f"{shown}): not in the checkpoint")
+            found = self.rates if _is_rate(path) else self.missing
+            found.append(f"{shown}): not in the checkpoint")
         elif list(variable.shape) != self._content.shapes[key]:
             self.missing.append(f"{shown}): {_shape(self._content.shapes[key])} in the checkpoint")
             self._taken.add(key)
@@ -161,12 +168,20 @@ class _Walk:
 
     def unused(self, roots: Collection[str]) -> list[str]:
         """Returns descriptions of the values below `roots` that no variable uses."""
-        left = (key for key in self._content.state_keys() if key not in self._taken)
+        left = [key for key in self._content.state_keys() if key not in self._taken]
+        rates = (_path(key) for key in left if _is_rate(_path(key)))
+        self.rates += [f"{path}: only in the checkpoint" for path in rates]
         return [
             f"{_path(key)} ({_shape(self._content.shapes[key])}): only in the checkpoint"
             for key in left
-            if key.partition("/")[0] in roots
+            if key.partition("/")[0] in roots and not _is_rate(_path(key))
         ]
+
+
+def _is_rate(path: str) -> bool:
+    if " of " in path:  # a slot
+        return False
+    return path.startswith("optimizer.") and path.rpartition(".")[2] in _RATES
 
 
 def _path(key: str) -> str:

@@ -18,7 +18,7 @@ from orbit_runner.checkpoint.layout import (
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.distribute.parameter_server import io_device
 from orbit_runner.distribute.sharded_variables import hold_slots
-from orbit_runner.errors import RunnerError, first_line, format_list
+from orbit_runner.errors import CheckpointMisfit, RunnerError, first_line, format_list
 from orbit_runner.state.averaging_optimizer import OWN
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.log import note
@@ -71,7 +71,7 @@ class Restorer:
             elif self._partly:
                 self._restore_pairs(path, found, content)
             else:
-                raise RunnerError(_misfit(path, found, record))
+                raise CheckpointMisfit(_misfit(path, found, record))
         except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
             raise RunnerError(
                 f"the checkpoint {path} cannot be read: {first_line(error)}\n"
@@ -95,7 +95,7 @@ class Restorer:
             return items
         # An optimizer of another kind would read the slots as its own.
         if not self._partly:
-            raise RunnerError(
+            raise CheckpointMisfit(
                 f"trainer.optimizer_config.optimizer: the checkpoint {path} was saved with "
                 f"{made_with}, but this experiment uses {self._state.optimizer_kind}\n"
                 "use another --model_dir, or --allow_partial to start with a new optimizer"
@@ -115,12 +115,13 @@ class Restorer:
     def _restore_whole(self, path: str, items: dict[str, Any], found: Match) -> None:
         with self._strategy.scope():
             status = self._checkpoint_of(items).restore(path, self._options)
-            if not found.untouched:
+            if not found.untouched and not found.rates:
                 status.assert_existing_objects_matched()
                 return
-            # TensorFlow would report the slots as missing.
+            # TensorFlow would report the slots and learning rates as missing.
             status.expect_partial()
-            self._begin_averages(found.pairs)
+            if found.untouched:
+                self._begin_averages(found.pairs)
 
     def _restore_weights_only(self, path: str, found: Match) -> None:
         model = {"model": self._state.model}

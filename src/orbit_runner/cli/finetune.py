@@ -57,7 +57,9 @@ def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
         if results.exists():
             continue
         print(f"fine-tuning from {path}", file=sys.stderr)
-        code, text = _run([*passed_on, f"--model_dir={model_dir}/from-{step}", f"--{_PATH}={path}"])
+        code, text = run_child(
+            ["run", *passed_on, f"--model_dir={model_dir}/from-{step}", f"--{_PATH}={path}"]
+        )
         if code:
             return code
         found = json.loads(text)
@@ -148,12 +150,15 @@ def _run_flags(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def _run(flags: list[str]) -> tuple[int, str]:
-    """Runs `runner run` in a child process and forwards signals. Returns exit code and stdout."""
+def run_child(arguments: Sequence[str]) -> tuple[int, str]:
+    """Runs a command of the runner in a child process. Returns its exit code and standard output.
+
+    Signals are forwarded to it. `arguments` are those after `runner`.
+    """
     # In a separate session, the child receives Ctrl-C only once, from this process. A second one
     # would keep it from saving.
     child = subprocess.Popen(
-        [sys.executable, "-m", "orbit_runner", "run", *flags],
+        [sys.executable, "-m", "orbit_runner", *arguments],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

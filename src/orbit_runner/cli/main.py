@@ -27,6 +27,7 @@ COMMANDS = {
     "profile": "show where the time of a training step goes, of a run or an experiment",
     "batch": "show the examples of a training step: index, file, label, what was drawn",
     "seen": "list the steps in which an example was or will be trained on",
+    "branch": "start a run that continues another one from any step, under changed settings",
     "explain": "describe a setting: type, default, allowed values and effect",
     "schema": "print the JSON Schema of config files, by which editors complete and check them",
     "completion": "print the script that completes commands, flags and settings in a shell",
@@ -73,9 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     `argv` are the arguments after the program name; None for those of the process.
 
     Exit codes: 0 success; 1 crash, a dataset that could not be downloaded, or an unreachable object
-    store; 2 wrong usage or config; 3 diverged; 4 `verify` or `reproduce` found a difference; 5
-    `predict` had no answer to some items; 6 the results could not be written to standard output;
-    138 another member of the cluster was lost; 128 + n for signal n.
+    store; 2 wrong usage or config; 3 diverged; 4 `verify`, `reproduce` or `branch` found a
+    difference; 5 `predict` had no answer to some items; 6 the results could not be written to
+    standard output; 138 another member of the cluster was lost; 128 + n for signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--version"]:

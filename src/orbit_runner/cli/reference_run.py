@@ -10,15 +10,24 @@ from pathlib import Path
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_whole
 from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.single_process import in_one_process
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.determinism.numerics_record import changes, describe_numerics
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.reporting.code_version import code_differences, read_code_version
+from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config import is_made_with
-from orbit_runner.run_directory.data_record import inexact_data
+from orbit_runner.run_directory.data_record import (
+    DataChanged,
+    DataRecord,
+    fingerprint_of,
+    inexact_data,
+)
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.storage.staged_config import localize
 
 # Settings that may have to differ on another machine. `enable_xla` is one of them because the
 # comparison of numerics suggests it if config.yaml no longer matches what the run did.
@@ -60,9 +69,9 @@ def read_original(
 ) -> Original:
     """Returns the run to repeat; does not import TensorFlow.
 
-    `last` is the number of last steps to repeat; None for all. `changes` are (flag, dotted path,
-    text) of machine settings. Raises `RunnerError` if the run has no config, or no checkpoint to
-    start from or to reach.
+    `last` is the number of last steps to repeat; None for all, or for those since a branch.
+    `changes` are (flag, dotted path, text) of machine settings. Raises `RunnerError` if the run has
+    no config, or no checkpoint to start from or to reach.
     """
     asked = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
     written = resolve(asked)
@@ -75,7 +84,16 @@ def read_original(
             f"run `runner verify {run}` to see what is wrong with each checkpoint"
         )
     history = read_history(run)
-    start = None if last is None else _start(history.checkpoints, record.step, last)
+    start, branch = None, read_branch(run)
+    if branch is not None:
+        start = branch.step
+        if record.step <= start:
+            raise RunnerError(
+                f"RUN: {run} has no intact checkpoint after step {start}, at which it branches off "
+                f"from {branch.parent}\nreproduce that run instead"
+            )
+    if last is not None:
+        start = _start(history.checkpoints, record.step, last)
     return Original(
         resolved=in_one_process(changed, record.strategy),
         same_config=is_made_with(run, record.config, written.config),
@@ -98,6 +116,36 @@ def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
     return found.step
 
 
+def check_outside(folder: Path, run: Path) -> None:
+    """Raises `RunnerError` if the directory of a new run is inside that of another one."""
+    if folder.resolve().is_relative_to(run.resolve()):
+        raise RunnerError(
+            f"--model_dir: {folder} is inside the run directory; use another directory"
+        )
+
+
+def check_data(original: Original) -> DataRecord:
+    """Returns the data record of the run; raises `DataChanged` if the data changed since then."""
+    with setting_error_scope(original.resolved):
+        now = fingerprint_of(localize(original.resolved.config).task)
+    data = DataRecord(original.history.folder, now)
+    if data.difference.changes:
+        error = DataChanged(
+            f"{original.history.folder}: the data changed since the run last started:\n"
+            f"{format_list(data.difference.changes)}\n"
+            "the run cannot be reproduced until these files are restored"
+        )
+        error.exit_code = DIFFERENT
+        raise error
+    return data
+
+
+def up_to(resolved: Resolved, step: int) -> Resolved:
+    """Returns the config of a run that ends at a step."""
+    trainer = resolved.config.trainer.replace(train_steps=step, train_epochs=0.0)
+    return dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
+
+
 def notes(original: Original) -> list[str]:
     """Returns reasons why the weights may differ, as far as they are known before the run."""
     config, record = original.resolved.config, original.record
@@ -115,8 +163,13 @@ def notes(original: Original) -> list[str]:
     return found + changes(record.numerics, describe_numerics(config.runtime))
 
 
-def copy_checkpoint(checkpoints: CheckpointFolder, step: int, folder: Path) -> None:
-    """Copies a checkpoint to another run directory; raises an error if it was removed meanwhile."""
+def copy_checkpoint(
+    checkpoints: CheckpointFolder, step: int, folder: Path, *, what: str = "--last"
+) -> None:
+    """Copies a checkpoint to another run directory; raises an error if it was removed meanwhile.
+
+    `what` is the flag or argument that selects it.
+    """
     copied = checkpoints_of(folder)
     copied.path.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
@@ -124,6 +177,6 @@ def copy_checkpoint(checkpoints: CheckpointFolder, step: int, folder: Path) -> N
             shutil.copyfile(path, copied.path / path.name)
     if copied.record(step) is None or copied.damage(step):
         raise RunnerError(
-            f"--last: the checkpoint of step {step} was removed while it was being copied, because "
+            f"{what}: the checkpoint of step {step} was removed while it was being copied, because "
             "the run is still training\nrun the command again"
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 from orbit_runner.config.serialize import inline
 from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData, read_run
+from orbit_runner.run_directory.branch import last_common_step
 from orbit_runner.run_directory.metric_records import SPLITS, SYSTEM, UPDATE_RATIO, WATCH
 
 # Describe an experiment, but are no settings of it.
@@ -81,6 +82,35 @@ class RunComparison:
         """Returns the values of a metric by name of the run and step."""
         return {run.name: run.curves[key] for run in self.runs if key in run.curves}
 
+    def own_curve(self, key: tuple[str, str]) -> dict[str, Mapping[int, float]]:
+        """Returns the values of a metric without those in common with an earlier run.
+
+        The last common value is kept, so that the curve of a branch begins on that of its parent.
+        """
+        starts = dict(zip(self.names, self.common_steps(), strict=True))
+        return {name: _after(points, starts[name]) for name, points in self.curve(key).items()}
+
+    def common_steps(self) -> list[int | None]:
+        """Returns the last step that each run has in common with an earlier one, if any."""
+        found = []
+        for index, run in enumerate(self.runs):
+            steps = [last_common_step(run.ancestry, other.ancestry) for other in self.runs[:index]]
+            found.append(max((step for step in steps if step is not None), default=None))
+        return found
+
+    def branches(self) -> list[str]:
+        """Returns where each run branched off, such as `step 45 of a`; "" for other runs."""
+        names = {run.summary.path.resolve(): run.name for run in self.runs}
+        found = []
+        for summary in (run.summary for run in self.runs):
+            parent = summary.parent
+            if parent is None or summary.branch_step is None:
+                found.append("")
+                continue
+            name = names.get(parent.resolve(), os.path.relpath(parent))
+            found.append(f"step {summary.branch_step:,} of {name}")
+        return found
+
     def title(self, key: tuple[str, str]) -> str:
         """Returns the title of a curve."""
         split, name = key
@@ -113,6 +143,13 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return [os.path.relpath(text, common) if common else text for text in texts]
 
 
+def _after(points: Mapping[int, float], step: int | None) -> Mapping[int, float]:
+    if step is None:
+        return points
+    last = max((one for one in points if one <= step), default=step)
+    return {one: value for one, value in points.items() if one >= last}
+
+
 def format_value(value: Any) -> str:
     """Returns a setting on one line; `-` if the run does not have it."""
     return "-" if value is None else inline(value)
@@ -142,4 +179,7 @@ def _compare_weights(first: RunData, other: RunData) -> str:
         return f"equal to {first.name} at step {common[-1]:,}"
     equal = [step for step in common if step < differing[0]]
     before = f", equal at step {equal[-1]:,}" if equal else ""
+    branch = last_common_step(first.ancestry, other.ancestry)
+    if branch is not None and max(equal, default=0) < branch < differing[0]:
+        before = f", common up to step {branch:,}"
     return f"differ from {first.name} at step {differing[0]:,}{before}"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.run_directory.branch import Ancestry, ancestry
 from orbit_runner.run_directory.config_values import read_settings
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.metric_records import Curves, read_curves
@@ -32,6 +33,7 @@ class RunData:
     settings: Mapping[str, Any]
     curves: Curves
     history: RunHistory
+    ancestry: Ancestry = dataclasses.field(default_factory=dict)
 
     @property
     def seconds(self) -> float | None:
@@ -107,4 +109,5 @@ def read_run(path: Path, name: str) -> RunData:
         settings=read_settings(path),
         curves=read_curves(RunDirectory(path).metrics),
         history=read_history(path),
+        ancestry=ancestry(path),
     )

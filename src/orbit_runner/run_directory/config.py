@@ -26,6 +26,7 @@ from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat
+from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, write_whole
@@ -35,9 +36,13 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
     """Returns whether a checkpoint was made with `config`, as far as its weights are concerned.
 
     `fingerprint` is the one in the checkpoint's record; "" if it has none, which matches any
-    config.
+    config. The steps that a branch has in common with another run were made with the config of that
+    run, so its config matches, too.
     """
     if not fingerprint or is_fingerprint_of(fingerprint, config):
+        return True
+    branch = read_branch(run)
+    if branch is not None and fingerprint in branch.configs:
         return True
     settings = _kept_settings(run, fingerprint)
     if settings is None:

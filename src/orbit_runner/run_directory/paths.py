@@ -47,6 +47,11 @@ class RunDirectory:
         return self.path / "data.json"
 
     @property
+    def branch(self) -> Path:
+        """The record of the run and step that a branch continues from."""
+        return self.path / "branch.json"
+
+    @property
     def profiles(self) -> Path:
         """The directory of the traces of training steps, where TensorBoard looks for them."""
         return self.path / "train" / "plugins" / "profile"

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.metric_records import (
     is_result,
     metric_values,
@@ -64,6 +65,8 @@ class RunSummary:
         seed: The seed.
         weights: SHA-256 of the final weights; "" if the run is not finished.
         starts: How often the run was started.
+        parent: The run that it continues; None if it is no branch.
+        branch_step: The last step that it has in common with `parent`.
     """
 
     path: Path
@@ -83,6 +86,8 @@ class RunSummary:
     seed: int | None = None
     weights: str = ""
     starts: int = 0
+    parent: Path | None = None
+    branch_step: int | None = None
 
     def metric(self, name: str) -> float | None:
         """Returns a metric at the best evaluation if the run keeps it, else at the last one."""
@@ -125,6 +130,7 @@ def read_summary(path: Path) -> RunSummary:
     active = max([*times, *_times(last, "finished")], default=None)
     status, reason = _status(path, last, active)
     best_metric, best, best_step = _best(path, last)
+    branch = read_branch(path)
     return RunSummary(
         path=path,
         status=status,
@@ -139,10 +145,12 @@ def read_summary(path: Path) -> RunSummary:
         best=best,
         best_metric=best_metric,
         best_step=best_step,
-        changes=changes if isinstance(changes := last.get("changes"), dict) else {},
+        changes={**(branch.values() if branch else {}), **_mapping(last.get("changes"))},
         seed=_integer(last.get("seed")),
         weights=str(last.get("weights") or ""),
         starts=len(attempts),
+        parent=branch.parent if branch else None,
+        branch_step=branch.step if branch else None,
     )
 
 
@@ -238,6 +246,10 @@ def _results(record: Mapping[str, Any]) -> dict[str, float]:
 
 def _without(values: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if name not in others}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _integer(value: Any) -> int | None:

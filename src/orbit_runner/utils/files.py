@@ -107,15 +107,16 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def cut_records(path: Path, *, after: int) -> None:
-    """Removes the records after the step `after` from a file of JSON lines. Keeps events.
+def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
+    """Removes the records after the step `after` from a file of JSON lines.
 
-    Does nothing if the file does not exist.
+    With `keeps_events`, events stay: they have happened, and will not happen again. Does nothing if
+    the file does not exist.
     """
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    kept = [line for line in lines if _step(line) <= after]
+    kept = [line for line in lines if _step(line, keeps_events) <= after]
     if kept != lines:
         write_whole(path, "".join(f"{line}\n" for line in kept))
 
@@ -129,11 +130,10 @@ def recorded_steps(path: Path) -> set[tuple[int, str]]:
     return {(int(record["step"]), str(record.get("split"))) for record in records}
 
 
-def _step(line: str) -> float:
+def _step(line: str, keeps_events: bool) -> float:
     try:
         record = json.loads(line)
-        # Keep events such as a divergence, because they do not happen again.
-        return -1.0 if "event" in record else float(record["step"])
+        return -1.0 if keeps_events and "event" in record else float(record["step"])
     except (ValueError, KeyError, TypeError):
         return math.inf  # An incomplete line of a killed process.
 

@@ -11,9 +11,9 @@ from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.paths import CHECKPOINTS
 
 _FILES = (
-    r"config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|data\.json|"
-    r"code(-\d+)?\.patch|report\.html|report_data/(model|inputs|evaluation)\.json|metrics\.jsonl|"
-    r"preprocessing\.json|checkpoint|\.lock"
+    r"branch\.json|config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|"
+    r"data\.json|code(-\d+)?\.patch|report\.html|report_data/(model|inputs|evaluation)\.json|"
+    r"metrics\.jsonl|preprocessing\.json|checkpoint|\.lock"
 )
 _CHECKPOINT = r"-\d+\.(index|json|data-\d+-of-\d+)"
 _EVENTS = r"/(.+/)?events\.out\.tfevents\.[^/]+"

@@ -152,11 +152,16 @@ def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, An
                 "devices": run.devices,
                 "weights": run.weights,
                 "compared": compared,
+                "parent": run.summary.parent and os.fspath(run.summary.parent),
+                "branch_step": run.summary.branch_step,
+                "common_step": common,
                 "metrics": run.summary.metrics,
                 "best": run.summary.best,
                 "best_step": run.summary.best_step,
             }
-            for run, compared in zip(comparison.runs, comparison.weights(), strict=True)
+            for run, compared, common in zip(
+                comparison.runs, comparison.weights(), comparison.common_steps(), strict=True
+            )
         ],
         "settings": comparison.settings(),
         "software": comparison.software(),

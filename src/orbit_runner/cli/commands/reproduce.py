@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
+from orbit_runner.cli.branches.preparation import branch_point_scope
 from orbit_runner.cli.commands.verify import DIFFERENT
 from orbit_runner.cli.flags.config_flags import (
     Parser,
@@ -25,22 +27,24 @@ from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.reference_run import (
     MACHINE_SETTINGS,
     Original,
+    check_data,
+    check_outside,
     copy_checkpoint,
     notes,
     read_original,
+    up_to,
 )
 from orbit_runner.cli.remote_runs import local_run_scope
-from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
+from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.storage.staged_config import localize
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 _DESCRIPTION = """\
 Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
-run. Then compare all checkpoints that both runs saved, and print where they first differ.
+run. Then compare all checkpoints that both runs saved, and print where they first differ. A branch
+is repeated from the step at which it branches off.
 The run itself is not changed, and may still be in progress. The exit code is 0 if the runs are
 equal, and 4 if not.
 
@@ -121,10 +125,7 @@ def _folder(asked: str | None, run: Path) -> Iterator[Path]:
 
 
 def _own_folder(folder: Path, run: Path) -> Path:
-    if folder.resolve().is_relative_to(run.resolve()):
-        raise RunnerError(
-            f"--model_dir: {folder} is inside the run directory; use another directory"
-        )
+    check_outside(folder, run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunnerError(
             f"--model_dir: {folder} is not empty\nuse a new directory, or omit the flag"
@@ -136,11 +137,12 @@ def _again(original: Original, folder: Path, progress: Any) -> tuple[Any, Except
     from orbit_runner.distribute.tf_environment import prepare_environment
 
     check_before_start(
-        _up_to(original.resolved, original.record.step), original.history.mode, folder
+        up_to(original.resolved, original.record.step), original.history.mode, folder
     )
-    data = _check_data(original)
+    data = check_data(original)
     if original.start is not None:
-        copy_checkpoint(original.history.checkpoints, original.start, folder)
+        with _source_scope(original) as source:
+            copy_checkpoint(checkpoints_of(source), original.start, folder)
     said = [*notes(original), *data.notes()]
     with progress.shown_scope():
         if said:
@@ -152,24 +154,16 @@ def _again(original: Original, folder: Path, progress: Any) -> tuple[Any, Except
             return _compare(original, folder, progress, said)
 
 
-def _check_data(original: Original) -> DataRecord:
-    with setting_error_scope(original.resolved):
-        now = fingerprint_of(localize(original.resolved.config).task)
-    data = DataRecord(original.history.folder, now)
-    if data.difference.changes:
-        error = DataChanged(
-            f"{original.history.folder}: the data changed since the run last started:\n"
-            f"{format_list(data.difference.changes)}\n"
-            "the run cannot be reproduced until these files are restored"
-        )
-        error.exit_code = DIFFERENT
-        raise error
-    return data
-
-
-def _up_to(resolved: Resolved, step: int) -> Resolved:
-    trainer = resolved.config.trainer.replace(train_steps=step, train_epochs=0.0)
-    return dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
+@contextlib.contextmanager
+def _source_scope(original: Original) -> Iterator[Path]:
+    """Yields a run directory with the checkpoint to start from: the run, unless it removed it."""
+    run = original.history.folder
+    branch = read_branch(run)
+    if branch is None or original.start != branch.step:
+        yield run
+        return
+    with branch_point_scope(run, branch) as source:
+        yield source
 
 
 def _compare(

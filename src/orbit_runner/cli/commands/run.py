@@ -67,7 +67,14 @@ def main(arguments: Sequence[str]) -> int:
             f"--pretrain_steps: has no effect with --mode={flags.mode}\n"
             f"remove it, or use --mode={finetune.MODE}"
         )
-    resolved = resolve(request(flags))
+    return start_run(flags, resolve(request(flags)), started)
+
+
+def start_run(flags: argparse.Namespace, resolved: Resolved, started: float) -> int:
+    """Starts or resumes a run with parsed flags of `runner run`. Returns the exit code.
+
+    `started` is when the command began, by `time.monotonic()`.
+    """
     with messages_scope(flags), _run_directory(flags, resolved) as model_dir:
         job = dataclasses.replace(_job(flags, resolved, model_dir), started=started)
         if job.writes and resolved.notes:

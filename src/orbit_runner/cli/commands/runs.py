@@ -15,6 +15,7 @@ from typing import Any
 from orbit_runner.cli.flags.config_flags import Parser, parse, parser
 from orbit_runner.cli.runs.columns import DEFAULT_COLUMNS, RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
+from orbit_runner.cli.runs.tree import tree_rows
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
 from orbit_runner.utils.files import jsonable
@@ -31,16 +32,22 @@ the best evaluation if the run keeps it, otherwise of the last one. best.accurac
 select one of them. Durations have a unit: s, min, h or d.
 
 columns: run status reason experiment mode step train_steps progress metric best_step age idle
-starts seed weights changes"""
+starts seed weights parent branch_step changes"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the runs in the given directories. Returns 0."""
     flags = parse(_parser(), arguments)
+    if flags.tree and flags.csv:
+        raise RunnerError("--tree: has no effect with --csv\nadd `--columns=+parent,branch_step`")
     runs = read_summaries([_root(name) for name in flags.directories or ["runs"]])
     columns = RunColumns(runs)
     names = _columns(flags, columns)
     chosen = _select(runs, columns, flags)
+    names_in_tree: list[str] = []
+    if flags.tree:
+        rows = tree_rows(chosen, can_draw_lines="utf" in (sys.stdout.encoding or "").lower())
+        chosen, names_in_tree = [run for run, _ in rows], [name for _, name in rows]
     use_utf8()
     if flags.json:
         print(json.dumps([_as_dict(run, columns, names) for run in chosen], indent=2))
@@ -49,11 +56,12 @@ def main(arguments: Sequence[str]) -> int:
         writer.writerow(names)
         writer.writerows([_plain(columns.value(run, name)) for name in names] for run in chosen)
     elif chosen:
-        print(
-            "\n".join(
-                _table([[columns.text(run, name) for name in names] for run in chosen], names)
-            )
-        )
+        cells = [[columns.text(run, name) for name in names] for run in chosen]
+        if names_in_tree:
+            names = ["run", *(name for name in names if name != "run")]
+            others = [[columns.text(run, name) for name in names[1:]] for run in chosen]
+            cells = [[name, *row] for name, row in zip(names_in_tree, others, strict=True)]
+        print("\n".join(_table(cells, names)))
     if not chosen:
         where = ", ".join(flags.directories or ["runs"])
         print(f"no runs in {where}" if not runs else "no run matches --where", file=sys.stderr)
@@ -79,6 +87,11 @@ def _parser() -> Parser:
         "--sort",
         metavar="NAME",
         help="sort by a column, metric or setting, largest first (default: newest first)",
+    )
+    add(
+        "--tree",
+        action="store_true",
+        help="list each branch (`runner branch`) below the run that it continues",
     )
     add("--reverse", action="store_true", help="reverse the order")
     add(
@@ -171,6 +184,8 @@ def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict
         "seed": run.seed,
         "weights": run.weights,
         "starts": run.starts,
+        "parent": os.path.relpath(run.parent) if run.parent else None,
+        "branch_step": run.branch_step,
     }
     more = {name: columns.value(run, name) for name in names if name not in DEFAULT_COLUMNS}
     found: dict[str, Any] = jsonable({**known, **more})

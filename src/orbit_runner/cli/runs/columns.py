@@ -44,6 +44,8 @@ class RunColumns:
             "age": lambda run: None if run.started is None else self._now - run.started,
             "idle": lambda run: None if run.active is None else self._now - run.active,
             "starts": lambda run: run.starts,
+            "parent": lambda run: os.path.relpath(run.parent) if run.parent else None,
+            "branch_step": lambda run: run.branch_step,
             "seed": lambda run: run.seed,
             "weights": lambda run: run.weights,
             "changes": lambda run: _format_changes(run.changes),

@@ -20,10 +20,13 @@ def comparison_page(comparison: RunComparison, curves: Sequence[tuple[str, str]]
     """Returns the HTML page of a comparison, with charts of the given curves."""
     head = ["", *comparison.names]
     colors = {name: index for index, name in enumerate(comparison.names)}
+    steps = zip(comparison.names, comparison.common_steps(), strict=True)
+    marks = {step: f"{name} branches off" for name, step in steps if step is not None}
     charts = [
         line_chart(
             comparison.title(key),
-            [Series(run, points, colors[run]) for run, points in comparison.curve(key).items()],
+            [Series(run, points, colors[run]) for run, points in comparison.own_curve(key).items()],
+            marks=marks,
         )
         for key in curves
     ]

@@ -55,6 +55,7 @@ svg .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round}
 svg .dot,svg rect{fill:var(--c)}
 svg.bar{height:22px}
 figure+.table{margin-top:10px}
+svg .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:4 3;fill:none}
 svg .bad{stroke:var(--bad);stroke-width:2;fill:none}
 h3{font-size:1rem;margin:20px 0 8px}
 .table+.table,.pictures+.table{margin-top:10px}

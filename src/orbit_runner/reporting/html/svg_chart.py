@@ -34,11 +34,17 @@ class Series:
 
 
 def line_chart(
-    title: str, series: Sequence[Series], *, x_label: str = "step", may_be_log: bool = False
+    title: str,
+    series: Sequence[Series],
+    *,
+    x_label: str = "step",
+    may_be_log: bool = False,
+    marks: Mapping[int, str] | None = None,
 ) -> str:
     """Returns a figure with a chart and, for several series, a legend; "" if all are empty.
 
     The values of a loss, or if `may_be_log`, have a logarithmic axis if they span a wide range.
+    `marks` are steps at which a vertical line is drawn, with their meaning.
     """
     values = [v for one in series for v in one.points.values() if math.isfinite(v)]
     steps = [step for one in series for step in one.points]
@@ -47,6 +53,9 @@ def line_chart(
     y_axis = _value_axis("loss" if may_be_log else title, values)
     x_axis = _Axis(min(steps), max(steps), _LEFT, _WIDTH - _RIGHT)
     parts = [*_grid(x_axis, y_axis), *(_text_of_axis(x_label))]
+    for step, meaning in (marks or {}).items():
+        if min(steps) <= step <= max(steps):
+            parts.append(_mark(step, meaning, x_axis))
     for one in series:
         parts += _series(one, x_axis, y_axis)
     legend = "".join(
@@ -151,6 +160,11 @@ def _grid(x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
 def _text_of_axis(label: str) -> Iterator[str]:
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     yield f"<text x={middle:.0f} y={_HEIGHT - 3} class=mid>{escape(label)}</text>"
+
+
+def _mark(step: int, meaning: str, x_axis: _Axis) -> str:
+    x, hint = x_axis.position(step), escape(f"{meaning} at step {step:,}")
+    return f'<path class=mark d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}"><title>{hint}</title></path>'
 
 
 def _series(one: Series, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:

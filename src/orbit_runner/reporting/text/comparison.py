@@ -45,7 +45,7 @@ def format_comparison(
                 yield "  ".join([f"{_cut(name, first):<{first}}", *texts]).rstrip()
         yield ""
     for key in curves:
-        found = comparison.curve(key)
+        found = comparison.own_curve(key)
         yield from draw_curves(comparison.title(key), found, comparison.names, width)
         yield ""
 
@@ -63,6 +63,9 @@ def summary_rows(comparison: RunComparison) -> list[Row]:
         ("weights", lambda run: run.weights[:12] or "-"),
     ]
     found = [(name, [text(run) for run in runs]) for name, text in rows]
+    branches = comparison.branches()
+    if any(branches):
+        found.insert(1, ("branch", [text or "-" for text in branches]))
     return [*found, ("", comparison.weights())]
 
 

@@ -1,0 +1,60 @@
+"""The step at which a branch that leaves examples out can begin. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_whole
+from orbit_runner.cli.preflight import setting_error_scope
+from orbit_runner.config.resolve import Resolved
+from orbit_runner.errors import RunnerError
+from orbit_runner.inspection.step_examples import TrainingOrder
+
+PATH = "task.train_data.exclude"
+
+
+def newly_excluded(before: Resolved, resolved: Resolved) -> set[int]:
+    """Returns the indices of the examples that only `resolved` leaves out of training.
+
+    It is empty if `before` leaves out others, with which no step of a run is the same.
+    """
+    old, new = (_excluded(one) for one in (before, resolved))
+    return set() if old - new else new - old
+
+
+def _excluded(resolved: Resolved) -> set[int]:
+    with setting_error_scope(resolved):
+        order = TrainingOrder(resolved.config, None)
+        find = getattr(order, "excluded", None)
+        return set(map(int, find())) if find is not None else set()
+
+
+def first_step_with(order: TrainingOrder, examples: Collection[int], until: int) -> int | None:
+    """Returns the first step, up to `until`, with one of several examples; None if there is none.
+
+    `examples` are indices, as `runner batch` prints them.
+    """
+    found = (order.occurrences(example, until) for example in examples)
+    return min((one[0]["step"] for one in found if one), default=None)
+
+
+def last_step_without(
+    before: Resolved, run: Path, examples: Collection[int], until: int
+) -> tuple[int, int | None]:
+    """Returns the last checkpoint of a run before some examples, and the first step with them.
+
+    `before` is the config of the run, and `until` the last step that it has reached. Until that
+    checkpoint, a run from scratch without these examples has the same weights. The first step is
+    None if none of them was trained on. Raises `RunnerError` if there is no such checkpoint.
+    """
+    with setting_error_scope(before):
+        first = first_step_with(TrainingOrder(before.config, run), examples, until)
+    record = latest_whole(checkpoints_of(run), at_most=until if first is None else first - 1)
+    if record is None:
+        when = f"before step {first}, the first with an excluded example" if first else "yet"
+        raise RunnerError(
+            f"--at: is not set, and {run} has no intact checkpoint {when}\n"
+            "start a new run with this setting, or specify the step"
+        )
+    return record.step, first

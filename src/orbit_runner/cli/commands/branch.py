@@ -1,0 +1,224 @@
+"""`runner branch`: a new run that continues another one from any step, under changed settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.cli.branches.excluded import PATH, last_step_without, newly_excluded
+from orbit_runner.cli.branches.plan import (
+    BranchPlan,
+    describe,
+    doubts,
+    plan_branch,
+    reached_step,
+)
+from orbit_runner.cli.branches.preparation import prepare
+from orbit_runner.cli.commands.run import start_run
+from orbit_runner.cli.finetune import run_child
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_config_flags,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    progress_of,
+    refuse_streams,
+    request,
+)
+from orbit_runner.cli.preflight import check_same_config
+from orbit_runner.cli.reference_run import check_outside
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
+from orbit_runner.errors import CheckpointMisfit, RunnerError, format_list, unknown
+from orbit_runner.run_directory.branch import Branch, read_branch
+from orbit_runner.run_directory.history import read_history
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_lock import read_holder
+from orbit_runner.utils.log import note
+
+_DESCRIPTION = """\
+Start a new run that continues another one from step N under changed settings. The new run begins
+with the weights, slots and records of step N: the nearest checkpoint of RUN is copied, and the
+steps from there to N are repeated exactly. RUN is not changed, and may still be in progress.
+
+The same command continues a branch that was interrupted; so does `runner run --experiment=DIR
+--model_dir=DIR`. Without a changed setting, the branch has the weights of RUN. If settings change
+only task.train_data.exclude, --at may be omitted: the branch begins at the last checkpoint before
+the first excluded example."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Makes a branch, and trains it. Returns the exit code."""
+    started = time.monotonic()
+    flags = parse(_parser(), arguments)
+    run, directory = Path(flags.run), Path(flags.model_dir)
+    refuse_streams(flags, "a branch reads it more than once")
+    before, resolved = _configs(flags, run)
+    with messages_scope(flags):
+        known = _continued(directory, run, flags.at)
+        if known is not None:
+            check_same_config(resolved, directory)
+            flags.mode = flags.mode or read_history(directory).mode
+            if flags.prepare:
+                return _print_branch(flags, known)
+            return _train(flags, resolved, started)
+        _refuse_cluster(flags, resolved)
+        if flags.at is None:
+            flags.at = _step_before_excluded(before, resolved, run)
+        plan = plan_branch(
+            run,
+            flags.at,
+            directory,
+            before=before,
+            resolved=resolved,
+            allow_partial=flags.allow_partial,
+        )
+        flags.mode = flags.mode or plan.history.mode
+        if flags.prepare:
+            return _print_branch(flags, _prepare(flags, plan))
+        return _prepare_and_train(flags, plan, arguments, started)
+
+
+def _prepare_and_train(
+    flags: argparse.Namespace, plan: BranchPlan, arguments: Sequence[str], started: float
+) -> int:
+    if plan.repeats_steps:
+        # In a process of its own: the steps of the parent may need other devices and threads.
+        code, _ = run_child(["branch", *arguments, f"--at={plan.step}", "--prepare"])
+        if code:
+            return code
+    else:
+        _prepare(flags, plan)
+    try:
+        return _train(flags, plan.resolved, started)
+    except CheckpointMisfit as error:
+        # It has only copies so far.
+        shutil.rmtree(plan.directory, ignore_errors=True)
+        raise RunnerError(
+            f"{_without_last_line(error)}\n"
+            "a branch continues with the weights and slots of its parent: keep the settings that "
+            f"determine their shapes, or pass --allow_partial; {plan.directory} was removed"
+        ) from error
+
+
+def _prepare(flags: argparse.Namespace, plan: BranchPlan) -> Branch:
+    """Makes the directory in this process, and tells what the branch is."""
+    note(describe(plan))
+    reasons = doubts(plan)
+    if reasons:
+        note(f"note: the weights of {plan.parent} may not be reproducible:\n{format_list(reasons)}")
+    return prepare(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
+
+
+def _parser() -> Parser:
+    to = parser("branch", _DESCRIPTION)
+    add = to.add_argument
+    add("run", metavar="RUN", help="run directory of the run to continue")
+    add("--at", type=int, metavar="N", help="last step that both runs have in common")
+    add("--model_dir", metavar="DIR", required=True, help="run directory of the branch, a new one")
+    add("--mode", metavar="MODE", help=f"one of: {', '.join(TRAINING)} (default: that of RUN)")
+    add(
+        "--prepare",
+        action="store_true",
+        help="only make the directory; `runner run` with the same --model_dir trains, on a cluster "
+        "too",
+    )
+    add(
+        "--allow_partial",
+        action="store_true",
+        help="accept settings with which only part of the state of RUN fits, and restore that part",
+    )
+    add_progress_flags(to)
+    add("--json", action="store_true", help="print the results as JSON; with --prepare, the branch")
+    add_config_flags(to, experiment=argparse.SUPPRESS)
+    return to
+
+
+def _configs(flags: argparse.Namespace, run: Path) -> tuple[Resolved, Resolved]:
+    """Returns the configs of the parent and of the branch."""
+    if flags.experiment:
+        raise RunnerError(
+            "--experiment: a branch has the experiment of RUN\n"
+            "change its settings with --SECTION.NAME=VALUE or --config_file"
+        )
+    if flags.mode is not None and flags.mode not in TRAINING:
+        raise RunnerError(f"--mode: {unknown('mode', flags.mode, TRAINING)}")
+    config = str(RunDirectory(run).require_config())
+    flags.experiment = config
+    before = resolve(Request(experiment=config, imports=tuple(flags.imports or ())))
+    return before, resolve(request(flags))
+
+
+def _continued(directory: Path, run: Path, at: int | None) -> Branch | None:
+    """Returns the branch that a directory holds already; None if it holds nothing.
+
+    Raises `RunnerError` if it holds something else.
+    """
+    check_outside(directory, run)
+    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+        return None
+    branch = read_branch(directory) if directory.is_dir() else None
+    if branch is None:
+        raise RunnerError(f"--model_dir: {directory} is not empty\nuse a new directory")
+    if branch.parent.resolve() != run.resolve() or at not in (None, branch.step):
+        raise RunnerError(
+            f"--model_dir: {directory} is a branch of {branch.parent} at step {branch.step}\n"
+            "use a new directory, or the same RUN and --at to continue it"
+        )
+    holder = read_holder(directory)
+    if holder is None:
+        note(f"{directory} exists: a branch of {branch.parent} at step {branch.step}")
+    return branch
+
+
+def _refuse_cluster(flags: argparse.Namespace, resolved: Resolved) -> None:
+    """Raises `RunnerError` if the members of a cluster would make the directory together."""
+    if not flags.prepare and resolve_cluster(resolved.config.runtime, os.environ) is not None:
+        raise RunnerError(
+            "--prepare: is not set, but this process is a member of a cluster, whose members share "
+            "one run directory\nmake the branch in one process with --prepare, then start "
+            "`runner run` with its directory on every member"
+        )
+
+
+def _step_before_excluded(before: Resolved, resolved: Resolved, run: Path) -> int:
+    """Returns the step at which a branch that excludes more examples can begin."""
+    examples = newly_excluded(before, resolved)
+    if not examples:
+        raise RunnerError(
+            f"--at: is not set\nspecify the step; only a branch that adds examples to {PATH} may "
+            "omit it"
+        )
+    reached = reached_step(run, read_history(run))
+    step, first = last_step_without(before, run, examples, reached)
+    seen = f"first in step {first}" if first else f"in no step up to {reached}"
+    note(f"the excluded examples are {seen}; the branch begins at step {step}, a checkpoint")
+    return step
+
+
+def _train(flags: argparse.Namespace, resolved: Resolved, started: float) -> int:
+    flags.resume, flags.enable_async_checkpointing = "same", "true"
+    return start_run(flags, resolved, started)
+
+
+def _print_branch(flags: argparse.Namespace, branch: Branch) -> int:
+    if flags.json:
+        print(json.dumps({"run": flags.model_dir, **branch.as_dict()}, indent=1))
+    else:
+        print(f"{flags.model_dir}: a branch of {branch.parent} at step {branch.step}")
+        print(f"  weights  sha256 {branch.weights}")
+        print(f"  train    runner run --experiment={flags.model_dir} --model_dir={flags.model_dir}")
+    return 0
+
+
+def _without_last_line(error: RunnerError) -> str:
+    """Returns a message without its last line, which tells what to do in other commands."""
+    return str(error).rpartition("\n")[0]

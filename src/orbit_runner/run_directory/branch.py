@@ -1,0 +1,128 @@
+"""`branch.json`: which run and step a run continues from, and the settings that were changed.
+
+A run that `runner branch` made has this file. Does not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orbit_runner.config.diff import Difference
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.files import jsonable, read_json_object, write_whole
+
+# Runs to the last step in common with each of them; None for the run itself.
+Ancestry = dict[Path, int | None]
+
+_FORMAT = 1
+# Of the entries of the parent's `run.json`.
+_OF_ATTEMPTS = ("argv", "mode", "started", "finished", "outcome", "step")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Branch:
+    """Where a run branched off from another one.
+
+    Attributes:
+        parent: The run directory of the other run. In the file, it is relative to the run.
+        step: The last step that both have in common.
+        weights: SHA-256 of the weights at that step.
+        state: SHA-256 of the whole checkpoint of that step.
+        configs: Fingerprints of the configs that trained the steps up to then: that of the parent,
+            then those before its own branches.
+        changes: The settings that the branch changed.
+        attempts: The starts of the parent until then.
+    """
+
+    parent: Path
+    step: int
+    weights: str
+    state: str
+    configs: tuple[str, ...]
+    changes: tuple[Difference, ...] = ()
+    attempts: tuple[Mapping[str, Any], ...] = ()
+
+    def values(self) -> dict[str, Any]:
+        """Returns the values of the settings that the branch changed, by dotted path."""
+        return {one.path: yaml.safe_load(one.right) for one in self.changes}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the values in a form that JSON supports."""
+        return {
+            "format": _FORMAT,
+            "parent": str(self.parent),
+            "step": self.step,
+            "weights": self.weights,
+            "state": self.state,
+            "configs": list(self.configs),
+            "changes": [
+                {"path": one.path, "from": one.left, "to": one.right} for one in self.changes
+            ],
+            "attempts": [
+                {name: one[name] for name in _OF_ATTEMPTS if name in one} for one in self.attempts
+            ],
+        }
+
+
+def write_branch(run: Path, branch: Branch) -> None:
+    """Writes `branch.json` of a run."""
+    path = os.path.relpath(branch.parent.resolve(), run.resolve())
+    values = jsonable({**branch.as_dict(), "parent": path})
+    write_whole(RunDirectory(run).branch, json.dumps(values, indent=1) + "\n")
+
+
+def read_branch(run: Path) -> Branch | None:
+    """Returns where a run branched off; None if it is no branch, or the file cannot be read."""
+    try:
+        values = read_json_object(RunDirectory(run).branch)
+        if values["format"] != _FORMAT:
+            return None
+        return Branch(
+            parent=Path(os.path.normpath(run / str(values["parent"]))),
+            step=int(values["step"]),
+            weights=str(values["weights"]),
+            state=str(values["state"]),
+            configs=tuple(map(str, values["configs"])),
+            changes=tuple(
+                Difference(str(one["path"]), str(one["from"]), str(one["to"]))
+                for one in values["changes"]
+            ),
+            attempts=tuple(values["attempts"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return None
+
+
+def ancestry(run: Path) -> Ancestry:
+    """Returns a run and those that it continues, by resolved path, the run itself first.
+
+    The value is the last step that the run has in common with it; None for the run itself.
+    """
+    found: Ancestry = {}
+    at, until = run.resolve(), None
+    while at not in found:
+        found[at] = until
+        branch = read_branch(at)
+        if branch is None:
+            break
+        # A branch never begins before the step at which its parent branched off.
+        until = branch.step
+        at = branch.parent.resolve()
+    return found
+
+
+def last_common_step(left: Ancestry, right: Ancestry) -> int | None:
+    """Returns the last step that two runs have in common; None if they have none.
+
+    One may continue the other, or both a third one.
+    """
+    shared = [(left[run], right[run]) for run in left if run in right]
+    steps = [[step for step in both if step is not None] for both in shared]
+    return max((min(found) for found in steps if found), default=None)

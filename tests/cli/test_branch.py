@@ -1,0 +1,199 @@
+"""`runner branch`: the weights of branches, and what they keep of the run that they continue."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.run_directory.branch import read_branch
+from orbit_runner.run_directory.history import read_history
+from orbit_runner.run_directory.metric_records import read_records
+from orbit_runner.run_directory.run_summary import read_summary
+
+STEPS = 60
+RATE = "trainer.optimizer_config.learning_rate"
+PARENT = [
+    "--experiment=digits_mlp",
+    "--task.model.hidden_units=[8]",
+    f"--train_steps={STEPS}",
+    "--trainer.checkpoint_interval=20",
+    "--trainer.summary_interval=5",
+    "--trainer.validation_interval=15",
+    "--trainer.best_checkpoint_export_subdir=best",
+    "--trainer.best_checkpoint_eval_metric=accuracy",
+]
+# Steps without a checkpoint, before the first one too. At 30 and 45, the run evaluates.
+NO_CHECKPOINTS = [1, 7, 19, 21, 30, 33, 39, 41, 45, 59]
+Branched = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("parent") / "a"
+    assert main(["run", *PARENT, f"--model_dir={path}", "--quiet"]) == 0
+    return path
+
+
+@pytest.fixture
+def branched(parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Branched:
+    """Makes a branch and trains it, both in this process. Returns its run directory."""
+
+    def make(*arguments: str, run: Path = parent, name: str = "b") -> Path:
+        path = tmp_path / name
+        flags = [f"--model_dir={path}", "--quiet"]
+        assert main(["branch", str(run), *arguments, *flags, "--prepare"]) == 0
+        assert main(["run", f"--experiment={path}", *flags]) == 0
+        capsys.readouterr()
+        return path
+
+    return make
+
+
+def _attempt(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "run.json").read_text())["attempts"][-1])
+
+
+def _weights(run: Path) -> str:
+    return str(_attempt(run)["weights"])
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("step", NO_CHECKPOINTS)
+def test_branch_without_a_change_has_the_weights_of_its_parent(
+    step: int, parent: Path, branched: Branched
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in parent.rglob("*")}
+    branch = branched(f"--at={step}")
+    assert not (parent / f"checkpoints/ckpt-{step}.index").exists()
+    assert _weights(branch) == _weights(parent)
+    assert _attempt(branch)["inexact"] == []
+    mine, theirs = (read_history(run).fingerprints for run in (branch, parent))
+    assert {saved: prints for saved, prints in mine.items() if saved != step} == theirs
+    assert {path: path.stat().st_mtime_ns for path in parent.rglob("*")} == before
+
+
+def test_branch_at_a_checkpoint_imports_no_tensorflow_to_prepare(
+    parent: Path, tmp_path: Path, without_tensorflow: dict[str, str]
+) -> None:
+    done = _command(tmp_path, "branch", str(parent), "--at=40", "--model_dir=b", "--prepare",
+                    "--json", env=without_tensorflow)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["run"], found["step"], found["changes"]) == ("b", 40, [])
+    assert found["weights"] == read_history(parent).fingerprints[40].weights
+    assert "steps 1 to 40 are those of" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_other_rate_equals_a_run_whose_schedule_has_a_step_there(
+    branched: Branched, tmp_path: Path
+) -> None:
+    branch = branched("--at=33", f"--{RATE}.constant.learning_rate=0.02")
+    schedule = [
+        f"--{RATE}.type=stepwise",
+        # Step 33 is the last one with the first rate; the schedule counts from 0.
+        f"--{RATE}.stepwise.boundaries=[32]",
+        f"--{RATE}.stepwise.values=[0.001, 0.02]",
+    ]
+    unbroken = tmp_path / "unbroken"
+    assert main(["run", *PARENT, *schedule, f"--model_dir={unbroken}", "--quiet"]) == 0
+    assert _weights(branch) == _weights(unbroken)
+    rates = [one["learning_rate"] for one in read_records(branch / "metrics.jsonl")
+             if one["split"] == "train"]  # fmt: skip
+    assert (rates[0], rates[-1]) == (0.001, 0.02)
+
+
+def test_schedule_may_replace_a_constant_rate(branched: Branched) -> None:
+    """A constant rate is a variable in the checkpoint, and a schedule is none."""
+    schedule = f"--{RATE}={{type: stepwise, stepwise: {{boundaries: [32], values: [0.001, 0.02]}}}}"
+    constant = branched("--at=33", f"--{RATE}.constant.learning_rate=0.02", name="constant")
+    stepwise = branched("--at=33", schedule, name="stepwise")
+    assert _weights(stepwise) == _weights(constant)
+    back = branched("--at=50", f"--{RATE}.type=constant", f"--{RATE}.constant.learning_rate=0.02",
+                    run=stepwise, name="back")  # fmt: skip
+    assert _weights(back) == _weights(constant)
+
+
+def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branched) -> None:
+    branch = branched("--at=45", "--runtime.seed=3", "--train_steps=50")
+    keys = ("step", "split", "training_loss", "accuracy")
+    mine, theirs = ([tuple(one.get(key) for key in keys) for one in
+                     read_records(run / "metrics.jsonl") if one["step"] <= 45]
+                    for run in (branch, parent))  # fmt: skip
+    assert mine == theirs
+    assert read_summary(branch).changes == {"runtime.seed": 3, "trainer.train_steps": 50}
+    found = read_branch(branch)
+    assert found is not None
+    assert (found.parent.resolve(), found.step) == (parent.resolve(), 45)
+    assert {one.path: (one.left, one.right) for one in found.changes} == {
+        "runtime.seed": ("17", "3"),
+        "trainer.train_steps": ("60", "50"),
+    }
+    assert [one["step"] for one in found.attempts] == [STEPS]
+    assert found.weights == read_history(branch).fingerprints[45].weights
+    info = json.loads((branch / "best/info.json").read_text())
+    assert (branch / f"best/best-{info['best_ckpt_global_step']}.index").exists()
+
+
+def test_branch_of_a_branch_is_verified_and_reproduced(
+    branched: Branched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    child = branched("--at=33", "--runtime.seed=3", name="child")
+    grandchild = branched("--at=47", "--runtime.seed=4", run=child, name="grandchild")
+    assert main(["verify", str(grandchild), "--quiet"]) == 0
+    assert "47" in capsys.readouterr().out
+    assert main(["reproduce", str(grandchild), "--quiet", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["start"], found["notes"]) == (47, [])
+    assert found["parting"]["left"]["weights"] == _weights(grandchild)
+
+
+@pytest.mark.slow
+def test_reproduce_repeats_the_parent_if_the_checkpoint_of_the_branch_is_gone(
+    tmp_path: Path,
+) -> None:
+    """As commands, because `reproduce` repeats the parent in a process of its own."""
+    _trained_branch(tmp_path)
+    for path in (tmp_path / "b/checkpoints").glob("ckpt-33.*"):
+        path.unlink()
+    done = _command(tmp_path, "reproduce", "b", "--json")
+    assert (done.returncode, json.loads(done.stdout)["start"]) == (0, 33), done.stderr
+    (tmp_path / "a").rename(tmp_path / "moved")
+    done = _command(tmp_path, "reproduce", "b")
+    assert done.returncode == 2
+    assert "b continues a from step 33. It has no intact checkpoint of that step" in done.stderr
+
+
+@pytest.mark.slow
+def test_command_trains_and_continues_a_branch(tmp_path: Path) -> None:
+    first = _trained_branch(tmp_path)
+    assert first["fingerprint"] == _weights(tmp_path / "a")
+    again = _command(tmp_path, "branch", "a", "--at=33", "--model_dir=b", "--json")
+    assert again.returncode == 0, again.stderr
+    assert "b exists: a branch of a at step 33" in again.stderr
+    assert "the run is finished" in again.stderr
+    assert json.loads(again.stdout)["fingerprint"] == first["fingerprint"]
+    assert not [*tmp_path.glob(".*")]
+
+
+def _trained_branch(folder: Path) -> dict[str, Any]:
+    """Makes a run `a` and a branch `b` of it as commands. Returns the results of the branch."""
+    done = _command(folder, "run", *PARENT, "--model_dir=a")
+    assert done.returncode == 0, done.stderr
+    done = _command(folder, "branch", "a", "--at=33", "--model_dir=b", "--json")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def _command(
+    folder: Path, *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "orbit_runner", *arguments]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)

@@ -1,0 +1,219 @@
+"""`runner branch` rejects what cannot be continued, and survives kills while it prepares."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.branches.excluded import first_step_with, last_step_without
+from orbit_runner.cli.main import main
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.errors import RunnerError
+from orbit_runner.inspection.step_examples import TrainingOrder
+
+PARENT = [
+    "--experiment=digits_mlp",
+    "--task.model.hidden_units=[8]",
+    "--train_steps=30",
+    "--trainer.checkpoint_interval=10",
+    "--trainer.max_to_keep=2",
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with the checkpoints of steps 20 and 30; that of step 10 was removed."""
+    path = tmp_path_factory.mktemp("made") / "a"
+    assert main(["run", *PARENT, f"--model_dir={path}", "--quiet"]) == 0
+    return path
+
+
+@pytest.fixture
+def parent(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the run as `a` in the working directory, to be changed."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(made, tmp_path / "a"))
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a", "--at=31", "--model_dir=b"], ["--at: got 31, allowed: 1 to 30, the last step of a"]),
+        (["a", "--at=0", "--model_dir=b"], ["--at: got 0, allowed: 1 to 30"]),
+        (["a", "--at=x", "--model_dir=b"], ["--at", "'x'"]),
+        (["a", "--model_dir=b"], ["--at: is not set", "task.train_data.exclude"]),
+        (["a", "--at=20"], ["--model_dir"]),
+        (["nowhere", "--at=20", "--model_dir=b"], ["RUN: nowhere is not a directory"]),
+        (["a", "--at=20", "--model_dir=a/b"], ["--model_dir: a/b is inside the run directory"]),
+        (["a", "--at=20", "--model_dir=full"], ["--model_dir: full is not empty"]),
+        (["damaged", "--at=20", "--model_dir=b"], ["no intact checkpoint with a record"]),
+        (["gs://x/a", "--at=20", "--model_dir=b"], ["RUN", "use a local path"]),
+        (["a", "--at=20", "--model_dir=gs://x/b"], ["--model_dir", "use a local path"]),
+        (["a", "--at=20", "--model_dir=b", "--experiment=digits"], ["a branch has the experiment"]),
+        (["a", "--at=20", "--model_dir=b", "--mode=eval"], ["unknown mode 'eval'"]),
+        (["a", "--at=20", "--model_dir=b", "--runtime.sed=3"], ["unknown setting 'sed'"]),
+        (["a", "--at=20", "--model_dir=b", "--train_steps=15"],
+         ["trainer.train_steps", "got 15, but the branch begins at step 20"]),
+        (["a", "--at=20", "--model_dir=b", "--trainer.optimizer_config.optimizer.type=sgd"],
+         ["trainer.optimizer_config.optimizer.type", "got sgd, but step 20 has the slots of adam"]),
+        (["branch", "--at=15", "--model_dir=b"],
+         ["branch branches off from a at step 20", "`runner branch a --at=15`"]),
+        (["a", "--at=25", "--model_dir=branch"], ["branch is a branch of a at step 20"]),
+    ],
+    ids=lambda value: " ".join(value[:-1]) if len(value) > 2 else "",
+)  # fmt: skip
+def test_invalid_branch_is_rejected_before_anything_is_written(
+    arguments: list[str],
+    said: list[str],
+    parent: Path,
+    tmp_path: Path,
+    without_tensorflow: dict[str, str],
+    refused: Callable[..., str],
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x").touch()
+    shutil.copytree(parent, tmp_path / "damaged")
+    for path in (tmp_path / "damaged/checkpoints").glob("*.index"):
+        path.unlink()
+    assert main(["branch", "a", "--at=20", "--model_dir=branch", "--prepare", "--quiet"]) == 0
+    before = {*tmp_path.rglob("*")}
+
+    found = refused(tmp_path, "branch", *arguments, env=without_tensorflow)
+
+    for text in said:
+        assert text in found
+    assert {*tmp_path.rglob("*")} == before
+
+
+def test_settings_that_do_not_fit_the_checkpoint_leave_no_directory(
+    parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--at=20", "--model_dir=b", "--task.model.hidden_units=[9]", "--quiet"]
+    assert main(["branch", "a", *flags]) == 2
+    said = capsys.readouterr().err
+    assert "64 × 8 in the checkpoint" in said
+    assert "pass --allow_partial; b was removed" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert main(["branch", "a", *flags, "--allow_partial", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "with only part of the checkpoint restored" in found["inexact"][0]
+
+
+def test_changed_data_is_rejected(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (parent / "data.json").read_text()
+    (parent / "data.json").write_text(text.replace("sha256:", "sha256:0"))
+    flags = ["--at=20", "--model_dir=b", "--prepare"]
+    assert main(["branch", "a", *flags]) == 2
+    assert "a: the data changed since the run last started" in capsys.readouterr().err
+    # A branch may have other data, if its settings say so.
+    assert main(["branch", "a", *flags, "--task.train_data.global_batch_size=32"]) == 0
+    assert json.loads(Path("b/data.json").read_text())["changes"] == []
+
+
+def test_steps_that_differ_from_those_of_the_parent_are_reported(
+    parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run has another rate than `config.yaml` says, and saved a checkpoint of step 10."""
+    text = (parent / "config.yaml").read_text()
+    (parent / "config.yaml").write_text(
+        text.replace("learning_rate: 0.001", "learning_rate: 0.002")
+    )
+    assert main(["branch", "a", "--at=15", "--model_dir=b", "--prepare"]) == 4
+    said = capsys.readouterr().err
+    assert "the steps of a cannot be repeated here" in said
+    assert "differ at step 10" in said
+    assert "the newest checkpoint was made with a different config than config.yaml" in said
+    assert "a step that has a checkpoint: 20, 30" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_damaged_checkpoint_is_not_used(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = parent / "checkpoints/ckpt-20.data-00000-of-00001"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["branch", "a", "--at=25", "--model_dir=b", "--prepare"]) == 0
+    assert "repeating a from the beginning to step 25" in capsys.readouterr().err
+    fingerprints = (Path("b") / "checkpoints/fingerprints.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in fingerprints] == [10, 20, 25]
+
+
+@pytest.mark.slow
+def test_kill_while_the_directory_is_made_leaves_no_half_made_run(
+    parent: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "orbit_runner", "branch", "a", "--at=25", "--model_dir=b"]
+    command.append("--prepare")
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    copied = tmp_path / ".b.branch/checkpoints/ckpt-20.index"
+    end = time.monotonic() + 60
+    while not copied.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    first.kill()
+    assert first.wait() < 0
+    assert not (tmp_path / "b").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "b was interrupted while it was made; it is made again" in again.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_other_process_that_makes_the_same_branch_is_detected(
+    parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = (
+        "from orbit_runner.run_directory.run_lock import RunLock; import sys; "
+        "RunLock('.b.branch').acquire(); print('locked', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "locked\n"
+    assert main(["branch", "a", "--at=20", "--model_dir=b", "--prepare"]) == 2
+    other.communicate("")
+    assert "another process" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
+def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent: Path) -> None:
+    before = resolve(Request(experiment="a/config.yaml"))
+    order = TrainingOrder(before.config, parent)
+    # Of the examples of step 22, in the first epoch, one that no earlier step has.
+    rows = order.step(22).chosen
+    example = next(
+        row["example"] for row in rows if order.occurrences(row["example"], 30)[0]["step"] == 22
+    )
+    early = order.step(3).chosen[0]["example"]
+    assert first_step_with(order, [example], 30) == 22
+    assert first_step_with(order, [example, early], 30) == 3
+    assert last_step_without(before, parent, [example], 30) == (20, 22)
+    assert last_step_without(before, parent, [example], 21) == (20, None)
+    with pytest.raises(RunnerError, match="no intact checkpoint before step 3, the first with"):
+        last_step_without(before, parent, [early], 30)
+    # The checkpoint of step 20 is too late for an example of that step.
+    rows = order.step(20).chosen
+    late = next(
+        row["example"] for row in rows if order.occurrences(row["example"], 30)[0]["step"] == 20
+    )
+    with pytest.raises(RunnerError, match="before step 20, the first with"):
+        last_step_without(before, parent, [late], 30)
+
+
+def test_records_and_events_of_later_steps_stay_with_the_parent(parent: Path) -> None:
+    """An event of a later step, such as a recovery, has not happened to the branch."""
+    with (parent / "metrics.jsonl").open("a") as file:
+        for step in (20, 30):
+            event = {"step": step, "split": "event", "event": "recovered", "recoveries": 1}
+            file.write(f"{json.dumps(event)}\n")
+    assert main(["branch", "a", "--at=20", "--model_dir=b", "--prepare", "--quiet"]) == 0
+    lines = [json.loads(text) for text in Path("b/metrics.jsonl").read_text().splitlines()]
+    assert max(one["step"] for one in lines) <= 20
+    assert [one["step"] for one in lines if "event" in one] == [20]
