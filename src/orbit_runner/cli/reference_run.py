@@ -64,9 +64,7 @@ def read_original(
     text) of machine settings. Raises `RunnerError` if the run has no config, or no checkpoint to
     start from or to reach.
     """
-    asked = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
-    written = resolve(asked)
-    changed = resolve(dataclasses.replace(asked, flags=changes)) if changes else written
+    written, changed = resolve_saved(run, imports, changes)
     # Read last, so that the history of a run in progress includes this checkpoint.
     record = latest_whole(checkpoints_of(run))
     if record is None:
@@ -83,6 +81,15 @@ def read_original(
         record=record,
         start=start,
     )
+
+
+def resolve_saved(
+    run: Path, imports: tuple[str, ...], changes: tuple[tuple[str, str, str], ...]
+) -> tuple[Resolved, Resolved]:
+    """Returns the config of a run, and the same with machine settings changed."""
+    asked = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
+    written = resolve(asked)
+    return written, resolve(dataclasses.replace(asked, flags=changes)) if changes else written
 
 
 def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
@@ -115,8 +122,13 @@ def notes(original: Original) -> list[str]:
     return found + changes(record.numerics, describe_numerics(config.runtime))
 
 
-def copy_checkpoint(checkpoints: CheckpointFolder, step: int, folder: Path) -> None:
-    """Copies a checkpoint to another run directory; raises an error if it was removed meanwhile."""
+def copy_checkpoint(
+    checkpoints: CheckpointFolder, step: int, folder: Path, name: str = "--last"
+) -> None:
+    """Copies a checkpoint to another run directory.
+
+    Raises `RunnerError` if it was removed meanwhile; `name` is the flag in the message.
+    """
     copied = checkpoints_of(folder)
     copied.path.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
@@ -124,6 +136,6 @@ def copy_checkpoint(checkpoints: CheckpointFolder, step: int, folder: Path) -> N
             shutil.copyfile(path, copied.path / path.name)
     if copied.record(step) is None or copied.damage(step):
         raise RunnerError(
-            f"--last: the checkpoint of step {step} was removed while it was being copied, because "
+            f"{name}: the checkpoint of step {step} was removed while it was being copied, because "
             "the run is still training\nrun the command again"
         )
