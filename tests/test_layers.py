@@ -37,6 +37,7 @@ LAYERS = (
     "train",
     "serving",
     "inspection",
+    "replay",
     "model_garden.driver",
     "train_lib",
     "train_utils",
@@ -74,7 +75,7 @@ LIGHT = sorted(
             ROOT / "cli" / f"{name}.py"
             for name in (
                 *("main", "finetune", "launch_plan", "launch_start", "list_official"),
-                *("model_selection", "reference_run"),
+                *("model_selection", "reference_run", "replay/plan"),
             )
         ),
     ]

@@ -36,6 +36,7 @@ ALL = {
     "clean": (["clean", "runs"], "none"),
     "verify": (["verify", "runs/a"], "none"),
     "reproduce": (["reproduce", "runs/a"], "some"),
+    "replay": (["replay", "runs/a", "--step=1"], "some"),
     "export": (["export", "runs/a"], "some"),
     "predict": (["predict", "runs/a", "item"], "some"),
     "init": (["init", "a"], "none"),

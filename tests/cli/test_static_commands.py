@@ -59,6 +59,7 @@ def test_help_lists_every_command(cli: Cli, arguments: tuple[str, ...]) -> None:
         ("batch", ["RUN|EXPERIMENT", "--step", "--worker", "--all", "--text", "--images", "--json", "--SECTION.NAME=VALUE"]),
         ("seen", ["RUN|EXPERIMENT", "--example", "--until", "--all", "--json", "--SECTION.NAME=VALUE"]),
         ("branch", ["RUN", "--at", "--model_dir", "--mode", "--prepare", "--allow_partial", "--json", "--SECTION.NAME=VALUE"]),
+        ("replay", ["RUN", "--step", "--layer", "--out", "--all", "--pdb", "--verify", "--json"]),
         ("list", ["--json", "--import"]),
         ("validate", ["--experiment", "FILE"]),
         ("diff", ["left", "right", "--json"]),

@@ -3,7 +3,13 @@
 import pytest
 import tf_keras
 
-from orbit_runner.tasks.layer_names import named_layers, no_match, selects, variable_names
+from orbit_runner.tasks.layer_names import (
+    layers_by_name,
+    named_layers,
+    no_match,
+    selects,
+    variable_names,
+)
 from tests.support.tuned import LAYERS, TunedConfig, TunedTask
 
 
@@ -76,3 +82,21 @@ def test_message_names_the_nearest_layer_and_all_layers(pattern: str, nearest: s
 
     assert first == f"{pattern!r} matches no layer{nearest}"
     assert rest.split() == ["the", "names", "of", "layers:", *LAYERS]
+
+
+def test_layers_by_name_include_those_without_weights(model: tf_keras.Model) -> None:
+    found = layers_by_name(model)
+    assert {name: found[name] for name in LAYERS} == {
+        one.name: one.layer for one in named_layers(model)[1:]
+    }
+    assert found["tuned"] is model
+    assert any(not layer.weights for layer in found.values())
+
+
+def test_layers_with_the_same_name_have_different_names() -> None:
+    class Two(tf_keras.Model):
+        def __init__(self) -> None:
+            super().__init__(name="two")
+            self.parts = [tf_keras.layers.ReLU(name="same") for _ in range(2)]
+
+    assert [*layers_by_name(Two())] == ["two", "same", "same_"]

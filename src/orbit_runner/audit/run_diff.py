@@ -68,7 +68,7 @@ def compare_runs(
         first=first,
         first_weights=by_weights[0] if by_weights else None,
         last_equal=last_equal,
-        loss=_loss(left, right, range(begin, end + 1), summary_interval, after),
+        loss=first_loss_difference(left, right, range(begin, end + 1), summary_interval, after),
         tensors=None if first is None else _tensors(left, right, first, step),
     )
 
@@ -77,17 +77,28 @@ def _weights(run: RunHistory, step: int) -> str:
     return run.fingerprints[step].weights
 
 
-def _loss(
+def first_loss_difference(
     left: RunHistory, right: RunHistory, steps: range, interval: int, after: int
 ) -> LossParting | None:
-    # A resumed run starts a new record, whose mean is over fewer steps and cannot be compared.
-    resumed = {after, *(left.fingerprints if len(left.attempts) > 1 else ())}
-    for step in sorted(one for one in {*left.losses} & {*right.losses} if one in steps):
-        begin = (step - 1) // interval * interval
-        cut = any(begin < one < step for one in resumed)
-        if not cut and left.losses[step] != right.losses[step]:
+    """Returns the first training record with another loss, of those that end at one of `steps`."""
+    for step in comparable_records(left, right, steps, interval, after):
+        if left.losses[step] != right.losses[step]:
             return LossParting(step, left.losses[step], right.losses[step])
     return None
+
+
+def comparable_records(
+    left: RunHistory, right: RunHistory, steps: range, interval: int, after: int
+) -> list[int]:
+    """Returns the steps at which both runs have a training record over the same steps."""
+    # A resumed run starts a new record, whose mean is over fewer steps and cannot be compared.
+    resumed = {after, *(left.fingerprints if len(left.attempts) > 1 else ())}
+    return [
+        step
+        for step in sorted({*left.losses} & {*right.losses})
+        if step in steps
+        and not any((step - 1) // interval * interval < one < step for one in resumed)
+    ]
 
 
 def _tensors(left: RunHistory, right: RunHistory, first: int, last: int) -> TensorParting | None:

@@ -73,9 +73,7 @@ def read_original(
     `changes` are (flag, dotted path, text) of machine settings. Raises `RunnerError` if the run has
     no config, or no checkpoint to start from or to reach.
     """
-    asked = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
-    written = resolve(asked)
-    changed = resolve(dataclasses.replace(asked, flags=changes)) if changes else written
+    written, changed = resolve_saved(run, imports, changes)
     # Read last, so that the history of a run in progress includes this checkpoint.
     record = latest_whole(checkpoints_of(run))
     if record is None:
@@ -101,6 +99,15 @@ def read_original(
         record=record,
         start=start,
     )
+
+
+def resolve_saved(
+    run: Path, imports: tuple[str, ...], changes: tuple[tuple[str, str, str], ...]
+) -> tuple[Resolved, Resolved]:
+    """Returns the config of a run, and the same with machine settings changed."""
+    asked = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
+    written = resolve(asked)
+    return written, resolve(dataclasses.replace(asked, flags=changes)) if changes else written
 
 
 def _start(folder: CheckpointFolder, newest: int, last: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,13 @@ def rerun(
     *,
     step: int,
     after: int,
+    callbacks: Sequence[Callback] = (),
 ) -> Done:
     """Repeats a run up to `step`. Returns how it ended.
 
     Resumes from the checkpoint in `folder`, if it has one: `after` is its step, or -1 for the
-    beginning. `history` is that of the original run. Raises `RunnerError` if the run cannot start
-    or was interrupted; returns other errors.
+    beginning. `history` is that of the original run. `callbacks` are called last. Raises
+    `RunnerError` if the run cannot start or was interrupted; returns other errors.
     """
     config, mode = resolved.config, history.mode
     code = read_code_version(folder)
@@ -75,10 +76,10 @@ def rerun(
         replicas=replicas,
         train_steps=step,
     )
-    callbacks = [progress, ConfigWriter(folder, resolved)]
+    all_callbacks = [progress, ConfigWriter(folder, resolved), *callbacks]
     try:
         for stage in _stages(config, history, step, after):
-            stage.run(strategy, task, mode, folder, callbacks)
+            stage.run(strategy, task, mode, folder, all_callbacks)
     except Exception as error:
         record.finish(f"{type(error).__name__}: {error}")
         if isinstance(error, RunnerError) and not isinstance(error, Diverged):

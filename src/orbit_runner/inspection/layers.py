@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,18 +31,8 @@ class LayerCalls:
     def recorded_scope(self) -> Iterator[None]:
         """Records in a `with` block, in which the model is traced."""
         layers = _unique([self._model, *_all_below(self._model)])
-        # Layers of single ops have a `call` of their own, others that of their class.
-        own = {id(layer): vars(layer)["call"] for layer in layers if "call" in vars(layer)}
-        for layer in layers:
-            # Not by assignment, because Keras tracks what is assigned to a layer.
-            vars(layer)["call"] = self._recording(layer)
-        try:
+        with replaced_methods_scope(layers, "call", self._recording):
             yield
-        finally:
-            for layer in layers:
-                del vars(layer)["call"]
-                if id(layer) in own:
-                    vars(layer)["call"] = own[id(layer)]
 
     def shape(self, layer: Any) -> tuple[int | None, ...] | None:
         """Returns the shape of a layer's output, without the batch; None if it was not called."""
@@ -83,6 +73,25 @@ class LayerCalls:
         if tensors and tensors[0].shape.rank:
             self._shapes.setdefault(id(layer), tuple(tensors[0].shape.as_list()[1:]))
         self._is_done = self._is_done or layer is self._model
+
+
+@contextlib.contextmanager
+def replaced_methods_scope(
+    owners: Sequence[Any], name: str, replacement: Callable[[Any], Callable[..., Any]]
+) -> Iterator[None]:
+    """Replaces a method of objects in a `with` block by what `replacement` returns for each."""
+    # Layers of single ops have a `call` of their own, others that of their class.
+    own = {id(owner): vars(owner)[name] for owner in owners if name in vars(owner)}
+    for owner in owners:
+        # Not by assignment, because Keras tracks what is assigned to a layer.
+        vars(owner)[name] = replacement(owner)
+    try:
+        yield
+    finally:
+        for owner in owners:
+            del vars(owner)[name]
+            if id(owner) in own:
+                vars(owner)[name] = own[id(owner)]
 
 
 def layer_rows(model: Any, calls: LayerCalls, *, every: bool = False) -> list[LayerRow]:

@@ -62,6 +62,11 @@ class TrainState:
         kept = getattr(inner, "_hyper", {"learning_rate": getattr(inner, "_learning_rate", None)})
         return [value for value in kept.values() if isinstance(value, tf.Variable)]
 
+    def optimizer_variables(self) -> list[tf.Variable]:
+        """Returns the variables of the optimizer, without those of loss scaling."""
+        inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        return list(inner.variables() if callable(inner.variables) else inner.variables)
+
     @property
     def optimizer_kind(self) -> str:
         """The optimizer's class; legacy ones, which store slots differently, are marked."""

@@ -66,6 +66,29 @@ def _walk(layer: Any, name: str, inside: str, seen: set[int]) -> Iterator[NamedL
         yield from _walk(one, path, path, seen)
 
 
+def layers_by_name(model: Any) -> dict[str, Any]:
+    """Returns all layers of a Keras model by name, also those without weights.
+
+    The names are those of `named_layers`. If layers have the same name, `_` is added to the later.
+    """
+    found: dict[str, Any] = {str(model.name): model}
+    seen = {id(model)}
+
+    def add(layer: Any, inside: str) -> None:
+        for one in inner_layers(layer):
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            name = f"{inside}{one.name}"
+            while name in found:
+                name += "_"
+            found[name] = one
+            add(one, f"{name}/")
+
+    add(model, "")
+    return found
+
+
 def inner_layers(layer: Any) -> list[Any]:
     """Returns the layers that are directly inside a layer."""
     return list(layer._flatten_layers(recursive=False, include_self=False))

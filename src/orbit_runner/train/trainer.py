@@ -220,6 +220,16 @@ class Trainer(orbit.StandardTrainer):
         step = self._global_step()
         return SettingError("task.train_data", f"has no more batches after step {step}")
 
+    def next_batch(self) -> Any:
+        """Returns the distributed batch of the next step, from a dataset of its own.
+
+        Raises SettingError if there are no more batches.
+        """
+        batch = next(iter(self._make_dataset(self._global_step())), None)
+        if batch is None:
+            raise self._data_ended()
+        return batch
+
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back."""
         if self.profiler is not None:

@@ -39,6 +39,7 @@ _NAMES = {
     "left": "the first argument",
     "right": "the second argument",
     "to": "--to",
+    "out": "--out",
     "dir": "--dir",
     "project": "DIR",
     "origin": "--from",
@@ -64,6 +65,7 @@ _REMOTE: Mapping[str, tuple[str, ...]] = {
     "report": ("run",),
     "verify": ("run",),
     "reproduce": ("run",),
+    "replay": ("run",),
     "export": ("run", "to"),
     "predict": ("where",),
     # These have their own rules for the run directory.

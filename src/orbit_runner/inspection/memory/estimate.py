@@ -67,8 +67,7 @@ class MemoryEstimate:
 
 def estimate_memory(state: TrainState, batch: Any, step: StepGraph | None) -> MemoryEstimate:
     """Returns the estimate for a step on a batch; both are None if there are no data."""
-    inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
-    slots = inner.variables() if callable(inner.variables) else inner.variables
+    slots = state.optimizer_variables()
     averages = state.ema.averages if state.ema is not None else ()
     peak = None
     if step is not None:

@@ -1,0 +1,197 @@
+"""`runner replay`: takes one step of a run again, under instruments."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    progress_of,
+)
+from orbit_runner.cli.preflight import check_before_start, setting_error_scope
+from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.cli.replay.plan import ReplayPlan, plan_replay
+from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+_DESCRIPTION = """\
+Take one step of a run again, from the nearest checkpoint before it, and show what happens in it:
+the loss of each example, the norms of gradients and updates, and the first value that is NaN or
+infinite, with its layer, its op and the examples that have it. The run itself is not changed, and
+may still be in progress.
+
+Step N is the step after which `global_step` is N, as in the records of a run. The output says
+whether the replayed step is the one that the run took: the replay continues to the next checkpoint
+or record of the run, and compares. The exit code is 4 if they differ, and otherwise 0.
+
+--SECTION.NAME=VALUE changes settings of the machine: threads, XLA, and data directories."""
+_SETTINGS_RULE = "the saved config determines the step; only settings of the machine can be changed"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Replays a step and prints what happens in it. Returns 4 if it differs from the run's."""
+    flags = parse(_parser(), arguments)
+    if flags.out and not flags.layer:
+        raise RunnerError("--out: has no effect without --layer; name the layers to save")
+    with messages_scope(flags), local_run_scope(flags.run, "RUN", "all") as run:
+        plan = plan_replay(
+            run,
+            flags.step,
+            verify=flags.verify,
+            imports=tuple(flags.imports or ()),
+            changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
+        )
+        with _directory_scope() as directory:
+            found = _replay(flags, plan, directory)
+    if flags.out:
+        _save(Path(flags.out), found.examination.arrays)
+    if flags.json:
+        _print_json(flags, plan, found)
+    else:
+        _print(flags, plan, found)
+    return DIFFERENT if found.own.verdict == "differs" else 0
+
+
+def _parser() -> Parser:
+    to = parser("replay", _DESCRIPTION)
+    to.settings, to.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
+    to.add_argument("run", metavar="RUN", help="run directory")
+    to.add_argument("--step", type=_step, required=True, metavar="N", help="the step")
+    to.add_argument(
+        "--layer",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="show the output of this layer, such as encoder/dense; may be repeated",
+    )
+    to.add_argument(
+        "--out",
+        metavar="FILE",
+        help="save the outputs and gradients of the layers as an .npz file",
+    )
+    to.add_argument("--all", action="store_true", help="print all examples, variables and layers")
+    to.add_argument(
+        "--pdb",
+        action="store_true",
+        help="then take the step in Python's debugger, from the first line of task.train_step",
+    )
+    to.add_argument(
+        "--verify",
+        action="store_true",
+        default=None,
+        help="continue to the next checkpoint or record of the run, and compare; by default if it "
+        "is at most 300 steps after the step",
+    )
+    to.add_argument(
+        "--no_verify",
+        action="store_const",
+        const=False,
+        dest="verify",
+        help="end the replay with the examined step",
+    )
+    to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
+                    help="import a module first; may be repeated")  # fmt: skip
+    add_progress_flags(to)
+    to.add_argument("--json", action="store_true", help="print JSON with all values")
+    return to
+
+
+def _step(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a step of at least 1")
+    return int(text)
+
+
+@contextlib.contextmanager
+def _directory_scope() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="replay-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _replay(flags: argparse.Namespace, plan: ReplayPlan, directory: Path) -> Any:
+    from orbit_runner.distribute.tf_environment import prepare_environment
+
+    check_before_start(plan.resolved_to(plan.last), plan.history.mode, directory)
+    if plan.start is not None:
+        copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
+    progress = progress_of(flags, f"replay of step {plan.step}", flags.run)
+    with progress.shown_scope():
+        if plan.notes:
+            progress.note(
+                f"note: the step may differ from that of the run:\n{format_list(plan.notes)}"
+            )
+        progress.phase("importing tensorflow")
+        prepare_environment(plan.resolved.config.runtime)
+        with setting_error_scope(plan.resolved):
+            return _replay_to_step(flags, plan, directory, progress)
+
+
+def _replay_to_step(
+    flags: argparse.Namespace, plan: ReplayPlan, directory: Path, progress: Any
+) -> Any:
+    with paused_collection_scope():
+        from orbit_runner.cli.replay.replay_to_step import replay_to_step
+
+    def debug(run: Any, examination: Any) -> None:
+        if flags.pdb:
+            _debug(flags, run, examination)
+
+    return replay_to_step(plan, directory, progress, layers=flags.layer, then=debug)
+
+
+def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
+    from orbit_runner.replay.debug_step import debug_step
+    from orbit_runner.reporting.text.replay import format_examination
+
+    for line in format_examination(examination, layers=flags.layer, every=flags.all):
+        print(line)
+    debug_step(run)
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    import numpy as np
+
+    try:
+        with path.open("wb") as file:
+            np.savez(file, **arrays)
+    except OSError as error:
+        raise RunnerError(f"--out: cannot write {path}: {error.strerror or error}") from error
+
+
+def _print(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
+    from orbit_runner.reporting.text.replay import format_examination
+
+    begin = "the beginning" if plan.start is None else f"the checkpoint of step {plan.start}"
+    print(f"step {plan.step:,} of {flags.run}, replayed from {begin}")
+    print(f"  {found.own}")
+    if not flags.pdb:
+        for line in format_examination(found.examination, layers=flags.layer, every=flags.all):
+            print(line)
+
+
+def _print_json(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
+    values = {
+        "run": flags.run,
+        "start": plan.start,
+        "notes": plan.notes,
+        "own": dataclasses.asdict(found.own),
+        **found.examination.as_dict(),
+    }
+    print(json.dumps(values, indent=1, allow_nan=False))

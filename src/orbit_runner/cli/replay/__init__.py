@@ -1,0 +1,1 @@
+"""`runner replay`: from which checkpoint it starts, and what it does."""

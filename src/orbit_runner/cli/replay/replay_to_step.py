@@ -1,0 +1,70 @@
+"""Repeats a run up to a step, examines that step, and compares the replay with the run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.audit.own_step import OwnStep, judge_step
+from orbit_runner.cli.replay.plan import ReplayPlan
+from orbit_runner.cli.rerun import rerun
+from orbit_runner.errors import RunnerError
+from orbit_runner.replay.examination import Examination
+from orbit_runner.replay.examine_at_step import ExamineAtStep, StepExamined
+from orbit_runner.replay.examine_step import examine_step
+from orbit_runner.run_directory.history import read_history
+from orbit_runner.train.callbacks.base import Callback
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """A replayed step, and whether it is the one that the run took."""
+
+    examination: Examination
+    own: OwnStep
+
+
+def replay_to_step(
+    plan: ReplayPlan,
+    directory: Path,
+    progress: Callback,
+    *,
+    layers: Sequence[str] = (),
+    then: Callable[[Any, Examination], None] = lambda run, examination: None,
+) -> Replay:
+    """Repeats a run up to a step and examines it.
+
+    `directory` is the new run directory, with the checkpoint to start from. `then` is called with
+    the run before the step and what was found in the step. Raises `RunnerError` if the run ends
+    before the step, and the error with which it does.
+    """
+    found: list[Examination] = []
+
+    def examine(run: Any) -> None:
+        found.append(examine_step(run, layers=layers))
+        then(run, found[0])
+
+    done = rerun(
+        plan.resolved,
+        plan.history,
+        directory,
+        progress,
+        step=plan.last,
+        after=plan.after,
+        callbacks=[ExamineAtStep(plan.step, examine, stops=not plan.continues)],
+    )
+    error = None if isinstance(done.error, StepExamined) else done.error
+    if not found:
+        raise error or RunnerError(f"--step: the run ended before step {plan.step}")
+    own = judge_step(
+        plan.history,
+        read_history(directory),
+        step=plan.step,
+        after=plan.after,
+        end=plan.last if plan.continues else plan.step - 1,
+        summary_interval=plan.resolved.config.trainer.summary_interval,
+        error=error,
+    )
+    return Replay(found[0], own)

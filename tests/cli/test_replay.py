@@ -1,0 +1,159 @@
+"""`runner replay`: a run made by a separate process is replayed in this one."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.cli.main import main
+
+ARGUMENTS = [
+    "--experiment=digits_mlp",
+    "--task.model.hidden_units=[8]",
+    "--task.model.dropout_rate=0.3",
+    "--train_steps=30",
+    "--trainer.checkpoint_interval=10",
+    "--trainer.summary_interval=5",
+    "--trainer.max_to_keep=2",
+    # TensorFlow fixes the thread settings of the test process at its first op.
+    "--runtime.intra_op_threads=0",
+    "--mode=train",
+    "--model_dir=a",
+]
+Replay = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    command = [sys.executable, "-m", "orbit_runner", *ARGUMENTS]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "a"
+
+
+@pytest.fixture
+def replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Replay:
+    """Runs the command, and returns its exit code, stdout and stderr."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = main(["replay", *map(str, arguments), "--progress=plain"])
+        said = capsys.readouterr()
+        assert [*temporary.glob("replay-*")] == []
+        return code, said.out, said.err
+
+    return run
+
+
+def test_replayed_step_is_the_run_s_own(made: Path, replay: Replay, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+    arrays = tmp_path / "arrays.npz"
+    code, out, err = replay(made, "--step=23", "--layer=dense1", f"--out={arrays}")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == f"step 23 of {made}, replayed from the checkpoint of step 20"
+    assert (
+        lines[1] == "  the run's own step: the weights of step 30 have the fingerprint of the run"
+    )
+    assert "examples, worst first (computed in the step)" in lines
+    assert "… and 48 more; --all shows all of them" in out
+    assert any(line.startswith("  dense1  64×8") for line in lines)
+    assert "training from step 20 to 30" in err
+    assert "examining step 23" in err
+    assert {*np.load(arrays)} == {
+        "dense1/output", "dense1/kernel/gradient", "dense1/bias/gradient"
+    }  # fmt: skip
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+
+
+def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
+    made: Path, replay: Replay, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["batch", str(made), "--step=3", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    code, out, _ = replay(made, "--step=3", "--no_verify", "--json")
+    found = json.loads(out)
+    assert (code, found["start"], found["step"]) == (0, None, 3)
+    assert found["own"]["verdict"] == "unknown"
+    assert len(found["examples"]) == found["rows"] == 64
+    assert found["finite"]
+    examples = {one["row"]: one["example"] for one in found["examples"]}
+    assert examples == {one["row"]: one["example"] for one in rows}
+
+
+def test_changed_config_is_reported_as_a_difference(
+    made: Path, replay: Replay, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(made, tmp_path / "b"))
+    text = (run / "config.yaml").read_text()
+    assert "dropout_rate: 0.3" in text
+    (run / "config.yaml").write_text(text.replace("dropout_rate: 0.3", "dropout_rate: 0.4"))
+    code, out, err = replay(run, "--step=22")
+    assert code == 4
+    assert "differs from the run: the weights of step 30" in out
+    assert "made with a different config" in err
+
+
+def test_step_runs_in_the_debugger(
+    made: Path, replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("p 'images' in dir()\ncontinue\n"))
+    code, out, _ = replay(made, "--step=21", "--pdb", "--no_verify")
+    assert code == 0
+    assert "def train_step" in out or "train_step(" in out
+    assert "(Pdb)" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--step=0"], "--step: got '0', allowed: a step of at least 1"),
+        (["--step=31"], "--step: got 31, allowed: 1 to 30, the last step of the run"),
+        (["--step=3", "--out=x.npz"], "--out: has no effect without --layer"),
+        (["--step=3", "--trainer.train_steps=3"], "does not accept this setting"),
+    ],
+)
+def test_mistakes_are_reported(
+    arguments: list[str], message: str, made: Path, replay: Replay
+) -> None:
+    code, out, err = replay(made, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_unknown_layer_is_reported(made: Path, replay: Replay) -> None:
+    code, _, err = replay(made, "--step=21", "--layer=dens1")
+    assert code == 2
+    assert "--layer: unknown layer 'dens1'; did you mean 'dense1'?" in err
+
+
+def test_directory_without_a_run_is_reported(replay: Replay, tmp_path: Path) -> None:
+    code, _, err = replay(tmp_path, "--step=1")
+    assert code == 2
+    assert str(tmp_path) in err
+
+
+def test_run_on_tpus_is_rejected(made: Path, replay: Replay, tmp_path: Path) -> None:
+    run: Any = Path(shutil.copytree(made, tmp_path / "b"))
+    text = (run / "config.yaml").read_text()
+    changed = text.replace("distribution_strategy: one_device", "distribution_strategy: tpu")
+    assert changed != text
+    (run / "config.yaml").write_text(changed)
+    code, _, err = replay(run, "--step=1")
+    assert code == 2
+    assert "was trained on TPUs" in err
