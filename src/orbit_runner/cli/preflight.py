@@ -14,7 +14,12 @@ from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_who
 from orbit_runner.cli import finetune
 from orbit_runner.config.diff import differences
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.fingerprint import DATA_DIRECTORIES, touches_weights
+from orbit_runner.config.example_ids import EXCLUDE
+from orbit_runner.config.fingerprint import (
+    DATA_DIRECTORIES,
+    excludes_same_examples,
+    touches_weights,
+)
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.checks.partition import run_problems
@@ -146,6 +151,8 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
         or touches_weights(found.path, now)
         or (found.path in DATA_DIRECTORIES and not records_data)
     ]
+    if excludes_same_examples(before, now):
+        changed = [found for found in changed if found.path != EXCLUDE]
     if not changed:
         return
     lines = [f"  {d.path}: {d.left} → {d.right}" for d in changed[:12]]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from orbit_runner.config.example_ids import EXCLUDE, UNREADABLE, ids_digest
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat, plain
 
@@ -100,7 +101,14 @@ _NEVER = frozenset(
 
 # Settings that later versions added. If empty, they do not change the fingerprint.
 _LEFT_OUT_IF_EMPTY = frozenset(
-    {"callbacks", "task.init_ignore", "task.metrics", "trainer.fine_tuning"}
+    {
+        "callbacks",
+        "task.init_ignore",
+        "task.metrics",
+        EXCLUDE,
+        "task.validation_data.exclude",
+        "trainer.fine_tuning",
+    }
 )
 
 
@@ -170,9 +178,12 @@ def touches_weights(path: str, config: ExperimentConfig) -> bool:
 
 
 def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
-    """Returns the values of the settings that can affect the weights, by dotted path."""
+    """Returns the values of the settings that can affect the weights, by dotted path.
+
+    For examples to exclude, the value is a digest of the IDs, whether a file lists them or not.
+    """
     return {
-        path: value
+        path: ids_digest(value) if path == EXCLUDE and value else value
         for path, value in flat(config).items()
         if touches_weights(path, config) and (value or path not in _LEFT_OUT_IF_EMPTY)
     }
@@ -216,7 +227,8 @@ def same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
     now, everything = identity_settings(config), flat(config)
     for path in {*before, *now}:
         if path in before and path in now:
-            same = before[path] == now[path]
+            # A file that is gone is needed to train, but not to read what was trained.
+            same = before[path] == now[path] or now[path] == UNREADABLE
         elif path in now:
             same = now[path] == default_of(config, path)
         else:  # This version may know that it cannot affect the weights.
@@ -237,3 +249,9 @@ def default_of(config: ExperimentConfig, path: str) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
     return ... if default is dataclasses.MISSING else plain(default)
+
+
+def excludes_same_examples(before: ExperimentConfig, now: ExperimentConfig) -> bool:
+    """Returns whether two configs exclude the same IDs from training, in a file or in a list."""
+    left, right = (flat(config).get(EXCLUDE) or () for config in (before, now))
+    return left == right or (ids_digest(left) == ids_digest(right) != UNREADABLE)

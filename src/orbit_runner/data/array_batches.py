@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, CroppedImages
-from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.exclusion import make_sampler
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.source import ArraySource, leaves, stored_rows
 from orbit_runner.data.step_batches import Chunks
@@ -30,15 +31,17 @@ def train_chunks(
     seed: int,
     replicas: int = 1,
     shuffle: bool = True,
+    excluded: np.ndarray = NO_EXAMPLES,
     augmentation: CropFlip | None = None,
     element: Callable[[_Tree], Any] | None = None,
 ) -> Chunks:
     """Returns the batches of `train_dataset`, which never end, addressed by step.
 
-    `element` converts batches into another structure of the same tensors, such as a tuple. Raises
-    `DataError` if `augmentation` is set and there are no images [n, height, width, channels].
+    `element` converts batches into another structure of the same tensors, such as a tuple.
+    `excluded`, int64 [k], are the examples to leave out, ascending. Raises `DataError` if
+    `augmentation` is set and there are no images [n, height, width, channels].
     """
-    sampler = IndexSampler(source.size, seed, shuffle)
+    sampler = make_sampler(source.size, seed, shuffle, excluded)
     read, batch_size = _reader(source, augmentation, seed), global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:

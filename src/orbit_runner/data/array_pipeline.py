@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.array_batches import eval_chunks, train_chunks
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import replica_slices
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tf_pipeline import endless, one_pass
@@ -26,6 +28,7 @@ def train_dataset(
     seed: int,
     start_step: int | tf.Tensor = 0,
     shuffle: bool = True,
+    excluded: np.ndarray = NO_EXAMPLES,
     augmentation: CropFlip | None = None,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
@@ -43,6 +46,7 @@ def train_dataset(
         seed: Seed of the order and of the augmentation.
         start_step: The step of the first batch. In a graph, it can be an int64 scalar tensor.
         shuffle: Whether to shuffle each epoch. If False, examples keep their stored order.
+        excluded: Indices of the examples to leave out, int64 [k], ascending.
         augmentation: The random crop and flip of `image`. None for no augmentation.
         input_context: Selects the worker's slice of each batch. If None, the whole batch is used.
         options: Options of the tf.data pipeline.
@@ -64,6 +68,7 @@ def train_dataset(
         replicas=slices.replicas_in_sync,
         seed=seed,
         shuffle=shuffle,
+        excluded=excluded,
         augmentation=augmentation,
         element=element,
     )

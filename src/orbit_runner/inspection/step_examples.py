@@ -12,6 +12,7 @@ import numpy as np
 from orbit_runner.config.schema.data import with_seed
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.order.step_order import Occurrences, StepOrder, StepRows, owners
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.recoveries import read_recoveries, recoveries_of
@@ -78,6 +79,12 @@ class TrainingOrder:
     def examples(self, recoveries: int = 0) -> TrainingExamples | None:
         """Returns the examples; None if they are only known by running the input pipeline."""
         return self._examples(recoveries)
+
+    def excluded(self) -> np.ndarray:
+        """Returns the indices of the examples that the config leaves out, ascending."""
+        if not getattr(self.config.task.train_data, "exclude", ""):
+            return NO_EXAMPLES
+        return self._known(0).excluded
 
     def step(
         self,

@@ -34,6 +34,9 @@ class OfficialSection(Config):
     is_training: ClassVar[bool | None] = None
     enable_tf_data_service: ClassVar[bool] = False
     tf_data_service_address: ClassVar[str | None] = None
+    absent: ClassVar[Mapping[str, str]] = types.MappingProxyType(
+        {"exclude": "is not supported by Model Garden's pipelines, whose order is not computed"}
+    )
 
 
 def mirror(config: Any, *, fixed: bool = False) -> Any:

@@ -20,6 +20,7 @@ class OfficialTask(Config):
     """Base class of the classes that mirror task sections of Model Garden; they add the fields."""
 
     input_rank: ClassVar[int] = 4
+    excludes_examples: ClassVar[bool] = False
     # Defaults for fields that not all of Model Garden's classes have.
     name: ClassVar[Any] = None
     init_checkpoint: ClassVar[str] = ""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.config.example_ids import ids_digest
 from orbit_runner.data.file_patterns import is_local, patterns
 from orbit_runner.data.fingerprint import (
     DataDifference,
@@ -163,7 +164,16 @@ def fingerprint_of(task: Any) -> Fingerprint:
     read.
     """
     found: Fingerprint | None = task.data_files()
-    return dict(_named_files(task)) if found is None else found
+    files = dict(_named_files(task)) if found is None else dict(found)
+    return files | _excluded_ids(task)
+
+
+def _excluded_ids(task: Any) -> dict[str, list[DataFile]]:
+    """Returns the file that lists the training examples to leave out, if there is one."""
+    exclude = getattr(getattr(task, "train_data", None), "exclude", None)
+    if not exclude or not isinstance(exclude, str):
+        return {}
+    return {"train_data.exclude": describe_files([exclude], lambda path: ids_digest(str(path)))}
 
 
 def _named_files(section: Any, path: str = "") -> Iterator[tuple[str, list[DataFile]]]:

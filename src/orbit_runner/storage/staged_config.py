@@ -13,7 +13,7 @@ from typing import Any
 from orbit_runner.errors import SettingError
 from orbit_runner.storage.objects import ObjectInfo
 from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
-from orbit_runner.storage.setting_paths import CHECKPOINT, STAGED
+from orbit_runner.storage.setting_paths import CHECKPOINT, EXCLUDED, STAGED
 from orbit_runner.storage.staging import stage, stage_file
 
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -40,6 +40,17 @@ def local_checkpoint(path: str, what: str = "task.init_checkpoint") -> str:
     """
     try:
         return _checkpoint(path, what)
+    except PathError as error:
+        raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
+
+
+def local_file(path: str, what: str) -> str:
+    """Returns the local path of a file. Copies a remote one first.
+
+    Raises SettingError if the URL has no content or cannot be read.
+    """
+    try:
+        return _file(os.path.expanduser(path), what)
     except PathError as error:
         raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
 
@@ -75,7 +86,7 @@ def _local_value(section: Any, name: str, value: Any, path: str, *, data: bool) 
             return _folder(value, path, (f"{tfds}/*",) if tfds else ())
         if name == "input_path":
             return _patterns(value, path)
-        if name == "sentencepiece_model_path":
+        if name == "sentencepiece_model_path" or (name == EXCLUDED and isinstance(value, str)):
             return _file(value, path)
     except PathError as error:
         reason = str(error).removeprefix(f"{path}: ")

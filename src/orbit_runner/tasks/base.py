@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 from official.core import base_task
 
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.initial_weights import load_weights
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
@@ -28,6 +30,8 @@ class Task(base_task.Task):
     Inputs are `(features, labels)` or `(features, labels, weights)`. Weights are float32 [batch], 0
     for rows that only pad a partial batch.
     """
+
+    _excluded: np.ndarray | None = None
 
     def initialize(self, model: tf_keras.Model) -> None:
         """Loads `init_checkpoint`, if set, into a new model.
@@ -135,6 +139,28 @@ class Task(base_task.Task):
         """
         chunks = self.chunks(params)
         return None if chunks is None else chunks.batch_at
+
+    def excluded_examples(self, params: Any) -> np.ndarray:
+        """Returns the training examples that `exclude` leaves out.
+
+        Args:
+            params: The section; only training leaves examples out.
+
+        Returns:
+            Their indices, int64 [k], ascending.
+
+        Raises:
+            SettingError: There is no such example, or the data cannot be read.
+        """
+        if not params.is_training or not getattr(params, "exclude", ""):
+            return NO_EXAMPLES
+        if self._excluded is None:
+            try:
+                examples = self.task_config.training_examples(params, self.logging_dir)
+            except DataError as error:
+                raise SettingError(f"task.train_data.{error.field}", str(error)) from error
+            self._excluded = examples.excluded
+        return self._excluded
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signatures that `runner export` saves.

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
 
+from orbit_runner.config.example_ids import read_ids
+from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.order.step_order import StepOrder, StepRows
-from orbit_runner.errors import RunnerError
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.errors import DataError, RunnerError, nearest
 
 _PLACE = re.compile(r"(?P<file>.+):(?P<number>\d+)")
 FLAG = "--example"
+# More names take too long to compare.
+_COMPARED = 2000
 
 
 class TrainingExamples(Protocol):
@@ -20,11 +27,14 @@ class TrainingExamples(Protocol):
     Attributes:
         source: The name of the data source.
         order: Which examples are in which step.
+        excluded: Indices of the examples that `train_data.exclude` leaves out, int64 [k],
+            ascending. They count in the indices, but are in no step.
         id_help: The forms of ids that `find` accepts, for messages.
     """
 
     source: str
     order: StepOrder
+    excluded: np.ndarray
     id_help: str
 
     def describe(
@@ -49,9 +59,48 @@ class TrainingExamples(Protocol):
             text: An index, or a place such as `FILE:LINE`.
 
         Raises:
-            RunnerError: If there is no such example.
+            UnknownExample: If there is no such example.
         """
         ...
+
+
+class UnknownExample(RunnerError):
+    """An ID that is none of an example.
+
+    Attributes:
+        reason: The ID and what is allowed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{FLAG}: {reason}")
+        self.reason = reason
+
+
+def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np.ndarray:
+    """Returns the indices of the examples that `data.exclude` leaves out: int64 [k], ascending.
+
+    Args:
+        data: The section of the training data.
+        size: The number of all examples.
+        find: Returns the index of an ID; raises `UnknownExample` if there is none.
+
+    Raises:
+        DataError: An ID is unknown, or no example is left.
+    """
+    if not data.exclude:
+        return NO_EXAMPLES
+    ids, found, problems = read_ids(data.exclude), set[int](), []
+    for text, place in ids.items():
+        try:
+            found.add(find(text))
+        except UnknownExample as error:
+            problems.append(f"{place}: {error.reason}" if place else error.reason)
+    if problems:
+        more = f"\nand {len(problems) - 1:,} more of {len(ids):,} IDs" if problems[1:] else ""
+        raise DataError(problems[0] + more, field="exclude")
+    if len(found) == size:
+        raise DataError(f"leaves out all {size:,} examples, expected fewer", field="exclude")
+    return np.array(sorted(found), np.int64)
 
 
 def index_of(text: str, size: int) -> int | None:
@@ -59,7 +108,7 @@ def index_of(text: str, size: int) -> int | None:
     if not text.isdecimal():
         return None
     if int(text) >= size:
-        raise RunnerError(f"{FLAG}: got {text}, allowed: 0 to {size - 1}, the indices of examples")
+        raise UnknownExample(f"got {text}, allowed: 0 to {size - 1}, the indices of examples")
     return int(text)
 
 
@@ -74,7 +123,14 @@ def is_file(path: str, asked: str) -> bool:
     return path == asked or path.endswith(f"/{asked.removeprefix('./')}")
 
 
-def unknown_id(text: str, id_help: str, reason: str = "") -> RunnerError:
-    """Returns the error for an id that is none of an example."""
+def unknown_id(
+    text: str, id_help: str, reason: str = "", known: Iterable[str] = ()
+) -> UnknownExample:
+    """Returns the error for an id that is none of an example.
+
+    `known` are names of which the nearest is suggested, if they are not too many to compare.
+    """
     why = f", which {reason}" if reason else ""
-    return RunnerError(f"{FLAG}: got {text!r}{why}\nallowed: {id_help}")
+    names = [*itertools.islice(known, _COMPARED + 1)]
+    hint = nearest(text, names) if len(names) <= _COMPARED else ""
+    return UnknownExample(f"got {text!r}{why}{hint}\nallowed: {id_help}")

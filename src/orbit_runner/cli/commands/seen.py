@@ -48,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
                 "pipeline\nuse `runner batch` to see the batch of a step"
             )
         number = examples.find(flags.example)
+        is_excluded = number in order.excluded()
         until = flags.until or order.last_step()
         if not until:
             raise RunnerError("--until: is not set, and the experiment has no trainer.train_steps")
@@ -58,10 +59,14 @@ def main(arguments: Sequence[str]) -> int:
     use_utf8()
     if flags.json:
         values = {"example": number, "until": until, "reached": order.reached, **about}
+        values |= {"excluded": True} if is_excluded else {}
         print(json.dumps(values | {"occurrences": found}, indent=1))
         return 0
     title = ", ".join(f"{name} {value}" for name, value in about.items())
     print(f"example {number:,} of {examples.source}{f' ({title})' if title else ''}")
+    if is_excluded:
+        print("in no step: task.train_data.exclude leaves it out")
+        return 0
     print(f"in {len(found):,} of the steps 1 to {until:,}{_counts(order, found)}")
     shown = found if flags.all else found[:_ROWS]
     for line in (*format_rows(shown), *more_rows(len(found) - len(shown))):

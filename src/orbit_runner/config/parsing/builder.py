@@ -74,7 +74,7 @@ class Builder:
         for key, node in _not_overruled(self._children(section, path), fields).items():
             below = _join(path, key)
             if key not in fields:
-                self._problem(below, _unknown_setting(key, [*fields]), node.origin)
+                self._problem(below, _unknown_setting(key, [*fields], base.absent), node.origin)
                 continue
             if self._lenient:
                 node = _with_boolean(node, _hints(owner)[key])
@@ -234,7 +234,9 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _unknown_setting(key: str, known: Sequence[str]) -> str:
+def _unknown_setting(key: str, known: Sequence[str], absent: Mapping[str, str]) -> str:
+    if key in absent:
+        return absent[key]
     section, dot, name = key.partition(".")
     if key == "base":
         return (

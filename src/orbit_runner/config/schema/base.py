@@ -111,6 +111,8 @@ class Config:
     checked_later: ClassVar[tuple[str, ...]] = ()
     # The setting that a string in a list of sections sets; "" if strings are not allowed.
     shorthand: ClassVar[str] = ""
+    # Settings that similar sections have, with the reason why this one does not.
+    absent: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the section as nested dicts, lists and scalars."""

@@ -86,6 +86,11 @@ class DataConfig(Config):
         help="0 or 1: no shuffling; larger: full shuffle, or for `tfrecord` the window size in "
         "records",
     )
+    exclude: str | list[str | int] = field(
+        "",
+        help="examples to leave out of training: a list of IDs that `runner seen` accepts, or a "
+        "text file with one per line",
+    )
     cache: bool = field(False, help="cache evaluation batches in memory")
     on_device: bool | None = field(
         None,
@@ -159,6 +164,8 @@ class DataConfig(Config):
                 yield "tf_data_service_address", problem
         if self.is_training is False and self.augment != "none":
             yield "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
+        if self.is_training is False and self.exclude:
+            yield "exclude", "leaves out training examples; set it in train_data"
 
 
 _SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")

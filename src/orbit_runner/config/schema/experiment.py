@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.checks.batch import parameter_server_problems, unserved_sections
+from orbit_runner.config.schema.checks.exclude import exclude_problems, unknown_examples
 from orbit_runner.config.schema.checks.fine_tuning import fine_tuning_problems
 from orbit_runner.config.schema.checks.profile import profile_problems
 from orbit_runner.config.schema.checks.watch import watch_problems
 from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.partitioning import setting_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.trackers import TENSORBOARD, TrackerConfig
@@ -47,6 +49,8 @@ class TaskConfig(Config):
     """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
     input_rank: ClassVar[int] = 4  # Of the tensors that partition dims split: batches of images.
+    # Whether the pipelines leave out the examples of `train_data.exclude`.
+    excludes_examples: ClassVar[bool] = False
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
     init_checkpoint: str = field(
         "",
@@ -199,8 +203,10 @@ class ExperimentConfig(Config):
         Args:
             mode: The mode of the run.
         """
-        for name, message in self.task.preflight():
-            yield f"task.{name}", message
+        problems = [*self.task.preflight()]
+        yield from ((f"task.{name}", message) for name, message in problems)
+        if not problems and mode in TRAINING:
+            yield from unknown_examples(self)
         for section in ("callbacks", "trackers"):
             for index, item in enumerate(getattr(self, section)):
                 for name, message in item.preflight():
@@ -213,6 +219,7 @@ class ExperimentConfig(Config):
         yield from watch_problems(self)
         yield from profile_problems(self)
         yield from fine_tuning_problems(self)
+        yield from exclude_problems(self)
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for settings that another section makes ineffective."""

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from orbit_runner.data.images.decode_errors import zero_or_raise
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.exclusion import make_sampler
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import ReplicaSlices
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.table import Table, on_cpu
@@ -31,21 +32,22 @@ def training_columns(
     seed: int,
     start_step: int | tf.Tensor,
     shuffle_buffer_size: int,
+    excluded: np.ndarray = NO_EXAMPLES,
 ) -> tf.data.Dataset:
     """Returns an endless dataset of the columns of a pipeline's training batches.
 
     The columns are `id` and `epoch`, and also `record` if `source` is a `RecordSource`.
     `start_step` is the step of the first batch. If `shuffle_buffer_size` is 0 or 1, examples are in
-    stored order.
+    stored order. `excluded`, int64 [k], are the examples to leave out, ascending.
     """
     if isinstance(source, RecordSource):
-        rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size)
+        rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size, excluded)
         return rows.map(
             lambda record, ids, epochs: _with_sizes(
                 slices.batch_size, {"record": record, "id": ids, "epoch": epochs}
             )
         )
-    sampler = IndexSampler(source.size, seed, shuffle_buffer_size > 1)
+    sampler = make_sampler(source.size, seed, shuffle_buffer_size > 1, excluded)
 
     def batch(element: tf.Tensor) -> Columns:
         ids, epochs = sampler(slices.positions(element[tf.newaxis], start_step)[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
@@ -20,6 +21,7 @@ from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.mixing import Mixer, Mixing
 from orbit_runner.data.images.train_image import Variation, augment
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.errors import DataError
@@ -37,6 +39,7 @@ def train_images(
     bad: BadImages,
     start_step: int | tf.Tensor = 0,
     shuffle_buffer_size: int = 1,
+    excluded: np.ndarray = NO_EXAMPLES,
     variation: Variation = Variation(),  # noqa: B008
     augmentation: CropFlip | None = None,
     mixing: Mixing | None = None,
@@ -54,9 +57,9 @@ def train_images(
     `shape` is the (height, width, channels) of the network's input. If `resize` is True,
     `variation` brings images to that shape; otherwise they must have it. `augmentation` and
     `mixing` are applied after that. If `shuffle_buffer_size` is 0 or 1, examples are in stored
-    order; records are shuffled as in `train_records`. `num_classes` is one more than the largest
-    valid label; None if labels are not checked. In a graph, `start_step` can be an int64 scalar
-    tensor.
+    order; records are shuffled as in `train_records`. `excluded`, int64 [k], are the examples to
+    leave out, ascending. `num_classes` is one more than the largest valid label; None if labels are
+    not checked. In a graph, `start_step` can be an int64 scalar tensor.
 
     Raises `DataError` if the batch is not divisible by the number of replicas, or if `mixing` is
     set and the batch size per replica is odd.
@@ -85,7 +88,7 @@ def train_images(
         made = decode_batches(found, make, shape, slices.batch_size)
         return made.map(finished, num_parallel_calls=tf.data.AUTOTUNE)
 
-    columns = training_columns(source, slices, seed, start_step, shuffle_buffer_size)
+    columns = training_columns(source, slices, seed, start_step, shuffle_buffer_size, excluded)
     batches = apply_on_services(options.services, columns, costly).map(_checker(bad, look_up))
     # With a finite dataset, a distributed iterator would check in each step whether the data of any
     # replica has ended.

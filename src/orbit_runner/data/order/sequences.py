@@ -25,7 +25,14 @@ class Sequence(Protocol):
         ...
 
     def places(self, example: int, epochs: np.ndarray) -> np.ndarray:
-        """Returns the place of an example in each of several epochs, int64 [k]."""
+        """Returns the place of an example in each of several epochs, int64 [k].
+
+        -1 if it is left out.
+        """
+        ...
+
+    def epoch_places(self, examples: np.ndarray, epoch: int) -> np.ndarray:
+        """Returns the places of examples in an epoch; both are int64 [k]."""
         ...
 
 
@@ -45,6 +52,10 @@ class ShuffledSequence:
         """Returns the place of an example in each epoch."""
         examples = np.full(len(epochs), example, np.int64)
         return invert(examples, self.size, self._keys(epochs)) if self.shuffle else examples
+
+    def epoch_places(self, examples: np.ndarray, epoch: int) -> np.ndarray:
+        """Returns the places of examples in an epoch."""
+        return invert(examples, self.size, self._keys(epoch)) if self.shuffle else examples
 
     def _keys(self, epochs: np.ndarray | int) -> np.ndarray:
         return random_bits(self.seed, 0, epochs, EXAMPLES)
@@ -91,6 +102,16 @@ class RecordSequence:
         index = own * self._full - before + (example - self._firsts[block])
         return self._unshuffled(index, epochs)
 
+    def epoch_places(self, examples: np.ndarray, epoch: int) -> np.ndarray:
+        """Returns the places of examples in an epoch."""
+        blocks = np.searchsorted(self._firsts, examples, side="right") - 1
+        positions, order = self._short_positions(np.array([epoch]))
+        own = self._position_of(blocks, np.array([epoch]))[0]
+        missing = np.append(0, np.cumsum(self._missing[order[0]]))
+        before = missing[np.searchsorted(positions[0], own)]
+        index = own * self._full - before + (examples - self._firsts[blocks])
+        return self._unshuffled(index, epoch)
+
     def _short_positions(self, epochs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the positions of the short blocks per epoch, ascending, and which they are."""
         found = self._position_of(self._short, epochs)
@@ -121,7 +142,7 @@ class RecordSequence:
             found[of] = permute((places - first)[of], int(size), keys[of])
         return first + found
 
-    def _unshuffled(self, index: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+    def _unshuffled(self, index: np.ndarray, epochs: np.ndarray | int) -> np.ndarray:
         """Returns the place of the record that comes from each index of the sequence of blocks."""
         if self._window == 1:
             return index

@@ -92,6 +92,7 @@ class RowOrder:
         ends = first * self._batch_size // self.size, -(-stop * self._batch_size // self.size)
         epochs = np.arange(ends[0], max(ends), dtype=np.int64)
         places = self._sequence.places(example, epochs)
+        epochs, places = epochs[places >= 0], places[places >= 0]
         positions = epochs * self.size + places
         steps = positions // self._batch_size
         rows = positions - steps * self._batch_size
@@ -102,7 +103,8 @@ class TokenOrder:
     """Batches of about the same number of tokens: the order of `BucketOrder`."""
 
     def __init__(self, plan: BatchPlan, seed: int, *, shuffle: bool) -> None:
-        self.size, self.steps_per_epoch = len(plan.members), float(plan.steps_per_epoch)
+        self.size = int((plan.members >= 0).sum())
+        self.steps_per_epoch = float(plan.steps_per_epoch)
         self._plan, self._seed, self._shuffle = plan, seed, shuffle
         self._sizes = np.diff(plan.bucket_offsets)
 
@@ -111,7 +113,7 @@ class TokenOrder:
         plan, (epoch, turn) = self._plan, divmod(step, self._plan.steps_per_epoch)
         batch = int(self._batch(np.array([turn]), epoch)[0])
         places = plan.batch_starts[batch] + np.arange(plan.batch_rows[batch], dtype=np.int64)
-        real = places < self.size
+        real = places < len(plan.members)
         examples = plan.members[self._members(np.where(real, places, 0), epoch)]
         positions = self._rows_before(turn, epoch) + np.arange(len(places))
         return StepRows(np.where(real, examples, -1), np.full_like(places, epoch), positions)
@@ -120,8 +122,10 @@ class TokenOrder:
         """Returns where an example is in the steps from `first` to `stop` - 1."""
         plan, each = self._plan, self._plan.steps_per_epoch
         epochs = np.arange(first // each, max(first // each, -(-stop // each)), dtype=np.int64)
-        (member,) = np.flatnonzero(plan.members == example)
-        places = self._places(int(member), epochs)
+        members = np.flatnonzero(plan.members == example)
+        if not len(members):  # It is left out.
+            epochs = epochs[:0]
+        places = self._places(int(members.max(initial=0)), epochs)
         batches = np.searchsorted(plan.batch_starts, places, side="right") - 1
         turns = batches
         if self._shuffle:

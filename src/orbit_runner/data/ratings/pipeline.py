@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import replica_slices
 from orbit_runner.data.tf_pipeline import endless, one_pass
 
@@ -19,6 +21,7 @@ def train_pairs(
     seed: int,
     start_step: int | tf.Tensor = 0,
     shuffle: bool = True,
+    excluded: np.ndarray = NO_EXAMPLES,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
 ) -> tf.data.Dataset:
@@ -26,9 +29,10 @@ def train_pairs(
 
     An element is `({user, item}, label)` for one replica, [global_batch_size // replicas]. The
     dataset has `num_negatives` negative examples per interaction. In a graph, `start_step` may be
-    an int64 scalar tensor. If `shuffle` is false, examples are in stored order. If `input_context`
-    is None, an element is the global batch. Raises DataError if the global batch size is not a
-    multiple of the number of replicas.
+    an int64 scalar tensor. If `shuffle` is false, examples are in stored order. `excluded`,
+    int64 [k], are the examples to leave out, ascending. If `input_context` is None, an element is
+    the global batch. Raises DataError if the global batch size is not a multiple of the number of
+    replicas.
     """
     slices = replica_slices(global_batch_size, input_context)
     chunks = pair_chunks(
@@ -38,6 +42,7 @@ def train_pairs(
         replicas=slices.replicas_in_sync,
         seed=seed,
         shuffle=shuffle,
+        excluded=excluded,
     )
     return endless(chunks, slices, start_step, options)
 

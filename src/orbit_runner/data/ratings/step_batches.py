@@ -10,8 +10,9 @@ import tensorflow as tf
 from orbit_runner.data.ratings.distinct import distinct
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.negatives import Unchosen
-from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.exclusion import make_sampler
 from orbit_runner.data.sampling.keyed_random import random_bits, scale
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.salts import NEGATIVES
 from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.step_batches import Chunks
@@ -29,14 +30,22 @@ class TrainingPairs:
     that are not in the user's training interactions. The held-out item may be among them: as in the
     published code of He et al. 2017, training has no information about it.
 
-    If `shuffle` is false, examples are in stored order.
+    If `shuffle` is false, examples are in stored order. `excluded`, int64 [k], are the examples to
+    leave out, ascending. The item of an interaction that is left out still counts as one that the
+    user has interacted with, so that the items sampled for other examples stay the same.
     """
 
     def __init__(
-        self, source: RatingSource, *, num_negatives: int, seed: int, shuffle: bool = True
+        self,
+        source: RatingSource,
+        *,
+        num_negatives: int,
+        seed: int,
+        shuffle: bool = True,
+        excluded: np.ndarray = NO_EXAMPLES,
     ) -> None:
         self._each, self._seed = 1 + num_negatives, seed
-        self._sampler = IndexSampler(source.size * self._each, seed, shuffle)
+        self._sampler = make_sampler(source.size * self._each, seed, shuffle, excluded)
         self._users, self._items = on_cpu(source.users), on_cpu(source.items)
         self._unchosen = Unchosen(source.users, source.items, source.num_users, source.num_items)
 
@@ -64,9 +73,12 @@ def pair_chunks(
     seed: int,
     replicas: int = 1,
     shuffle: bool = True,
+    excluded: np.ndarray = NO_EXAMPLES,
 ) -> Chunks:
     """Returns the infinite sequence of batches of `train_pairs`, indexed by step."""
-    pairs = TrainingPairs(source, num_negatives=num_negatives, seed=seed, shuffle=shuffle)
+    pairs = TrainingPairs(
+        source, num_negatives=num_negatives, seed=seed, shuffle=shuffle, excluded=excluded
+    )
     batch_size = global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:

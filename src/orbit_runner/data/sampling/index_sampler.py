@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 from orbit_runner.data.sampling.keyed_random import random_bits
-from orbit_runner.data.sampling.permutation import permute
+from orbit_runner.data.sampling.permutation import invert, permute
 from orbit_runner.data.sampling.salts import EXAMPLES
 
 
@@ -30,8 +30,18 @@ class IndexSampler:
         j.
         """
         epochs = positions // self.size
-        places = positions - epochs * self.size
+        return self.examples(positions - epochs * self.size, epochs), epochs
+
+    def examples(self, places: tf.Tensor, epochs: tf.Tensor) -> tf.Tensor:
+        """Returns the examples at places of epochs; all are int64 [b]."""
         if not self.shuffle:
-            return places, epochs
+            return places
         keys = random_bits(self.seed, tf.zeros_like(epochs), epochs, EXAMPLES)
-        return permute(places, self.size, keys), epochs
+        return permute(places, self.size, keys)
+
+    def places(self, examples: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        """Returns the places of examples in an epoch, an int64 scalar; the others are int64 [k]."""
+        if not self.shuffle:
+            return examples
+        keys = random_bits(self.seed, tf.zeros([1], tf.int64), epoch, EXAMPLES)
+        return invert(examples, self.size, keys)

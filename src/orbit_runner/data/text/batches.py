@@ -48,13 +48,18 @@ class PairReader:
         found["share"] = tf.fill(tf.shape(found["id"]), self._share(ids))
         for name, side in self._sides.items():
             # The width of the global batch, so that results are the same for all replica counts.
-            width = tf.reduce_max(side.lengths(ids)) if self._width is None else self._width
+            width = self._width
+            if width is None:
+                width = tf.reduce_max(side.lengths(ids))
+                if self._order.may_be_empty:
+                    width = tf.maximum(width, 1)
             found[name] = side(ids[own], width)
         return {name: _split(rows, slices.replicas, share) for name, rows in found.items()}
 
     def _share(self, ids: tf.Tensor) -> tf.Tensor:
         tokens = tf.reduce_sum(self._sides["targets"].lengths(ids))
-        return tf.cast(tf.size(ids), tf.float32) / tf.cast(tokens, tf.float32)
+        rows, tokens = tf.cast(tf.size(ids), tf.float32), tf.cast(tokens, tf.float32)
+        return tf.math.divide_no_nan(rows, tokens) if self._order.may_be_empty else rows / tokens
 
 
 def _split(rows: tf.Tensor, replicas: int, share: int | tf.Tensor) -> tf.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -23,13 +24,30 @@ class BatchPlan:
     be computed independently.
     """
 
-    members: np.ndarray  # Pair indices, bucket after bucket: int64 [n].
+    # Pair indices, bucket after bucket, -1 for a pair that is left out: int64 [n].
+    members: np.ndarray
     bucket_offsets: np.ndarray  # First position of each bucket, and the end: int64 [buckets + 1].
     batch_starts: np.ndarray  # First position of each batch: int64 [steps].
     # Rows of each batch, multiples of `rows_multiple`: int64 [steps]. The last batch may extend
     # beyond the last pair; the additional rows are padding.
     batch_rows: np.ndarray
     rows_multiple: int
+
+    @functools.cached_property
+    def is_partial(self) -> bool:
+        """Whether some pairs are left out."""
+        return bool((self.members < 0).any())
+
+    def without(self, excluded: np.ndarray) -> BatchPlan:
+        """Returns the plan without some pairs, int64 [k]. Their rows stay empty.
+
+        All other rows stay where they are. If the pairs were taken out before the batches are cut,
+        every batch would change, also those of steps before the pairs are first used.
+        """
+        if not len(excluded):
+            return self
+        members = np.where(np.isin(self.members, excluded), np.int64(-1), self.members)
+        return dataclasses.replace(self, members=members)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -96,19 +114,21 @@ def steps_per_epoch(
     max_length: int,
     static_shapes: bool = False,
     rows_multiple: int = 8,
+    excluded: int = 0,
 ) -> float:
     """Returns the number of batches that contain each pair once.
 
     With buckets, it is a whole number; otherwise it is the number of pairs divided by the number of
-    sentences per batch. The arguments and errors are those of `train_pairs`.
+    sentences per batch. `excluded` is the number of pairs to leave out, whose rows stay empty in
+    batches with buckets. The other arguments and errors are those of `train_pairs`.
     """
     if batch_tokens is None:
-        return source.size / (global_batch_size or 1)
+        return (source.size - excluded) / (global_batch_size or 1)
     if static_shapes:
         rows = fixed_rows(
             batch_tokens=batch_tokens, max_length=max_length, rows_multiple=rows_multiple
         )
-        return source.size / rows
+        return (source.size - excluded) / rows
     plan = plan_batches(source, batch_tokens=batch_tokens, rows_multiple=rows_multiple)
     return float(plan.steps_per_epoch)
 

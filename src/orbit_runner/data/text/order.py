@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.exclusion import make_sampler
 from orbit_runner.data.sampling.keyed_random import random_bits
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.permutation import permute
 from orbit_runner.data.sampling.salts import BATCHES, PAIRS
 from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
@@ -20,6 +21,7 @@ class Order(Protocol):
     """An order of pairs."""
 
     rows: int | None  # Rows of each global batch, or None if they differ.
+    may_be_empty: bool  # Whether all rows of a batch may be without tokens.
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the pairs of the global batch of a step, an int64 scalar.
@@ -41,6 +43,7 @@ class BucketOrder:
         self._seed, self._shuffle, self._steps = seed, shuffle, plan.steps_per_epoch
         self._size = len(plan.members)
         self._members, self._offsets = on_cpu(plan.members), on_cpu(plan.bucket_offsets)
+        self.may_be_empty = plan.is_partial
         self._starts, self._rows = on_cpu(plan.batch_starts), on_cpu(plan.batch_rows)
         self._within = SegmentPermutation(np.diff(plan.bucket_offsets))
 
@@ -55,6 +58,8 @@ class BucketOrder:
         places = first + tf.range(tf.gather(self._rows, batch))
         real = places < self._size
         ids = tf.gather(self._members, self._pairs(tf.where(real, places, np.int64(0)), epoch))
+        if self.may_be_empty:
+            real &= ids >= 0
         return tf.where(real, ids, np.int64(-1)), real
 
     def _pairs(self, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
@@ -67,14 +72,25 @@ class BucketOrder:
 
 
 class RowOrder:
-    """Batches with the same number of sentences, in the order of an `IndexSampler`.
+    """Batches with the same number of sentences, in the order of `make_sampler`.
 
-    If `shuffle` is false, pairs are in stored order.
+    If `shuffle` is false, pairs are in stored order. `excluded`, int64 [k], are the pairs to leave
+    out, ascending.
     """
 
-    def __init__(self, size: int, rows: int, seed: int, *, shuffle: bool) -> None:
+    may_be_empty = False
+
+    def __init__(
+        self,
+        size: int,
+        rows: int,
+        seed: int,
+        *,
+        shuffle: bool,
+        excluded: np.ndarray = NO_EXAMPLES,
+    ) -> None:
         self.rows: int | None = rows
-        self._sampler, self._rows = IndexSampler(size, seed, shuffle), rows
+        self._sampler, self._rows = make_sampler(size, seed, shuffle, excluded), rows
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the pairs of the global batch of a step, as described in `Order`."""
@@ -88,6 +104,8 @@ class OncePerPair:
     `lengths`, int64 [n], are the numbers of tokens of the pairs. If `by_length` is true, the
     longest pairs come first; otherwise pairs are in stored order.
     """
+
+    may_be_empty = False
 
     def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool) -> None:
         ids = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))

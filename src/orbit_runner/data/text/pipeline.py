@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.text.batches import Batch, PairReader
@@ -31,6 +33,7 @@ def train_pairs(
     seed: int,
     start_step: int | tf.Tensor = 0,
     shuffle: bool = True,
+    excluded: np.ndarray = NO_EXAMPLES,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
     element: Callable[[Batch], Any] | None = None,
@@ -59,12 +62,16 @@ def train_pairs(
     If `shuffle` is false, pairs are ordered by length, or are in stored order if all batches have
     the same number of sentences.
 
+    `excluded`, int64 [k], are the pairs to leave out, ascending. If all batches have the same
+    number of sentences, the others move up. Otherwise, the rows of the excluded pairs stay empty,
+    as those that fill up the last batch.
+
     Raises DataError if the batch is too small or cannot be divided by the number of replicas.
     """
     width = max_length if static_shapes else None
     rows = _rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, input_context)
-    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle)
+    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
     read = PairReader(source, order, width)
 
     def turn(number: tf.Tensor) -> Any:
@@ -88,6 +95,7 @@ def train_pairs_at(
     rows_multiple: int = 8,
     seed: int,
     shuffle: bool = True,
+    excluded: np.ndarray = NO_EXAMPLES,
     element: Callable[[Batch], Any] | None = None,
 ) -> Callable[[tf.Tensor], Any]:
     """Returns a function from a step, an int64 scalar, to its global batch in `train_pairs`.
@@ -97,7 +105,7 @@ def train_pairs_at(
     width = max_length if static_shapes else None
     rows = _rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, None)
-    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle)
+    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
     read = PairReader(source, order, width)
 
     def batch(step: tf.Tensor) -> Any:
@@ -185,11 +193,12 @@ def _train_order(
     multiple: int,
     seed: int,
     shuffle: bool,
+    excluded: np.ndarray,
 ) -> Order:
     if rows is not None:
-        return RowOrder(source.size, rows, seed, shuffle=shuffle)
+        return RowOrder(source.size, rows, seed, shuffle=shuffle, excluded=excluded)
     plan = plan_batches(source, batch_tokens=batch_tokens or 0, rows_multiple=multiple)
-    return BucketOrder(plan, seed, shuffle=shuffle)
+    return BucketOrder(plan.without(excluded), seed, shuffle=shuffle)
 
 
 def _make_dataset(

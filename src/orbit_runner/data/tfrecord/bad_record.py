@@ -48,6 +48,7 @@ class ReadingOrder:
     seed: int
     shuffle: bool
     global_batch_size: int  # 0 in evaluation, which starts at the first record each time.
+    excluded: frozenset[int] = frozenset()  # Records that are left out.
 
 
 # The sources that this process reads. A pipeline may be built several times, so orders are a set.
@@ -155,7 +156,8 @@ def _first_bad(step: int, problem: Callable[[RecordSource, bytes], str]) -> str:
 def _records(source: RecordSource, order: ReadingOrder, step: int) -> Iterator[_Record]:
     """Yields the records of a source, from the block of a step to the end of the next epoch."""
     blocks = source.blocks
-    epoch, place = divmod(step * order.global_batch_size, source.size)
+    # Records that are left out come in addition, so the step is at this place or a later one.
+    epoch, place = divmod(step * order.global_batch_size, source.size - len(order.excluded))
     first = _row(source, order, epoch)
     passed = int(np.searchsorted(np.cumsum(blocks.records[first]), place, side="right"))
     # The block before it is included, because records are shuffled within windows.
@@ -166,6 +168,8 @@ def _records(source: RecordSource, order: ReadingOrder, step: int) -> Iterator[_
             file.seek(starts[0])
             content = file.read(starts[-1] - starts[0])
         for k, (begin, end) in enumerate(itertools.pairwise(starts)):
+            if int(blocks.first[block]) + k in order.excluded:
+                continue
             data = content[begin - starts[0] + HEAD_BYTES : end - starts[0] - TAIL_BYTES]
             yield _Record(path, number + k, begin, data)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.sampling.keyed_random import random_bits
-from orbit_runner.data.sampling.permutation import permute
+from orbit_runner.data.sampling.permutation import invert, permute
 from orbit_runner.data.sampling.salts import BLOCKS, WINDOWS
 from orbit_runner.data.table import on_cpu
 
@@ -50,16 +51,55 @@ class WindowShuffle:
 
         `places` is int64 [b]; both are from 0 to size - 1. `epoch` is an int64 scalar.
         """
+        return self._move(permute, places, epoch)
+
+    def invert(self, index: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        """Returns the place of the record that comes from each index in the sequence of blocks."""
+        return self._move(invert, index, epoch)
+
+    def _move(
+        self,
+        permutation: Callable[[tf.Tensor, int, tf.Tensor], tf.Tensor],
+        places: tf.Tensor,
+        epoch: tf.Tensor,
+    ) -> tf.Tensor:
         if self.window == 1:
             return places
         windows = places // self.window
         first = windows * self.window
         inner = places - first
         keys = random_bits(self.seed, windows, epoch, WINDOWS)
-        moved = permute(inner, min(self.window, self.size), keys)
+        moved = permutation(inner, min(self.window, self.size), keys)
         rest = self.size % self.window
         if rest:
             in_rest = first + rest == self.size
-            of_rest = permute(tf.where(in_rest, inner, 0), rest, keys)
+            of_rest = permutation(tf.where(in_rest, inner, 0), rest, keys)
             moved = tf.where(in_rest, of_rest, moved)
         return first + moved
+
+
+class ExcludedRecords:
+    """Records that are left out of the order of blocks and windows.
+
+    `excluded`, int64 [k], are their indices, and `records`, int64 [blocks], are the numbers of
+    records of the blocks.
+    """
+
+    def __init__(
+        self, excluded: np.ndarray, records: np.ndarray, order: BlockOrder, shuffle: WindowShuffle
+    ) -> None:
+        self._count, self._blocks = len(excluded), len(records)
+        self._order, self._shuffle = order, shuffle
+        firsts = np.cumsum(records) - records
+        block = np.searchsorted(firsts, excluded, side="right") - 1
+        self._block, self._inner = on_cpu(block), on_cpu(excluded - firsts[block])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def places(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Returns their places in an epoch of all records, ascending: int64 [k]."""
+        blocks, starts = self._order(epoch)
+        start_of = tf.scatter_nd(blocks[:, tf.newaxis], starts, [self._blocks])
+        index = tf.gather(start_of, self._block) + self._inner
+        return tf.sort(self._shuffle.invert(index, epoch))

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
@@ -28,6 +29,7 @@ def train_records(
     seed: int,
     start_step: int | tf.Tensor = 0,
     shuffle_buffer_size: int = 1,
+    excluded: np.ndarray = NO_EXAMPLES,
     augmentation: CropFlip | None = None,
     num_classes: int | None = None,
     input_context: tf.distribute.InputContext | None = None,
@@ -44,9 +46,10 @@ def train_records(
 
     In a graph, `start_step` may be an int64 scalar tensor. In each epoch, blocks of 64 records are
     shuffled, and then records are shuffled within windows of `shuffle_buffer_size` records; if it
-    is 0 or 1, records are in stored order. If `num_classes` is None, labels are not checked. If
-    `input_context` is None, an element is the global batch. Raises DataError if the global batch
-    size is not a multiple of the number of replicas.
+    is 0 or 1, records are in stored order. `excluded`, int64 [k], are the records to
+    leave out, ascending. If `num_classes` is None, labels are not checked. If `input_context` is
+    None, an element is the global batch. Raises DataError if the global batch size is not a
+    multiple of the number of replicas.
     """
     slices = replica_slices(global_batch_size, input_context)
     decode = Decoder(source, num_classes)
@@ -57,7 +60,7 @@ def train_records(
             found["image"] = crop_flip(found["image"], augmentation, seed, ids, epochs)
         return found if element is None else element(found)
 
-    rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size)
+    rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size, excluded)
     # With a finite dataset, a distributed iterator would ask all replicas at each step if it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     batches = _decoded(rows, batch, options)
@@ -107,15 +110,16 @@ def training_rows(
     seed: int,
     start_step: int | tf.Tensor,
     shuffle_buffer_size: int,
+    excluded: np.ndarray = NO_EXAMPLES,
 ) -> tf.data.Dataset:
     """Returns the infinite dataset of the records of a pipeline's training batches.
 
     An element is a batch of serialized records, string [b], their indices and their epochs, both
-    int64 [b].
+    int64 [b]. `excluded`, int64 [k], are the records to leave out, ascending.
     """
-    reader = Reader(source, seed, shuffle_buffer_size)
-    shuffle = shuffle_buffer_size > 1
-    remember_order(source, ReadingOrder(seed, shuffle, slices.global_batch_size))
+    reader = Reader(source, seed, shuffle_buffer_size, excluded)
+    shuffle, left_out = shuffle_buffer_size > 1, frozenset(excluded.tolist())
+    remember_order(source, ReadingOrder(seed, shuffle, slices.global_batch_size, left_out))
     rows = reader.rows(
         start=start_step * slices.global_batch_size,
         epochs=_ENDLESS,

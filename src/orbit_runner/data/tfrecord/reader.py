@@ -8,9 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.sampling.exclusion import close_gaps, skip_gaps
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.table import on_cpu
 from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS
-from orbit_runner.data.tfrecord.order import BlockOrder, WindowShuffle
+from orbit_runner.data.tfrecord.order import BlockOrder, ExcludedRecords, WindowShuffle
 from orbit_runner.data.tfrecord.source import RecordSource
 
 _BLOCKS_AT_ONCE = 8
@@ -22,14 +24,22 @@ class Reader:
     """Reads records in the order of a seed, in chunks of whole windows.
 
     `shuffle_buffer_size` is the number of records of a shuffle window. If it is 0 or 1, records are
-    in stored order.
+    in stored order. `excluded`, int64 [k], are the records to leave out, ascending; they are read,
+    but not returned.
     """
 
-    def __init__(self, source: RecordSource, seed: int, shuffle_buffer_size: int) -> None:
+    def __init__(
+        self,
+        source: RecordSource,
+        seed: int,
+        shuffle_buffer_size: int,
+        excluded: np.ndarray = NO_EXAMPLES,
+    ) -> None:
         blocks, self.size = source.blocks, source.size
         window = min(max(1, shuffle_buffer_size), self.size)
         self._order = BlockOrder(blocks.records, seed, shuffle=shuffle_buffer_size > 1)
         self._shuffle = WindowShuffle(self.size, window, seed)
+        self._excluded = ExcludedRecords(excluded, blocks.records, self._order, self._shuffle)
         self._chunk = _chunk_length(window, int(blocks.length.sum()) / self.size)
         self._files = on_cpu(np.array([os.fsencode(path) for path in source.files], object))
         columns = blocks.file, blocks.offset, blocks.length, blocks.records, blocks.first
@@ -44,20 +54,30 @@ class Reader:
         [k]). An element has any length k, possibly 0: serialized records, string [k], their indices
         in stored order and their epochs, both int64 [k].
         """
-        first_epoch = start // self.size
-        first_place = start % self.size // self._chunk * self._chunk
+        size = self.size - len(self._excluded)
+        first_epoch, first_place = start // size, start % size
 
         def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
-            first = tf.where(epoch == first_epoch, tf.cast(first_place, tf.int64), np.int64(0))
+            gaps = self._excluded.places(epoch) if self._excluded else None
+            place = first_place
+            if gaps is not None:
+                place = skip_gaps(tf.reshape(tf.cast(place, tf.int64), [1]), gaps)[0]
+            first = tf.cast(place // self._chunk * self._chunk, tf.int64)
+            first = tf.where(epoch == first_epoch, first, np.int64(0))
             places = tf.data.Dataset.range(first, self.size, self._chunk)
             chunks = tf.data.Dataset.zip((places, self._chunks(epoch, first)))
-            return chunks.map(lambda place, chunk: select(epoch, place, *chunk))
+            return chunks.map(lambda place, chunk: select(epoch, place, gaps, *chunk))
 
         def select(
-            epoch: tf.Tensor, first: tf.Tensor, records: tf.Tensor, ids: tf.Tensor
+            epoch: tf.Tensor,
+            first: tf.Tensor,
+            gaps: tf.Tensor | None,
+            records: tf.Tensor,
+            ids: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:
             places = first + tf.range(tf.size(ids, tf.int64))
-            positions = epoch * self.size + places
+            places, numbers = (places, places) if gaps is None else close_gaps(places, gaps)
+            positions = epoch * size + numbers
             kept = tf.boolean_mask(places, (positions >= start) & keep(positions))
             # Select and shuffle in one step, and before decoding, because a chunk may be large.
             index = self._shuffle(kept, epoch) - first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.experiment import TaskConfig
@@ -44,6 +44,7 @@ class ClassificationLosses(Config):
 class ImageClassificationConfig(TaskConfig):
     """Image classification with one label per image."""
 
+    excludes_examples: ClassVar[bool] = True
     model: ImageModelConfig = field(
         factory=ImageModelConfig, help="the model", variants=IMAGE_MODELS
     )

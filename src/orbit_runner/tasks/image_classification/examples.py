@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.order.exclusion import excluding_sequence
 from orbit_runner.data.order.sequences import RecordSequence, Sequence, ShuffledSequence
 from orbit_runner.data.order.step_order import RowOrder, StepRows
 from orbit_runner.data.source import stored_rows
 from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape, int_of
 from orbit_runner.data.tfrecord.framing import record_data, record_starts
 from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.tasks.examples import index_of, is_file, place_of, unknown_id
+from orbit_runner.tasks.examples import (
+    find_excluded,
+    index_of,
+    is_file,
+    place_of,
+    unknown_id,
+)
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.drawn import Drawn
@@ -32,13 +40,15 @@ class ImageExamples:
             classes = known_classes(load_source(config.train_data, size))
         self._source = load_source(data, size, classes)
         self.source = self._source.name
-        self.order = RowOrder(_sequence(self._source, data), data.global_batch_size)
         self._drawn = Drawn(data, self._source, size)
         self._starts: dict[int, list[int]] = {}  # The records of each block that was read.
         index = "an index as `runner batch` prints it"
         self.id_help = index + {
             RecordSource: ", or FILE:RECORD", FileSource: ", or the path of an image"
         }.get(type(self._source), "")  # fmt: skip
+        self.excluded = find_excluded(data, self._source.size, self.find)
+        sequence = excluding_sequence(_sequence(self._source, data), self.excluded)
+        self.order = RowOrder(sequence, data.global_batch_size)
 
     def describe(
         self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
@@ -54,17 +64,26 @@ class ImageExamples:
 
     def find(self, text: str) -> int:
         """Returns the index of the image that a place names."""
-        found = index_of(text, self.order.size)
+        found = index_of(text, self._source.size)
         matches = [found] if found is not None else [*self._matches(text)]
         if len(matches) == 1:
             return matches[0]
         reason = f"is the end of {len(matches)} paths; add directories" if matches else ""
-        raise unknown_id(text, self.id_help, reason)
+        raise unknown_id(text, self.id_help, reason, () if matches else self._names(text))
+
+    def _names(self, text: str) -> Iterator[str]:
+        """Yields the names that an unknown ID may have been meant to be."""
+        source, place = self._source, place_of(text)
+        if isinstance(source, FileSource):
+            yield from (path[-len(text) :] for path in source.paths)
+        elif isinstance(source, RecordSource) and place:
+            yield from (f"{path.name}:{place[1]}" for path in source.files)
 
     def _matches(self, text: str) -> Iterator[int]:
         source, place = self._source, place_of(text)
         if isinstance(source, FileSource):
-            yield from (n for n, path in enumerate(source.paths) if is_file(path, text))
+            numbers = self._by_name.get(text.rpartition("/")[2], ())
+            yield from (n for n in numbers if is_file(source.paths[n], text))
         if not isinstance(source, RecordSource) or place is None:
             return
         blocks = source.blocks
@@ -74,6 +93,15 @@ class ImageExamples:
             inside = (blocks.file == number) & (blocks.place <= place[1])
             inside &= place[1] < blocks.place + blocks.records
             yield from (blocks.first + place[1] - blocks.place)[inside].tolist()
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, list[int]]:
+        """The numbers of the image files by their names without directories."""
+        assert isinstance(self._source, FileSource)
+        found: dict[str, list[int]] = {}
+        for number, path in enumerate(self._source.paths):
+            found.setdefault(path.rpartition("/")[2], []).append(number)
+        return found
 
     def _place(self, number: int) -> tuple[dict[str, Any], tuple[int, int] | None]:
         """Returns where an image is and its label; and its height and width, None if unknown."""

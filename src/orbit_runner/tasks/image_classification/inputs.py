@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.array_batches import eval_chunks, train_chunks
@@ -13,6 +14,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
@@ -34,15 +36,17 @@ def train_inputs(
     num_classes: int,
     input_size: Size = None,
     bad: BadImages | None = None,
+    excluded: np.ndarray = NO_EXAMPLES,
 ) -> tf.data.Dataset:
     """Returns one worker's endless training batches of `(image, label)`.
 
     They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `start_step`
     is the step of the first batch. `num_classes` is the largest label plus one. `input_size` is
-    height, width and channels that images are resized to, or None to keep their size.
+    height, width and channels that images are resized to, or None to keep their size. `excluded`,
+    int64 [k], are the examples to leave out.
     """
     source = load_source(params, input_size, num_classes)
-    settings: dict[str, Any] = _train_settings(params) | {
+    settings: dict[str, Any] = _train_settings(params, excluded) | {
         "start_step": start_step,
         "input_context": input_context,
         "options": PipelineOptions.of(params),
@@ -71,7 +75,11 @@ def train_inputs(
 
 
 def chunks(
-    params: ImageDataConfig, num_classes: int, input_size: Size, replicas: int
+    params: ImageDataConfig,
+    num_classes: int,
+    input_size: Size,
+    replicas: int,
+    excluded: np.ndarray = NO_EXAMPLES,
 ) -> Chunks | None:
     """Returns the batches of `train_inputs` or `eval_inputs` by step; None for streamed data.
 
@@ -89,9 +97,8 @@ def chunks(
             element=_add_weights,
         )
     shuffle = params.shuffle_buffer_size > 1
-    return train_chunks(
-        source, replicas=replicas, shuffle=shuffle, element=_pair, **_train_settings(params)
-    )
+    settings = _train_settings(params, excluded)
+    return train_chunks(source, replicas=replicas, shuffle=shuffle, element=_pair, **settings)
 
 
 def eval_inputs(
@@ -148,11 +155,12 @@ def _add_weights(batch: dict[str, Any], weight: tf.Tensor) -> Any:
     return batch["image"], batch["label"], weight
 
 
-def _train_settings(params: ImageDataConfig) -> dict[str, Any]:
+def _train_settings(params: ImageDataConfig, excluded: np.ndarray) -> dict[str, Any]:
     return {
         "global_batch_size": params.global_batch_size,
         "seed": params.seed or 0,
         "augmentation": _augmentation(params),
+        "excluded": excluded,
     }
 
 

@@ -88,17 +88,30 @@ class ImageClassificationTask(Task):
         if not params.is_training:
             return eval_inputs(params, input_context, classes, size, self.bad_validation_images)
         return train_inputs(
-            params, input_context, start_step, classes, size, self.bad_training_images
+            params,
+            input_context,
+            start_step,
+            classes,
+            size,
+            self.bad_training_images,
+            self.excluded_examples(params),
         )
 
     def chunks(self, params: ImageDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step, or None if it is streamed."""
-        return chunks(params, self._num_classes(), self.task_config.model.input_size, replicas)
+        return chunks(
+            params,
+            self._num_classes(),
+            self.task_config.model.input_size,
+            replicas,
+            self.excluded_examples(params),
+        )
 
     def num_examples(self, params: ImageDataConfig) -> int:
-        """Returns the number of examples in the dataset of a section."""
+        """Returns the number of examples of a section that are used."""
         model = self.task_config.model
-        return load_source(params, model.input_size, model.num_classes).size
+        source = load_source(params, model.input_size, model.num_classes)
+        return source.size - len(self.excluded_examples(params))
 
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None

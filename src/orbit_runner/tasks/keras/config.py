@@ -143,6 +143,7 @@ def _validation() -> KerasDataConfig:
 class KerasConfig(TaskConfig):
     """Training of any Keras model on arrays."""
 
+    excludes_examples: ClassVar[bool] = True
     model: KerasModelConfig = field(
         factory=KerasModelConfig, help="the model, or the function that builds it"
     )
@@ -199,6 +200,16 @@ class KerasConfig(TaskConfig):
                 yield f"{section}.{error.field}", str(error)
         if len(found) == len(SECTIONS):
             yield from misfits(*found.values())
+
+    def training_examples(self, data: Any, model_dir: str | None) -> Any:
+        """Returns which examples are in the batch of each training step."""
+        from orbit_runner.tasks.array_examples import ArrayExamples, label_of
+        from orbit_runner.tasks.keras.sources import Y, section_source
+
+        source = section_source(self, SECTIONS[0])
+        assert source is not None  # `problems` reports it.
+        labels = source.arrays[Y]
+        return ArrayExamples(source.name, source.size, data, lambda row: label_of(labels, row))
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files, or the arrays that a function returned, of both sections."""

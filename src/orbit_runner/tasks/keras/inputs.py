@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_batches import eval_chunks, train_chunks
-from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
-from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.tasks import array_inputs
 from orbit_runner.tasks.keras.config import KerasDataConfig
 from orbit_runner.tasks.keras.sources import W, X, Y
 
@@ -20,17 +19,11 @@ def train_inputs(
     params: KerasDataConfig,
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
+    excluded: np.ndarray,
 ) -> tf.data.Dataset:
     """Returns one worker's endless batches of `(x, y)`, or `(x, y, w)` if examples have weights."""
-    return train_dataset(
-        source,
-        global_batch_size=params.global_batch_size,
-        seed=params.seed or 0,
-        start_step=start_step,
-        shuffle=params.shuffle_buffer_size > 1,
-        input_context=input_context,
-        options=PipelineOptions.of(params),
-        element=_example,
+    return array_inputs.train_inputs(
+        source, params, input_context, start_step, excluded=excluded, element=_example
     )
 
 
@@ -44,34 +37,20 @@ def eval_inputs(
     `counts` is 0 for rows that only pad the last batch, else 1. If examples have weights, it is a
     pair of counts and weights.
     """
-    return eval_dataset(
-        source,
-        global_batch_size=params.global_batch_size,
-        drop_remainder=params.drop_remainder,
-        input_context=input_context,
-        options=PipelineOptions.of(params),
-        cache=params.cache,
-        element=_counted_example,
-    )
+    return array_inputs.eval_inputs(source, params, input_context, element=_counted_example)
 
 
-def chunks(source: ArraySource, params: KerasDataConfig, replicas: int) -> Chunks:
+def chunks(
+    source: ArraySource, params: KerasDataConfig, replicas: int, excluded: np.ndarray
+) -> Chunks:
     """Returns the batches of `train_inputs` or `eval_inputs` by step."""
-    if not params.is_training:
-        return eval_chunks(
-            source,
-            global_batch_size=params.global_batch_size,
-            replicas=replicas,
-            drop_remainder=params.drop_remainder,
-            element=_counted_example,
-        )
-    return train_chunks(
+    return array_inputs.step_chunks(
         source,
-        global_batch_size=params.global_batch_size,
-        seed=params.seed or 0,
-        replicas=replicas,
-        shuffle=params.shuffle_buffer_size > 1,
+        params,
+        replicas,
+        excluded=excluded,
         element=_example,
+        eval_element=_counted_example,
     )
 
 

@@ -70,16 +70,18 @@ class KerasTask(Task):
         """
         source = self._source(params)
         if params.is_training:
-            return train_inputs(source, params, input_context, start_step)
+            return train_inputs(
+                source, params, input_context, start_step, self.excluded_examples(params)
+            )
         return eval_inputs(source, params, input_context)
 
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step."""
-        return chunks(self._source(params), params, replicas)
+        return chunks(self._source(params), params, replicas, self.excluded_examples(params))
 
     def num_examples(self, params: KerasDataConfig) -> int:
-        """Returns the number of examples of a section."""
-        return self._source(params).size
+        """Returns the number of examples of a section that are used."""
+        return self._source(params).size - len(self.excluded_examples(params))
 
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_from
@@ -140,6 +140,7 @@ def _validation() -> RatingEvalData:
 class RecommendationConfig(TaskConfig):
     """Recommendation of items to users, based on their past choices."""
 
+    excludes_examples: ClassVar[bool] = True
     model: NeuMFConfig = field(factory=NeuMFConfig, help="the model", variants=RATING_MODELS)
     train_data: RatingTrainData = field(factory=_train, help="training data")
     validation_data: RatingEvalData = field(factory=_validation, help="validation data")

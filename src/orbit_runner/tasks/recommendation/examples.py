@@ -6,12 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.order.exclusion import excluding_sequence
 from orbit_runner.data.order.sequences import ShuffledSequence
 from orbit_runner.data.order.step_order import RowOrder, StepRows
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource
 from orbit_runner.data.sampling.numpy_random import random_bits, scale
 from orbit_runner.data.sampling.salts import NEGATIVES
-from orbit_runner.tasks.examples import index_of, is_file, place_of, unknown_id
+from orbit_runner.tasks.examples import (
+    find_excluded,
+    index_of,
+    is_file,
+    place_of,
+    unknown_id,
+)
 from orbit_runner.tasks.recommendation.config import RatingTrainData
 from orbit_runner.tasks.recommendation.sources import load_interactions, load_source
 
@@ -27,9 +34,11 @@ class RatingExamples:
     def __init__(self, data: RatingTrainData) -> None:
         self._data, self._ratings = data, load_source(data)
         self._each, self._seed = 1 + data.num_negatives, data.seed or 0
-        size = self._ratings.size * self._each
-        sequence = ShuffledSequence(size, self._seed, data.shuffle_buffer_size > 1)
-        self.source, self.order = self._ratings.name, RowOrder(sequence, data.global_batch_size)
+        self._size = self._ratings.size * self._each
+        self.excluded = find_excluded(data, self._size, self.find)
+        sequence = ShuffledSequence(self._size, self._seed, data.shuffle_buffer_size > 1)
+        self.source = self._ratings.name
+        self.order = RowOrder(excluding_sequence(sequence, self.excluded), data.global_batch_size)
 
     def describe(
         self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
@@ -57,7 +66,7 @@ class RatingExamples:
 
     def find(self, text: str) -> int:
         """Returns the index of the example that is a choice itself."""
-        found = index_of(text, self.order.size)
+        found = index_of(text, self._size)
         if found is not None:
             return found
         user, slash, item = text.partition("/")

@@ -53,18 +53,19 @@ class RecommendationTask(Task):
         `({user, item}, there, weight)`, each user once.
         """
         if isinstance(params, RatingTrainData):
-            return train_inputs(params, input_context, start_step)
+            return train_inputs(params, input_context, start_step, self.excluded_examples(params))
         return eval_inputs(params, input_context)
 
     def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
-        return chunks(params, replicas)
+        return chunks(params, replicas, self.excluded_examples(params))
 
     def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
         """Returns the number of pairs for training, or of users for evaluation."""
         source = load_source(params)
         if isinstance(params, RatingTrainData):
-            return source.size * (1 + params.num_negatives)
+            whole = source.size * (1 + params.num_negatives)
+            return whole - len(self.excluded_examples(params))
         return source.num_users
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:

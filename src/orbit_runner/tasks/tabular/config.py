@@ -79,6 +79,7 @@ class TabularModelConfig(Config):
 class TabularConfig(TaskConfig):
     """Classification and regression of the rows of a table."""
 
+    excludes_examples: ClassVar[bool] = True
     model: TabularModelConfig = field(
         factory=TabularModelConfig, help="the model", variants=TABLE_MODELS
     )
@@ -130,6 +131,20 @@ class TabularConfig(TaskConfig):
         from orbit_runner.tasks.tabular.checks import table_problems
 
         yield from table_problems(self)
+
+    def training_examples(self, data: Any, model_dir: str | None) -> Any:
+        """Returns which rows are in the batch of each training step."""
+        from orbit_runner.tasks.array_examples import ArrayExamples
+        from orbit_runner.tasks.tabular.sources import load_part
+
+        part = load_part(self, SECTIONS[0])
+        columns = {target.column: part.column(target.column) for target in self.targets}
+
+        def about(row: int) -> dict[str, Any]:
+            targets = {name: column.text(row) for name, column in columns.items()}
+            return {"place": part.where(row), "targets": targets}
+
+        return ArrayExamples(part.source.name, part.size, data, about)
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""

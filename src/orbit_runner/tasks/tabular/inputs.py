@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_batches import eval_chunks, train_chunks
-from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
-from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.tasks import array_inputs
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC
@@ -56,17 +54,14 @@ def train_inputs(
     source: ArraySource,
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
+    excluded: np.ndarray,
 ) -> tf.data.Dataset:
     """Returns one worker's endless batches of `(features, targets)`, with weights if any.
 
     `start_step` is the step of the first batch.
     """
-    return train_dataset(
-        source,
-        start_step=start_step,
-        input_context=input_context,
-        options=PipelineOptions.of(params),
-        **_train_settings(params),
+    return array_inputs.train_inputs(
+        source, params, input_context, start_step, excluded=excluded, element=_element
     )
 
 
@@ -76,37 +71,16 @@ def eval_inputs(
     input_context: tf.distribute.InputContext | None,
 ) -> tf.data.Dataset:
     """Returns one worker's batches of `(features, targets, weight)`, each row once."""
-    return eval_dataset(
-        source,
-        global_batch_size=params.global_batch_size,
-        drop_remainder=params.drop_remainder,
-        input_context=input_context,
-        options=PipelineOptions.of(params),
-        cache=params.cache,
-        element=_weighted,
-    )
+    return array_inputs.eval_inputs(source, params, input_context, element=_weighted)
 
 
-def chunks(params: TableDataConfig, source: ArraySource, replicas: int) -> Chunks:
+def chunks(
+    params: TableDataConfig, source: ArraySource, replicas: int, excluded: np.ndarray
+) -> Chunks:
     """Returns the batches of `train_inputs` or `eval_inputs` by step."""
-    if params.is_training:
-        return train_chunks(source, replicas=replicas, **_train_settings(params))
-    return eval_chunks(
-        source,
-        global_batch_size=params.global_batch_size,
-        replicas=replicas,
-        drop_remainder=params.drop_remainder,
-        element=_weighted,
+    return array_inputs.step_chunks(
+        source, params, replicas, excluded=excluded, element=_element, eval_element=_weighted
     )
-
-
-def _train_settings(params: TableDataConfig) -> dict[str, Any]:
-    return {
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
-        "shuffle": params.shuffle_buffer_size > 1,
-        "element": _element,
-    }
 
 
 def _element(batch: dict[str, Any]) -> Any:

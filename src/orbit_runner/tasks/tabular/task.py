@@ -60,16 +60,18 @@ class TabularTask(Task):
         source = self.arrays(params)
         if params.is_training:
             self._note_equal_rows()
-            return train_inputs(params, source, input_context, start_step)
+            return train_inputs(
+                params, source, input_context, start_step, self.excluded_examples(params)
+            )
         return eval_inputs(params, source, input_context)
 
     def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
-        return chunks(params, self.arrays(params), replicas)
+        return chunks(params, self.arrays(params), replicas, self.excluded_examples(params))
 
     def num_examples(self, params: TableDataConfig) -> int:
-        """Returns the number of rows of a section."""
-        return self._part(params).size
+        """Returns the number of rows of a section that are used."""
+        return self._part(params).size - len(self.excluded_examples(params))
 
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None

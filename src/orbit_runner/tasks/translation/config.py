@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.data import DataConfig, source_from
@@ -100,6 +100,7 @@ def validation_data() -> TranslationDataConfig:
 class TranslationConfig(TaskConfig):
     """Translation of sentences from one language to another."""
 
+    excludes_examples: ClassVar[bool] = True
     model: TextModelConfig = field(factory=TextModelConfig, help="the model", variants=TEXT_MODELS)
     train_data: TranslationDataConfig = field(factory=training_data, help="training data")
     validation_data: TranslationDataConfig = field(factory=validation_data, help="validation data")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,22 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.files import named_files
+from orbit_runner.data.order.exclusion import excluding_sequence
 from orbit_runner.data.order.sequences import ShuffledSequence
 from orbit_runner.data.order.step_order import RowOrder, StepOrder, StepRows, TokenOrder
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.text import parallel_text
 from orbit_runner.data.text.buckets import fixed_rows, plan_batches
 from orbit_runner.data.text.lines import count_lines
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.tfrecord.index_cache import index_files
-from orbit_runner.tasks.examples import index_of, is_file, place_of, unknown_id
+from orbit_runner.tasks.examples import (
+    find_excluded,
+    index_of,
+    is_file,
+    place_of,
+    unknown_id,
+)
 from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 from orbit_runner.tasks.translation.sources import (
     RECORDS,
@@ -41,12 +50,14 @@ class PairExamples:
         self._words = load_vocabulary(config, model_dir)
         vocab_size = self._words.size if self._words else config.vocab_size
         self._pairs = load_pairs(data, vocab_size, self._words)
-        self.source, self.order = self._pairs.name, make_order(self._pairs, data)
         self._places = _file_places(data)
         unit = "RECORD" if data.source == RECORDS else "LINE"
         self.id_help = "an index as `runner batch` prints it" + (
             f", or FILE:{unit}" if self._places else ""
         )
+        self.excluded = find_excluded(data, self._pairs.size, self.find)
+        self.source = self._pairs.name
+        self.order = make_order(self._pairs, data, self.excluded)
 
     def describe(
         self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
@@ -56,18 +67,25 @@ class PairExamples:
 
     def find(self, text: str) -> int:
         """Returns the index of the pair with a line, in a file of either language."""
-        found = index_of(text, self.order.size)
+        found = index_of(text, self._pairs.size)
         if found is not None:
             return found
         rows = [row for files in self._places if (row := _row(files, text)) is not None]
         if not rows:
-            raise unknown_id(text, self.id_help)
+            raise unknown_id(text, self.id_help, known=self._names(text))
         kept = self._pairs.kept
         if kept is not None and not kept[rows[0]]:
             limit = self._data.max_seq_length
             reason = f"is not trained on: a side is empty or has more than {limit} tokens"
             raise unknown_id(text, self.id_help, reason)
-        return rows[0] if kept is None else int(kept[: rows[0]].sum())
+        return int(np.searchsorted(self._rows, rows[0]))
+
+    def _names(self, text: str) -> Iterator[str]:
+        """Yields the names that an unknown ID may have been meant to be."""
+        place = place_of(text)
+        for path, count, first in itertools.chain(*self._places) if place else ():
+            if place and first <= place[1] < first + count:
+                yield f"{path.name}:{place[1]}"
 
     def _describe(self, pair: int, text: bool) -> dict[str, Any]:
         if pair < 0:
@@ -93,18 +111,20 @@ class PairExamples:
         return self._words.decode([ids])[0] if self._words else " ".join(map(str, ids))
 
 
-def make_order(pairs: PairSource, data: TranslationDataConfig) -> StepOrder:
-    """Returns the order that `train_pairs` has with these settings."""
+def make_order(
+    pairs: PairSource, data: TranslationDataConfig, excluded: np.ndarray = NO_EXAMPLES
+) -> StepOrder:
+    """Returns the order that `train_pairs` has with these settings, without some pairs."""
     shuffle, seed, multiple = data.shuffle_buffer_size > 1, data.seed or 0, data.batch_rows_multiple
     tokens = data.batch_tokens
     if tokens and not data.static_batch:
         plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
-        return TokenOrder(plan, seed, shuffle=shuffle)
+        return TokenOrder(plan.without(excluded), seed, shuffle=shuffle)
     rows = data.global_batch_size
     if tokens:
         length = data.max_seq_length
         rows = fixed_rows(batch_tokens=tokens, max_length=length, rows_multiple=multiple)
-    return RowOrder(ShuffledSequence(pairs.size, seed, shuffle), rows)
+    return RowOrder(excluding_sequence(ShuffledSequence(pairs.size, seed, shuffle), excluded), rows)
 
 
 # A file with its number of rows and the number of the first: lines count from 1, records from 0.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.text.buckets import steps_per_epoch
 from orbit_runner.data.text.pipeline import eval_pairs, train_pairs, train_pairs_at
 from orbit_runner.data.text.source import PairSource
@@ -21,18 +23,21 @@ def train_inputs(
     source: PairSource,
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
+    excluded: np.ndarray = NO_EXAMPLES,
 ) -> tf.data.Dataset:
     """Returns one worker's endless training batches of features and labels.
 
     Features are `inputs` and `targets`, int32 [batch, length]. Labels are `targets` and `share`,
     float32 [batch], the factor of the cross entropy of a row's tokens: the number of rows divided
     by the number of tokens in the global batch. `start_step` is the step of the first batch.
+    `excluded`, int64 [k], are the pairs to leave out.
     """
     return train_pairs(
         source,
         start_step=start_step,
         shuffle=params.shuffle_buffer_size > 1,
         seed=params.seed or 0,
+        excluded=excluded,
         input_context=input_context,
         options=PipelineOptions.of(params),
         element=_training_element,
@@ -40,12 +45,15 @@ def train_inputs(
     )
 
 
-def train_batch_at(params: TranslationDataConfig, source: PairSource) -> Callable[[tf.Tensor], Any]:
+def train_batch_at(
+    params: TranslationDataConfig, source: PairSource, excluded: np.ndarray = NO_EXAMPLES
+) -> Callable[[tf.Tensor], Any]:
     """Returns a function from the number of a step to the batch of `train_inputs` for it."""
     return train_pairs_at(
         source,
         shuffle=params.shuffle_buffer_size > 1,
         seed=params.seed or 0,
+        excluded=excluded,
         element=_training_element,
         **_batching(params),
     )
@@ -74,9 +82,14 @@ def eval_inputs(
     )
 
 
-def batches_per_epoch(params: TranslationDataConfig, source: PairSource) -> float:
-    """Returns the number of training batches in which each pair occurs once."""
-    return steps_per_epoch(source, **_batching(params))
+def batches_per_epoch(
+    params: TranslationDataConfig, source: PairSource, excluded: int = 0
+) -> float:
+    """Returns the number of training batches in which each pair occurs once.
+
+    `excluded` is the number of pairs that are left out.
+    """
+    return steps_per_epoch(source, excluded=excluded, **_batching(params))
 
 
 def _training_element(batch: Batch) -> tuple[Batch, Batch]:

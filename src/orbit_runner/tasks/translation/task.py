@@ -69,19 +69,21 @@ class TranslationTask(Task):
         """Returns the pipeline of one section, from `train_inputs` or `eval_inputs`."""
         if not params.is_training:
             return eval_inputs(params, self.pairs(params), input_context)
-        return train_inputs(params, self.pairs(params), input_context, start_step)
+        excluded = self.excluded_examples(params)
+        return train_inputs(params, self.pairs(params), input_context, start_step, excluded)
 
     def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Any] | None:
         """Returns a function that creates the batch of one step, for asynchronous training."""
-        return train_batch_at(params, self.pairs(params))
+        return train_batch_at(params, self.pairs(params), self.excluded_examples(params))
 
     def num_examples(self, params: TranslationDataConfig) -> int:
-        """Returns the number of pairs in the dataset of a section."""
-        return self.pairs(params).size
+        """Returns the number of pairs of a section that are used."""
+        return self.pairs(params).size - len(self.excluded_examples(params))
 
     def steps_per_epoch(self, params: TranslationDataConfig) -> float:
         """Returns the number of training batches in which each pair occurs once."""
-        return batches_per_epoch(params, self.pairs(params))
+        excluded = len(self.excluded_examples(params))
+        return batches_per_epoch(params, self.pairs(params), excluded)
 
     def example_losses(self, labels: Any, model_outputs: tf.Tensor) -> tf.Tensor:
         """Returns what each row adds to the mean cross entropy of the tokens of the global batch.

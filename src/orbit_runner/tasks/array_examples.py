@@ -1,0 +1,56 @@
+"""The training examples of tasks whose data are arrays in memory; no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.data.order.exclusion import excluding_sequence
+from orbit_runner.data.order.sequences import ShuffledSequence
+from orbit_runner.data.order.step_order import RowOrder, StepRows
+from orbit_runner.tasks.examples import find_excluded, index_of, unknown_id
+
+
+class ArrayExamples:
+    """The rows of arrays.
+
+    `size` is the number of rows, and `about` returns what is known about a row.
+    """
+
+    id_help = "an index as `runner batch` prints it"
+
+    def __init__(
+        self, name: str, size: int, data: DataConfig, about: Callable[[int], dict[str, Any]]
+    ) -> None:
+        self.source, self._size, self._about = name, size, about
+        self.excluded = find_excluded(data, size, self.find)
+        sequence = ShuffledSequence(size, data.seed or 0, data.shuffle_buffer_size > 1)
+        self.order = RowOrder(excluding_sequence(sequence, self.excluded), data.global_batch_size)
+
+    def describe(
+        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+    ) -> list[dict[str, Any]]:
+        """Returns what is known about each chosen row."""
+        del text
+        return [self._about(int(example)) for example in rows.examples[chosen]]
+
+    def find(self, text: str) -> int:
+        """Returns the index that a text is."""
+        found = index_of(text, self._size)
+        if found is None:
+            raise unknown_id(text, self.id_help)
+        return found
+
+
+def label_of(labels: np.ndarray, row: int) -> dict[str, Any]:
+    """Returns the label of a row if it is a number or a text, or else nothing."""
+    label = labels[row]
+    if np.size(label) != 1:
+        return {}
+    value = np.reshape(label, ()).item()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return {"label": float(f"{value:.6g}") if isinstance(value, float) else value}

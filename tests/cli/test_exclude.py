@@ -1,0 +1,147 @@
+"""`train_data.exclude` on the command line: `batch`, `seen`, errors, and resumed runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+
+EXCLUDE = "--task.train_data.exclude"
+Capture = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Capture, *arguments: str) -> str:
+    """Returns the standard output of a command that must succeed."""
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def refusal(capsys: Capture, *arguments: str) -> str:
+    """Returns the error of a command that must be refused."""
+    assert main(arguments) == 2
+    return capsys.readouterr().err
+
+
+def test_batch_and_seen(capsys: Capture) -> None:
+    whole = json.loads(printed(capsys, "batch", "digits", "--step=3", "--json"))["rows"]
+    ids = [row["example"] for row in whole[4:6]]
+    flag = f"{EXCLUDE}={ids}"
+
+    rows = json.loads(printed(capsys, "batch", "digits", "--step=3", "--json", flag))["rows"]
+    seen = printed(capsys, "seen", "digits", f"--example={ids[0]}", flag)
+    values = printed(capsys, "seen", "digits", f"--example={ids[0]}", "--json", flag)
+    other = printed(capsys, "seen", "digits", f"--example={rows[4]['example']}", "--json", flag)
+
+    kept = [row["example"] for row in whole if row["example"] not in ids]
+    assert [row["example"] for row in rows][: len(kept)] == kept
+    sentence = "in no step: task.train_data.exclude leaves it out"
+    assert seen == f"example {ids[0]:,} of digits\n{sentence}\n"
+    excluded = json.loads(values)
+    assert (excluded["example"], excluded["excluded"]) == (ids[0], True)
+    assert excluded["occurrences"] == []
+    assert "excluded" not in json.loads(other)
+    assert json.loads(other)["occurrences"][0]["step"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([f"{EXCLUDE}=[3, 1500]"], "got 1500, allowed: 0 to 1437, the indices of examples"),
+        ([f"{EXCLUDE}=ids.txt"], "ids.txt: cannot be read (No such file or directory)"),
+        ([f"{EXCLUDE}=empty.txt"], "empty.txt: lists no ID, expected one per line"),
+        ([f"{EXCLUDE}=[1.5]"], "task.train_data.exclude"),
+        (
+            ["--task.validation_data.exclude=[3]"],
+            "task.validation_data.exclude — --task.validation_data.exclude",
+        ),
+    ],
+)
+def test_errors(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    Path("empty.txt").write_text("\n")
+
+    error = refusal(capsys, "run", "--experiment=digits", "--model_dir=a", *arguments)
+
+    assert message in error
+    assert not Path("a").exists()
+
+
+@pytest.mark.slow
+def test_model_garden_is_refused_with_the_reason(capsys: Capture, tmp_path: Path) -> None:
+    arguments = ["--experiment=official/resnet_imagenet", f"--model_dir={tmp_path / 'a'}"]
+
+    error = refusal(capsys, "run", *arguments, f"{EXCLUDE}=[3]")
+
+    assert "is not supported by Model Garden's pipelines" in error
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a short run `a` that excludes the examples of `ids.txt`."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("ids.txt").write_text("17\n4\n")
+        assert main(["run", *_RUN, "--train_steps=2", f"{EXCLUDE}=ids.txt"]) == 0
+    return folder
+
+
+_RUN = ("--experiment=digits_mlp", "--model_dir=a", "--mode=train", "--quiet")
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy that is the working directory."""
+    copy = Path(shutil.copytree(made, tmp_path / "copy"))
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("COLUMNS", "200")
+    return copy
+
+
+@pytest.mark.slow
+def test_resume_with_the_same_ids_in_another_form(folder: Path, capsys: Capture) -> None:
+    assert main(["run", *_RUN, "--train_steps=3", f"{EXCLUDE}=['4', 17, 17]"]) == 0
+
+    attempt = json.loads((folder / "a/run.json").read_text())["attempts"][-1]
+    assert attempt["inexact"] == []
+
+
+@pytest.mark.slow
+def test_resume_with_other_ids_is_refused(folder: Path, capsys: Capture) -> None:
+    error = refusal(capsys, "run", *_RUN, "--train_steps=3", f"{EXCLUDE}=[17, 5]")
+    assert "task.train_data.exclude: ids.txt → [17, 5]" in error
+    error = refusal(capsys, "run", *_RUN, "--train_steps=3")
+    assert "task.train_data.exclude: ids.txt → ''" in error
+
+
+@pytest.mark.slow
+def test_changed_file_is_refused_and_a_comment_is_not(folder: Path, capsys: Capture) -> None:
+    (folder / "ids.txt").write_text("# checked\n17\n4\n")
+    printed(capsys, "run", *_RUN, "--train_steps=3", f"{EXCLUDE}=ids.txt")
+
+    (folder / "ids.txt").write_text("17\n5\n")
+    error = refusal(capsys, "run", *_RUN, "--train_steps=4", f"{EXCLUDE}=ids.txt")
+
+    assert "a: the data changed since the run last started:" in error
+    assert "train_data.exclude: ids.txt: " in error
+
+
+@pytest.mark.slow
+def test_run_is_read_without_its_file(folder: Path, capsys: Capture) -> None:
+    (folder / "ids.txt").unlink()
+
+    printed(capsys, "verify", "a")
+    error = refusal(capsys, "seen", "a", "--example=17")
+
+    assert "ids.txt: cannot be read" in error

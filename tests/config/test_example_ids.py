@@ -1,0 +1,104 @@
+"""The IDs of examples to exclude: files and lists of them, and the fingerprint of the config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.example_ids import UNREADABLE, ids_digest, read_ids
+from orbit_runner.config.fingerprint import (
+    config_fingerprint,
+    excludes_same_examples,
+    identity_settings,
+    same_settings,
+)
+from orbit_runner.config.schema.checks.exclude import exclude_problems
+from orbit_runner.errors import DataError
+from tests.support.digits import digits_config
+from tests.support.toy import toy_config
+
+
+def excluding(ids: Any) -> Any:
+    """Returns the config of the digits without some training examples."""
+    config = digits_config()
+    data = config.task.train_data.replace(exclude=ids)
+    return config.replace(task=config.task.replace(train_data=data))
+
+
+def write_ids(path: Path, text: str) -> str:
+    """Writes a file, and returns its path."""
+    path.write_text(text)
+    return str(path)
+
+
+def test_file_has_one_id_per_line(tmp_path: Path) -> None:
+    text = "\ufeff# mislabeled\n 17 \n\n4  # a 9\ntrain/cat #3.png\n a#b.png\n17\n"
+    path = write_ids(tmp_path / "ids.txt", text)
+
+    found = read_ids(path)
+
+    assert [*found] == ["17", "4", "train/cat", "a#b.png"]
+    assert found["4"] == f"{path}:4"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        (b"# nothing\n\n", "lists no ID, expected one per line"),
+        (b"\xff\xfe1", "is not valid UTF-8"),
+    ],
+)
+def test_file_without_ids(content: bytes | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(DataError) as error:
+        read_ids(str(path))
+    assert str(error.value).startswith(f"{path}: {message}")
+    assert error.value.field == "exclude"
+    assert ids_digest(str(path)) == UNREADABLE
+
+
+def test_fingerprint_depends_on_the_ids_and_not_on_the_file(tmp_path: Path) -> None:
+    path = write_ids(tmp_path / "ids.txt", "17\n4\n17\n")
+    other = write_ids(tmp_path / "other.txt", "# the same\n4\n17")
+    more = write_ids(tmp_path / "more.txt", "4\n17\n18")
+    every = [(17, 4), ("4", "17", 17), path, other]
+
+    prints = {config_fingerprint(excluding(ids)) for ids in every}
+
+    assert len(prints) == 1
+    assert config_fingerprint(digits_config()) not in prints
+    assert config_fingerprint(excluding(more)) not in prints
+    assert config_fingerprint(excluding((17,))) not in prints
+    assert excludes_same_examples(excluding(path), excluding((4, 17)))
+    assert not excludes_same_examples(excluding(path), excluding(more))
+    assert not excludes_same_examples(excluding(path), excluding(()))
+
+
+def test_empty_list_keeps_the_fingerprint() -> None:
+    assert config_fingerprint(excluding(())) == config_fingerprint(digits_config())
+
+
+def test_run_can_be_read_without_its_file(tmp_path: Path) -> None:
+    config = excluding(write_ids(tmp_path / "ids.txt", "17\n"))
+    before = identity_settings(config)
+    assert same_settings(before, config)
+
+    (tmp_path / "ids.txt").unlink()
+
+    assert same_settings(before, config)
+    assert not same_settings(identity_settings(digits_config()), config)
+    assert not excludes_same_examples(config, excluding(str(tmp_path / "gone.txt")))
+
+
+def test_task_without_an_order_is_refused() -> None:
+    with pytest.raises(ConfigError, match="does not declare the order of its examples"):
+        toy_config(task__train_data__exclude=[1])
+
+    assert [*exclude_problems(excluding((1,)))] == []
