@@ -25,9 +25,7 @@ def newly_excluded(before: Resolved, resolved: Resolved) -> set[int]:
 
 def _excluded(resolved: Resolved) -> set[int]:
     with setting_error_scope(resolved):
-        order = TrainingOrder(resolved.config, None)
-        find = getattr(order, "excluded", None)
-        return set(map(int, find())) if find is not None else set()
+        return set(TrainingOrder(resolved.config, None).excluded().tolist())
 
 
 def first_step_with(order: TrainingOrder, examples: Collection[int], until: int) -> int | None:
