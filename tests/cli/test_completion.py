@@ -58,6 +58,7 @@ def offered(*words: str) -> list[str]:
         (["--gin_file=ov"], ["--gin_file=over.gin"]),
         (["verify", "runs/"], ["runs/a", "runs/b", "runs/sweep/"]),
         (["export", "ru"], ["runs/"]),
+        (["export", "runs/a", "--format=litert_"], ["--format=litert_float16", "--format=litert_int8"]),
         (["profile", "runs/"], ["runs/a", "runs/b", "runs/sweep/"]),
         (["profile", "digits_"], ["digits_mlp"]),
         (["profile", "digits", "--keep=runs/s"], ["--keep=runs/sweep/"]),

@@ -210,3 +210,29 @@ def test_predict_gives_equal_results_for_run_and_export(
         assert code == (5 if any("error" in json.loads(line) for line in lines) else 0)
         said.append(lines)
     assert said[0] == said[1]
+
+
+@pytest.mark.sample(1)
+def test_network_is_exported_in_other_formats_or_refused_with_the_reason(
+    made: tuple[Case, Made], capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, trained = made
+    capsys.readouterr()
+    # After five steps, only the outputs say whether int8 is good.
+    flags = ["--format=litert,litert_int8", "--tolerance=0.2", "--check_examples=64", "--json"]
+    code = main(["export", str(trained.run), *flags])
+    printed = capsys.readouterr()
+    if case.experiment.startswith("transformer"):
+        assert code == 2
+        assert "runner: litert: translation is a beam search" in printed.err
+        assert not [*trained.run.glob("export/*litert*")]
+        return
+    assert code == 0, printed.err
+    records = json.loads(printed.out)
+    assert [one["format"] for one in records] == ["litert", "litert_int8"]
+    for one in records:
+        check = one["check"]
+        assert check["examples"] >= min(64, 12)
+        assert check["metrics"].keys() == check["model_metrics"].keys() != set()
+    assert records[0]["check"]["relative"] < 1e-4
+    assert records[0]["check"]["metrics"] == pytest.approx(records[0]["check"]["model_metrics"])

@@ -47,6 +47,7 @@ HARMLESS = {
     "trainer.export_subdir": "other",
     "trainer.export_checkpoint": "newest",
     "trainer.export_weights": "plain",
+    "trainer.export_formats": ("keras",),
     "trainer.validation_summary_subdir": "other",
     "trainer.best_checkpoint_export_subdir": "other",
     "trainer.best_checkpoint_eval_metric": "validation_loss",

@@ -40,7 +40,7 @@ COMMANDS = {
     "verify": "check that the checkpoints of a run have not changed since they were written",
     "reproduce": "run a saved config again, and check that the weights are identical",
     "replay": "take a step of a run again: losses of its examples, gradients, first NaN",
-    "export": "export a run as a SavedModel that needs only TensorFlow",
+    "export": "export a run as a SavedModel, for LiteRT, as ONNX or as a .keras file",
     "predict": "print predictions for images, texts or users, from a run or an export",
     "init": "write a project with a task of your own: package, experiment, data, test",
     "data": "list, download, verify and unpack public datasets",

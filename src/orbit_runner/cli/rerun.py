@@ -107,6 +107,7 @@ class _Stage:
             export_subdir="",
             export_checkpoint=None,
             export_weights=None,
+            export_formats=(),
             # They depend on the time, so the original and a repeated run end and save differently.
             max_time=None,
             checkpoint_time_interval=None,

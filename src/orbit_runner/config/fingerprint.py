@@ -46,6 +46,7 @@ _NEVER = frozenset(
         "trainer.export_subdir",
         "trainer.export_checkpoint",
         "trainer.export_weights",
+        "trainer.export_formats",
         "trainer.validation_summary_subdir",
         # What is measured. Measured steps change the weights as other steps do.
         "trainer.watch_interval",

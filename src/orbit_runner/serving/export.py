@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,10 +15,11 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.serving.export_directory import CONFIG, EXTRA, RECORD
+from orbit_runner.serving.export_directory import CONFIG, EXTRA, RECORD, export_name
 from orbit_runner.serving.loader import Served
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, Serving
 from orbit_runner.utils.files import write_whole
@@ -38,14 +40,34 @@ def export(
     The directory appears only when it is complete. An export of the same step is replaced only if
     `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
     """
-    place = folder / str(served.choice.place.step)
-    record = _record(served, config, run)
-    aside, old = (folder / f".{what}-{place.name}-{os.getpid()}" for what in ("writing", "old"))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    place = folder / export_name(served.choice.place.step, SAVED_MODEL)
+    record = {
+        **describe_export(served, config, run),
+        "signatures": describe_signatures(served.serving.signatures),
+        "default": served.serving.default,
+    }
+    # The versions are the last entry.
+    record["versions"] = record.pop("versions")
+    with new_directory_scope(place, replaces=replaces) as aside:
         _save(served.model, served.serving, aside)
         write_whole(aside / EXTRA / CONFIG, to_yaml(config))
         write_whole(aside / EXTRA / RECORD, json.dumps(record, indent=2) + "\n")
+    return {"path": str(place), **record}
+
+
+@contextlib.contextmanager
+def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
+    """Yields the path of a directory to write, which is renamed to `place` after a `with` block.
+
+    If the block raises, nothing is left. An existing directory is replaced only if `replaces` is
+    set. Raises `RunnerError` if there is one already, or if writing fails.
+    """
+    aside, old = (
+        place.with_name(f".{what}-{place.name}-{os.getpid()}") for what in ("writing", "old")
+    )
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        yield aside
         if replaces and place.exists():
             place.rename(old)
         aside.rename(place)
@@ -55,7 +77,6 @@ def export(
     finally:
         for folder_aside in (aside, old):
             shutil.rmtree(folder_aside, ignore_errors=True)
-    return {"path": str(place), **record}
 
 
 def _save(model: Any, serving: Serving, path: Path) -> None:
@@ -70,7 +91,8 @@ def _save(model: Any, serving: Serving, path: Path) -> None:
     tf.saved_model.save(root, str(path), signatures=signatures)
 
 
-def _record(served: Served, config: ExperimentConfig, run: Path) -> dict[str, Any]:
+def describe_export(served: Served, config: ExperimentConfig, run: Path) -> dict[str, Any]:
+    """Returns what the record of an export in any format contains."""
     return {
         "step": served.choice.place.step,
         "experiment": config.name,
@@ -80,8 +102,6 @@ def _record(served: Served, config: ExperimentConfig, run: Path) -> dict[str, An
         "weights": served.weights,
         "fingerprint": weights_fingerprint(served.model),
         "precision": config.runtime.mixed_precision_dtype or "float32",
-        "signatures": describe_signatures(served.serving.signatures),
-        "default": served.serving.default,
         "versions": dict(_versions()),
     }
 
@@ -94,8 +114,10 @@ def describe_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, di
         inputs = traced.structured_input_signature
         named = {spec.name: spec for spec in tf.nest.flatten(inputs)}
         found[name] = {
-            "inputs": {key: _spec(spec) for key, spec in named.items()},
-            "outputs": {key: _spec(spec) for key, spec in traced.structured_outputs.items()},
+            "inputs": {key: describe_spec(spec) for key, spec in named.items()},
+            "outputs": {
+                key: describe_spec(spec) for key, spec in traced.structured_outputs.items()
+            },
         }
     return found
 
@@ -112,7 +134,8 @@ def load_signatures(path: Path) -> dict[str, Any]:
         raise RunnerError(f"WHERE: {path} cannot be loaded: {first_line(error)}") from error
 
 
-def _spec(spec: tf.TensorSpec) -> str:
+def describe_spec(spec: tf.TensorSpec) -> str:
+    """Returns the type and the shape of a tensor as text: `uint8 [?, 8, 8, 1]`."""
     if spec.shape.rank is None:
         return f"{spec.dtype.name} of any shape"
     sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,21 +11,27 @@ import tensorflow as tf
 from orbit_runner.checkpoint.selection import BEST, choose_checkpoint, choose_weights
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.serving.export import export
+from orbit_runner.serving.export_directory import missing_packages
+from orbit_runner.serving.export_formats import export_all
 from orbit_runner.serving.loader import load_scope, require
 from orbit_runner.train.run import Run
-from orbit_runner.utils.log import note, phase
+from orbit_runner.utils.log import note
 
 
 def exports_at_end(config: ExperimentConfig, task: Any, mode: str) -> bool:
     """Returns whether a run exports its model; raises `SettingError` if the task cannot do that."""
     if mode not in TRAINING or not config.trainer.export_subdir:
         return False
-    try:
-        require(task, "serving")
-    except RunnerError as error:
-        raise SettingError("trainer.export_subdir", str(error)) from error
+    formats = _formats(config)
+    if SAVED_MODEL in formats:
+        try:
+            require(task, "serving")
+        except RunnerError as error:
+            raise SettingError("trainer.export_subdir", str(error)) from error
+    if problem := missing_packages(formats):
+        raise SettingError("trainer.export_formats", problem)
     return True
 
 
@@ -65,11 +71,22 @@ def _export(run: Run) -> None:
     weights = choose_weights(trainer.export_weights, averages=averages, choice=choice)
     folder = directory / trainer.export_subdir
     # On the CPU, because an accelerator may not have the memory for a second model.
-    loaded = load_scope(run.config, run.task, choice, weights, device="CPU:0")
+    formats = _formats(run.config)
+    loaded = load_scope(
+        *(run.config, run.task, choice, weights),
+        device="CPU:0",
+        needs_signatures=SAVED_MODEL in formats,
+    )
     with _graphs(), loaded as model:
-        phase(f"exporting to {folder}")
-        record = export(model, run.config, directory, folder, replaces=True)
-    note(f"exported step {record['step']} to {record['path']}")
+        records = export_all(
+            formats, model, run.adapter, run.config, directory, folder, replaces=True
+        )
+    for record in records:
+        note(f"exported step {record['step']} to {record['path']}")
+
+
+def _formats(config: ExperimentConfig) -> Sequence[str]:
+    return config.trainer.export_formats or (SAVED_MODEL,)
 
 
 @contextlib.contextmanager

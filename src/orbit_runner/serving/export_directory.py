@@ -1,13 +1,50 @@
-"""Directories of exported models. Imports no tensorflow."""
+"""Directories of exported models, and the names of the formats. Imports no tensorflow."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.schema.trainer import EXPORT_FORMATS, SAVED_MODEL
+from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.utils.files import read_json_object
 
 # SavedModel's directory for files that TensorFlow itself does not read.
 EXTRA = "assets.extra"
 CONFIG, RECORD = "config.yaml", "export.json"
 _MODEL = "saved_model.pb"
+LITERT, LITERT_FLOAT16, LITERT_INT8 = "litert", "litert_float16", "litert_int8"
+ONNX, KERAS = "onnx", "keras"
+_MODEL_FILES = {
+    SAVED_MODEL: _MODEL,
+    LITERT: "model.tflite",
+    LITERT_FLOAT16: "model.tflite",
+    LITERT_INT8: "model.tflite",
+    ONNX: "model.onnx",
+    KERAS: "model.keras",
+}
+_PACKAGES = {ONNX: ("tf2onnx", "onnxruntime")}
+_DEFAULT_DIRECTORY = "export"
+_LARGEST_RECORD = 1_000_000  # bytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """How to convert and to check.
+
+    Attributes:
+        calibration_examples: The number of training examples that calibrate int8.
+        check_examples: The number of validation examples to compare with the model.
+        tolerance: The largest difference; None for that of the format.
+    """
+
+    calibration_examples: int = 256
+    check_examples: int = 512
+    tolerance: float | None = None
 
 
 def find_export(path: Path) -> Path | None:
@@ -19,3 +56,70 @@ def find_export(path: Path) -> Path | None:
         return path
     found = [each for each in path.glob("*") if each.name.isdecimal() and (each / _MODEL).is_file()]
     return max(found, key=lambda each: int(each.name), default=None)
+
+
+def export_name(step: int, name: str) -> str:
+    """Returns the name of the directory of an export: `200`, or `200-litert` for other formats."""
+    return str(step) if name == SAVED_MODEL else f"{step}-{name}"
+
+
+def model_file(name: str) -> str:
+    """Returns the name of the file in the directory of an export that has the model."""
+    return _MODEL_FILES[name]
+
+
+def parse_formats(text: str) -> tuple[str, ...]:
+    """Returns the formats in a comma-separated text; raises `RunnerError` if one is unknown.
+
+    Also raises it if a format requires a package that is not installed.
+    """
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in EXPORT_FORMATS:
+            raise RunnerError(f"--format: {unknown('format', name, EXPORT_FORMATS)}")
+    if problem := missing_packages(names):
+        raise RunnerError(f"--format: {problem}")
+    return names
+
+
+def missing_packages(names: Sequence[str]) -> str:
+    """Returns which packages formats require that are not installed; "" if all are."""
+    for name in names:
+        for package in _PACKAGES.get(name, ()):
+            if importlib.util.find_spec(package) is None:
+                return (
+                    f"{name} requires the package {package}, which is not installed\n"
+                    f"install it: pip install 'orbit-runner[{name}]'"
+                )
+    return ""
+
+
+def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
+    """Returns the records of the exports in a run directory, in the order of steps and formats.
+
+    They are in `subdirectory` (`trainer.export_subdir`, which may be empty) and in `export`, where
+    `runner export` writes by default. Records that cannot be read are left out.
+    """
+    names = dict.fromkeys(filter(None, (subdirectory, _DEFAULT_DIRECTORY)))
+    found = []
+    for name in names:
+        for path in (run / name).glob("*"):
+            matched = re.fullmatch(r"(\d+)(?:-(\w+))?", path.name)
+            if matched and (matched[2] is None or matched[2] in EXPORT_FORMATS):
+                record = _read_record(path)
+                kind = matched[2] or SAVED_MODEL
+                order = int(matched[1]), EXPORT_FORMATS.index(kind)
+                found.append(
+                    (order, {**record, "format": kind, "directory": f"{name}/{path.name}"})
+                )
+    return [record for _, record in sorted(found, key=lambda one: one[0]) if "step" in record]
+
+
+def _read_record(path: Path) -> Mapping[str, Any]:
+    for place in (path / RECORD, path / EXTRA / RECORD):
+        try:
+            if place.stat().st_size <= _LARGEST_RECORD:
+                return read_json_object(place)
+        except (OSError, ValueError, RecursionError):
+            continue
+    return {}

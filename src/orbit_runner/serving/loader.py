@@ -31,7 +31,7 @@ class Served:
     """A model that is ready for export or prediction."""
 
     model: Any
-    serving: Serving
+    serving: Serving  # without signatures if the task defines none
     choice: Choice
     weights: str  # `average` or `plain`.
 
@@ -73,12 +73,17 @@ def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> 
     return build_task(config, None if run is None else str(run))
 
 
-def require(task: Any, method: str) -> None:
-    """Raises `RunnerError` if a task does not define `method`, as Model Garden's tasks do not."""
+def has_method(task: Any, method: str) -> bool:
+    """Returns whether a task defines `method`, which Model Garden's tasks do not."""
     from orbit_runner.tasks.base import Task
 
     found = getattr(type(task), method, None)
-    if found is None or found is getattr(Task, method):
+    return found is not None and found is not getattr(Task, method)
+
+
+def require(task: Any, method: str) -> None:
+    """Raises `RunnerError` if a task does not define `method`."""
+    if not has_method(task, method):
         what = "be exported" if method == "serving" else "make predictions"
         raise RunnerError(
             f"{type(task).__name__} cannot {what}, because it does not define `{method}`\n"
@@ -93,15 +98,18 @@ def load_scope(
     choice: Choice,
     weights: str,
     device: str | None = None,
+    *,
+    needs_signatures: bool = True,
 ) -> Iterator[Served]:
     """Builds a model and restores the weights of a checkpoint into it.
 
     The config may have been run with any strategy. `weights` is `average` or `plain`. `device` is
     the device of the variables; None for TensorFlow's choice. Yields the model with its signatures;
     after the `with` block, the model has the plain weights. Raises `RunnerError` if the checkpoint
-    does not fit or the task has no signatures.
+    does not fit, or if `needs_signatures` and the task has no signatures.
     """
-    require(task, "serving")
+    if needs_signatures:
+        require(task, "serving")
     phase("building the model")
     strategy = tf.distribute.get_strategy()
     try:
@@ -116,7 +124,9 @@ def load_scope(
     # The best checkpoint holds the average as its weights, so that nothing has to be swapped.
     averaged = weights == AVERAGE and state.ema is not None and not choice.is_best
     with state.ema.applied_scope() if averaged and state.ema else contextlib.nullcontext():
-        yield Served(state.model, task.serving(state.model), choice, weights)
+        is_defined = has_method(task, "serving")
+        serving = task.serving(state.model) if is_defined else Serving({}, default="")
+        yield Served(state.model, serving, choice, weights)
 
 
 def _restore(state: TrainState, choice: Choice, strategy: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 # The signature that TensorFlow Serving uses by default.
@@ -19,11 +20,14 @@ class Serving:
             tensors. They must use only TensorFlow's own ops.
         default: The name of the signature that is also exported as `serving_default`.
         resources: Other objects to save with the signatures: lookup tables, assets.
+        only_saved_model: Why the network alone, without the signatures, cannot be exported in other
+            formats; empty if it can.
     """
 
     signatures: Mapping[str, Any]
     default: str
     resources: Sequence[Any] = ()
+    only_saved_model: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +41,25 @@ class Prediction:
 
     text: str
     data: Mapping[str, Any]
+
+
+def named_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
+    """Returns a `tf.function` whose arguments have the names of their specs.
+
+    `function` takes `*values`. TensorFlow names the inputs of a signature after the parameters, so
+    the names must be identifiers.
+    """
+    import tensorflow as tf  # Configs may import this module, and need no TensorFlow.
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+    def named(*values: Any) -> Any:
+        return function(*values)
+
+    named.__name__ = function.__name__
+    parameters = [inspect.Parameter(spec.name, kind) for spec in specs]
+    named.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return tf.function(named, input_signature=list(specs), autograph=False)
 
 
 class Predictor(Protocol):

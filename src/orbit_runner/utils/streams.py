@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import io
 import os
 import select
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from orbit_runner.errors import ClosedPipeError, OutputError
@@ -78,6 +80,36 @@ def tolerant(descriptor: int, like: TextIO | None = None) -> TextIO:
         line_buffering=descriptor != 1 or file.isatty(),
         write_through=unbuffered,
     )
+
+
+@contextlib.contextmanager
+def native_output_discarded_scope() -> Iterator[None]:
+    """Discards what native code writes to the descriptor of standard error in a `with` block.
+
+    `sys.stderr` still works.
+    """
+    replaced, stream = sys.stderr, None
+    kept = os.dup(2)
+    if _descriptor(replaced) == 2:
+        stream = sys.stderr = tolerant(kept, replaced)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        if stream is not None:
+            stream.flush()
+            sys.stderr = replaced
+        os.close(kept)
+
+
+def _descriptor(stream: TextIO | None) -> int:
+    try:
+        return -1 if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return -1
 
 
 def check_stdout() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from orbit_runner.config.schema.trainer import EXPORT_FORMATS
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.paths import CHECKPOINTS
 
@@ -67,4 +68,8 @@ def _pattern(run: Path) -> re.Pattern[str]:
     exported = read_setting(run, "trainer.export_subdir")
     for model in (run / str(exported)).glob("*/saved_model.pb") if exported else ():
         alternatives.append(rf"{re.escape(model.parent.relative_to(run).as_posix())}/.+")
+    if exported:
+        formats = "|".join(EXPORT_FORMATS)
+        files = r"model\.(tflite|onnx|keras)|export\.json|config\.yaml"
+        alternatives.append(rf"{re.escape(str(exported))}/\d+-({formats})/({files})")
     return re.compile("|".join(alternatives))

@@ -1,14 +1,16 @@
-"""`runner export`: exports a run as a SavedModel that needs only TensorFlow."""
+"""`runner export`: exports a run as a SavedModel, for LiteRT, as ONNX, or as a .keras file."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.flags.config_flags import (
+    Parser,
     add_progress_flags,
     messages_scope,
     parse,
@@ -19,54 +21,109 @@ from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.config.schema.trainer import EXPORT_FORMATS, SAVED_MODEL
 from orbit_runner.errors import RunnerError
+from orbit_runner.reporting.text.exports import format_exports
+from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
 from orbit_runner.storage.paths import is_remote, without_file_scheme
 
 _DESCRIPTION = """\
 Export a model of a run as a SavedModel with named signatures to DIR/STEP, the layout that
-TensorFlow Serving expects. The model is rebuilt in this process and restored from the checkpoint,
-whatever strategy it was trained with. The run is not changed, and may still be in progress."""
+TensorFlow Serving expects, or the network alone in other formats to DIR/STEP-FORMAT. The model is
+rebuilt in this process and restored from the checkpoint, whatever strategy it was trained with. A
+network in another format is compared with the model on validation examples. The run is not changed,
+and may still be in progress."""
+_MOST_EXAMPLES = 1_000_000
+_USUAL = ExportOptions()
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exports a model; raises an error if the export already exists. Returns 0."""
-    to = parser("export", _DESCRIPTION)
-    to.add_argument("run", metavar="RUN", help="run directory")
-    to.add_argument("--to", metavar="DIR", help="directory of the export (default: RUN/export)")
-    add_choice_flags(to)
-    add_progress_flags(to)
-    to.add_argument("--json", action="store_true", help="print a description of the export as JSON")
-    flags = parse(to, arguments)
+    flags = parse(_parser(), arguments)
+    formats = parse_formats(flags.format)
+    _check_values(flags)
     with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
         chosen = read_chosen(run, flags)
         place = flags.to or f"{flags.run.rstrip('/')}/export"
-        record = _export_to(place, chosen, flags)
-    print(json.dumps(record, indent=2) if flags.json else "\n".join(_lines(record)))
+        records = _export_to(place, chosen, formats, flags)
+    if flags.json:
+        print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
+    else:
+        print("\n".join(_lines(records)))
     return 0
 
 
-def _export_to(to: str, chosen: Chosen, flags: argparse.Namespace) -> dict[str, Any]:
+def _parser() -> Parser:
+    to = parser("export", _DESCRIPTION)
+    to.add_argument("run", metavar="RUN", help="run directory")
+    to.add_argument("--to", metavar="DIR", help="directory of the export (default: RUN/export)")
+    to.add_argument(
+        "--format",
+        default=SAVED_MODEL,
+        metavar="FORMAT",
+        help=f"{', '.join(EXPORT_FORMATS)}; or several, separated by commas",
+    )
+    to.add_argument(
+        "--calibration_examples",
+        type=int,
+        default=_USUAL.calibration_examples,
+        metavar="N",
+        help="number of training examples that calibrate litert_int8",
+    )
+    to.add_argument(
+        "--check_examples",
+        type=int,
+        default=_USUAL.check_examples,
+        metavar="N",
+        help="number of validation examples on which a network is compared with the model",
+    )
+    to.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="X",
+        help="largest difference of an output in units of the largest output; for litert_int8, "
+        "largest loss of the metric; by default that of the format",
+    )
+    add_choice_flags(to)
+    add_progress_flags(to)
+    to.add_argument("--json", action="store_true", help="print a description of the export as JSON")
+    return to
+
+
+def _check_values(flags: argparse.Namespace) -> None:
+    for name in ("calibration_examples", "check_examples"):
+        value = getattr(flags, name)
+        if not 1 <= value <= _MOST_EXAMPLES:
+            raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_MOST_EXAMPLES:,}")
+    if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
+        raise RunnerError(f"--tolerance: got {flags.tolerance:g}, allowed: a number of at least 0")
+
+
+def _export_to(
+    to: str, chosen: Chosen, formats: Sequence[str], flags: argparse.Namespace
+) -> list[dict[str, Any]]:
+    names = [export_name(chosen.choice.place.step, name) for name in formats]
     if not is_remote(to):
         folder = Path(without_file_scheme(to))
-        _check_free(folder, chosen)
-        return _export(chosen, folder, flags)
+        _check_free(folder, names, chosen)
+        return _export(chosen, folder, formats, flags)
     from orbit_runner.storage.objects import blame_scope, open_store
     from orbit_runner.storage.upload import upload_scope
 
-    place = f"{to}/{chosen.choice.place.step}"
-    with blame_scope("--to"):
-        if open_store(place, "--to").list():
-            raise RunnerError(_taken_message(place, f"{to}-{chosen.weights}"))
+    for name in names:
+        with blame_scope("--to"):
+            if open_store(f"{to}/{name}", "--to").list():
+                raise RunnerError(_taken_message(f"{to}/{name}", f"{to}-{chosen.weights}"))
     with upload_scope(to, "--to", last="saved_model.pb") as folder:
-        record = _export(chosen, folder, flags)
-    return {**record, "path": place}
+        records = _export(chosen, folder, formats, flags)
+    return [{**record, "path": f"{to}/{name}"} for record, name in zip(records, names, strict=True)]
 
 
-def _check_free(folder: Path, chosen: Chosen) -> None:
-    place = folder / str(chosen.choice.place.step)
-    if place.exists():
-        other = folder.with_name(f"{folder.name}-{chosen.weights}")
-        raise RunnerError(_taken_message(str(place), str(other)))
+def _check_free(folder: Path, names: Sequence[str], chosen: Chosen) -> None:
+    for name in names:
+        if (folder / name).exists():
+            other = folder.with_name(f"{folder.name}-{chosen.weights}")
+            raise RunnerError(_taken_message(str(folder / name), str(other)))
     if folder.exists() and not folder.is_dir():
         raise RunnerError(f"--to: {folder} is a file, expected a directory")
 
@@ -78,7 +135,9 @@ def _taken_message(place: str, other: str) -> str:
     )
 
 
-def _export(chosen: Chosen, folder: Path, flags: argparse.Namespace) -> dict[str, Any]:
+def _export(
+    chosen: Chosen, folder: Path, formats: Sequence[str], flags: argparse.Namespace
+) -> list[dict[str, Any]]:
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.utils.garbage_collection import paused_collection_scope
 
@@ -88,22 +147,43 @@ def _export(chosen: Chosen, folder: Path, flags: argparse.Namespace) -> dict[str
         progress.phase("importing tensorflow")
         prepare_environment(config.runtime)
         with paused_collection_scope():
-            from orbit_runner.serving.export import export
+            from orbit_runner.serving.export_formats import export_all
             from orbit_runner.serving.loader import load_scope, make_task
+            from orbit_runner.tasks.adapter import adapt
 
         bind_gin(chosen.resolved)
+        options = ExportOptions(
+            calibration_examples=flags.calibration_examples,
+            check_examples=flags.check_examples,
+            tolerance=flags.tolerance,
+        )
         with setting_error_scope(chosen.resolved):
             task = make_task(config, chosen.run)
-            with load_scope(config, task, chosen.choice, chosen.weights) as model:
-                progress.phase(f"exporting to {folder}")
-                return export(model, config, chosen.run, folder)
+            loaded = load_scope(
+                *(config, task, chosen.choice, chosen.weights),
+                needs_signatures=SAVED_MODEL in formats,
+            )
+            with loaded as model:
+                return export_all(formats, model, adapt(task), config, chosen.run, folder, options)
 
 
-def _lines(record: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{record['path']}: step {record['step']}, {record['weights']} weights"
-    yield f"weights sha256 {record['fingerprint']}"
-    for name, spec in record["signatures"].items():
-        mark = "  (serving_default)" if name == record["default"] else ""
+def _lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for record in records:
+        yield f"{record['path']}: step {record['step']}, {record['weights']} weights"
+    yield f"weights sha256 {records[0]['fingerprint']}"
+    for record in records:
+        yield from _signature_lines(record)
+    checked = [record for record in records if "check" in record]
+    if checked:
+        yield ""
+        yield f"on {checked[0]['check']['examples']:,} validation examples:"
+        yield from format_exports(checked)
+
+
+def _signature_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    own = {record.get("format"): {side: record.get(side) for side in ("inputs", "outputs")}}
+    for name, spec in record.get("signatures", own).items():
+        mark = "  (serving_default)" if name == record.get("default") else ""
         yield f"{name}{mark}"
         for side in ("inputs", "outputs"):
             for key, text in spec[side].items():

@@ -172,6 +172,7 @@ def _short(config: Any, steps: int) -> Any:
             export_subdir="",
             export_checkpoint=None,
             export_weights=None,
+            export_formats=(),
             early_stopping=None,
             # The weights of these steps do not matter.
             recovery_max_trials=-1,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files, fragment_files
 from orbit_runner.config.schema.modes import MODES
+from orbit_runner.config.schema.trainer import EXPORT_FORMATS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.setting_paths import CHECKPOINT, STAGED
 
@@ -143,6 +144,7 @@ _VALUES: dict[str, Callable[[str], Iterable[tuple[str, str]]]] = {
     "left": _configs,
     "right": _configs,
     "checkpoint": _checkpoints,
+    "format": lambda word: ((name, "") for name in EXPORT_FORMATS),
     "data_dir": _directories,
     "dir": _directories,
     "to": _directories,

@@ -11,8 +11,11 @@ from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.config.schema.optimizers import Optimization
+from orbit_runner.errors import unknown
 
 _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
+SAVED_MODEL = "saved_model"
+EXPORT_FORMATS = (SAVED_MODEL, "litert", "litert_float16", "litert_int8", "onnx", "keras")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,8 +166,8 @@ class TrainerConfig(Config):
     export_subdir: str = field(
         "",
         subdirectory=True,
-        help="subdirectory of the run directory for the SavedModel exported after training; if "
-        "empty: none",
+        help="subdirectory of the run directory for the model exported after training; if empty: "
+        "none",
     )
     export_checkpoint: str | None = field(
         None, allowed=(None, "newest", "best"), help="checkpoint to export; by default the newest"
@@ -173,6 +176,11 @@ class TrainerConfig(Config):
         None,
         allowed=(None, "average", "plain"),
         help="export averaged or plain weights; by default the weights that evaluation uses",
+    )
+    export_formats: list[str] = field(
+        (),
+        help="formats of the export: saved_model, litert, litert_float16, litert_int8, onnx and "
+        "keras; if empty: saved_model",
     )
     early_stopping: EarlyStopping | None = field(
         None, help="criteria for stopping before the last step"
@@ -306,12 +314,15 @@ class TrainerConfig(Config):
     def _export_problems(self) -> Iterator[tuple[str, str]]:
         best, ema = self.best_checkpoint_export_subdir, self.optimizer_config.ema
         if not self.export_subdir:
-            for name in ("export_checkpoint", "export_weights"):
-                if getattr(self, name) is not None:
+            for name in ("export_checkpoint", "export_weights", "export_formats"):
+                if getattr(self, name):
                     yield "export_subdir", f"must be set, because {name} is set"
             return
         if _same_folder(self.export_subdir, "checkpoints", best):
             yield "export_subdir", f"got {self.export_subdir!r}, which contains checkpoints"
+        for name in self.export_formats:
+            if name not in EXPORT_FORMATS:
+                yield "export_formats", unknown("format", name, EXPORT_FORMATS)
         if self.export_checkpoint == "best" and not best:
             yield "export_checkpoint", "got 'best', but best_checkpoint_export_subdir is not set"
         if self.export_weights == "average" and ema is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from orbit_runner.config.serialize import inline
 from orbit_runner.reporting.html.evaluation_section import evaluation_content
+from orbit_runner.reporting.html.exports_section import exports_content
 from orbit_runner.reporting.html.model_section import input_content, model_content
 from orbit_runner.reporting.html.page import page, section, table
 from orbit_runner.reporting.html.profile_section import profile_content
@@ -18,6 +19,7 @@ from orbit_runner.reporting.report_data.files import ReportData
 from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData
 from orbit_runner.run_directory.metric_records import SYSTEM, UPDATE_RATIO, WATCH, Curves
 from orbit_runner.run_directory.run_summary import attempt_seconds
+from orbit_runner.serving.export_directory import read_exports
 
 _NAMES = {"train": "training", "validation": "validation"}
 # Metrics that have one name per split, drawn in one chart.
@@ -49,6 +51,7 @@ def report_page(
         section("Evaluation", evaluation_content(data.evaluation)),
         section("Inputs", input_content(data.inputs)),
         section("Model", model_content(data.model)),
+        section("Exports", exports_content(_exports(run))),
         section("Settings that override the experiment file", _changes(run)),
         section("Config", _details("config.yaml", config)),
         section("Starts", _starts(run)),
@@ -150,6 +153,10 @@ def _update_ratios(curves: Curves) -> str:
 
 def _changes(run: RunData) -> str:
     return table((), [(path, inline(value)) for path, value in run.summary.changes.items()])
+
+
+def _exports(run: RunData) -> list[dict[str, Any]]:
+    return read_exports(run.summary.path, str(run.settings.get("trainer.export_subdir") or ""))
 
 
 def _details(title: str, text: str) -> str:

@@ -25,7 +25,7 @@ from orbit_runner.reporting.report_data.files import (
     Picture,
 )
 from orbit_runner.reporting.report_data.own_batches import (
-    own_batches,
+    batches_of,
     parts_for,
     unchanged_scope,
 )
@@ -43,7 +43,7 @@ def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
         return InputData(problem=problem), None
     with unchanged_generators_scope():
         try:
-            batch = next(own_batches(run, "train_data", step))
+            batch = next(batches_of(run, "train_data", step))
         except StopIteration:
             return InputData(problem="the dataset has no batches"), None
         except RunnerError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import time
 from collections.abc import Generator, Iterator
@@ -11,64 +10,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.data import with_seed
 from orbit_runner.determinism.numerics import unchanged_generators_scope
-from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
 from orbit_runner.train.evaluator import metrics_of
-from orbit_runner.train.inputs.distribute import data_error_scope
+from orbit_runner.train.inputs.own_batches import own_batches
 from orbit_runner.train.run import Run
 
 _ROWS = 64
-# Pipelines that can only start at their beginning fill a buffer to shuffle, and make whole batches.
-_MOST_SHUFFLED, _MOST_BATCH = 64, 32
 
 
-def own_batches(run: Run, section: str, step: int = 0) -> Iterator[Any]:
-    """Yields the batches of a section for this process alone, each the whole batch of a step.
-
-    `step` is the step of the first batch, for tasks that can start at any step. Others have smaller
-    batches and shuffle fewer examples.
-    """
-    data = _own_section(run, section)
-    with data_error_scope(data):
-        chunks = run.adapter.step_batches(data, 1)
-    if chunks is None:
-        yield from _dataset(run, data, step)
-        return
-    # Without a pipeline, whose functions would have to be traced.
-    steps = itertools.count(step) if chunks.steps is None else range(step, chunks.steps)
-    for number in steps:
-        yield chunks.batch_at(tf.constant(number, tf.int64))
-
-
-def _own_section(run: Run, section: str) -> Any:
-    data = with_seed(run.section(section), run.config.runtime)
-    limits: dict[str, Any] = {"cache": False}
-    if not run.adapter.starts_at_step and data.is_training:
-        limits |= {
-            name: min(getattr(data, name, 0), most)
-            for name, most in (
-                ("shuffle_buffer_size", _MOST_SHUFFLED),
-                ("global_batch_size", _MOST_BATCH),
-            )
-        }
-    return data.replace(**{n: value for n, value in limits.items() if hasattr(data, n)})
-
-
-def _dataset(run: Run, data: Any, step: int) -> tf.data.Dataset:
-    adapter, runtime = run.adapter, run.config.runtime
-    seed = getattr(data, "seed", None)
-    draws = (
-        contextlib.nullcontext()
-        if adapter.starts_at_step
-        else repeatable_draws(runtime.seed if seed is None else seed, runtime.seed)
-    )
-    with draws, data_error_scope(data):
-        dataset = adapter.build_inputs(data, tf.distribute.InputContext(), step)
-    options = tf.data.Options()
-    # Deleting an iterator may wait for the thread that tunes; see `train.inputs.distribute`.
-    options.autotune.enabled = False
-    return dataset.with_options(options)
+def batches_of(run: Run, section: str, step: int = 0) -> Iterator[Any]:
+    """Yields the batches of a section of a run; see `own_batches`."""
+    return own_batches(run.adapter, run.config.runtime, run.section(section), step)
 
 
 def parts_for(run: Run, seconds: float) -> Generator[Any, None, None]:
@@ -77,7 +29,7 @@ def parts_for(run: Run, seconds: float) -> Generator[Any, None, None]:
     Time counts from the first batch, which has to wait for the pipeline.
     """
     end = math.inf
-    for batch in own_batches(run, "validation_data"):
+    for batch in batches_of(run, "validation_data"):
         end = min(end, time.monotonic() + seconds)
         for part in _parts(batch):
             yield part

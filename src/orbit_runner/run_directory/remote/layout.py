@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 _CHECKPOINT_FILE = re.compile(r"((?:.*/)?[^/]+)-(\d+)\.(index|json|data-\d+-of-\d+)")
+_EXPORTED = ("/saved_model.pb", "/model.tflite", "/model.onnx", "/model.keras")
 _EVENTS = "events.out.tfevents"
 POINTER = "checkpoint"
 # Files that a process appends to. They are uploaded with each checkpoint, and periodically.
@@ -81,7 +82,7 @@ def is_appended(name: str) -> bool:
 def record_only(names: Iterable[str]) -> set[str]:
     """Returns the files that a run can be resumed without: summaries, exports, logs."""
     names = [*names]
-    exports = {PurePosixPath(n).parent for n in names if n.endswith("/saved_model.pb")}
+    exports = {PurePosixPath(name).parent for name in names if name.endswith(_EXPORTED)}
     return {
         name
         for name in names

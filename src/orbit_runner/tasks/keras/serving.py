@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.tasks.serving import Prediction, Serving
+from orbit_runner.tasks.serving import Prediction, Serving, named_function
 
 PREDICT = "predict"
 _OUTPUTS, _PROBABILITIES, _CLASS = "outputs", "probabilities", "class"
@@ -43,21 +42,12 @@ def make_serving(
         outputs = tf.cast(model(features, training=False), tf.float32)
         return {_OUTPUTS: outputs, **_classes(outputs, kind, from_logits)}
 
-    parameter = inspect.Parameter
-    # `tf.function` names the inputs after the parameters, which must be identifiers.
-    arguments = [_identifier(name, index) for index, name in enumerate(names)]
-    predict.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter(name, parameter.POSITIONAL_OR_KEYWORD) for name in arguments]
-    )
-    signature = tf.function(
-        predict,
-        input_signature=[
-            tf.TensorSpec([None, *shape], dtype, name=name)
-            for name, (shape, dtype) in zip(arguments, inputs.values(), strict=True)
-        ],
-        autograph=False,
-    )
-    return Serving({PREDICT: signature}, default=PREDICT)
+    # Inputs of a signature have names that are identifiers.
+    arguments = [
+        tf.TensorSpec([None, *shape], dtype, name=_identifier(name, index))
+        for index, (name, (shape, dtype)) in enumerate(zip(names, inputs.values(), strict=True))
+    ]
+    return Serving({PREDICT: named_function(predict, arguments)}, default=PREDICT)
 
 
 def _classes(outputs: tf.Tensor, kind: str, from_logits: bool) -> dict[str, tf.Tensor]:

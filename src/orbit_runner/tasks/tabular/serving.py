@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import keyword
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.serving import Serving
+from orbit_runner.tasks.serving import Serving, named_function
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
@@ -67,12 +66,6 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         tf.TensorSpec([None], kind, name=name)
         for name, kind in zip(arguments.values(), kinds, strict=True)
     ]
-    # Signatures are called with keywords, and the names are known only here.
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        for name in arguments.values()
-    ]
-    predict.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
 
     @tf.function(input_signature=[])
     def columns() -> dict[str, tf.Tensor]:
@@ -94,9 +87,8 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
             **{f"classes_{outputs[n]}": tf.constant([*c]) for n, c in fitted.classes.items()},
         }
 
-    traced = tf.function(predict, input_signature=specs, autograph=False)
     return Serving(
-        {PREDICT: traced, COLUMNS: columns, TARGETS: targets},
+        {PREDICT: named_function(predict, specs), COLUMNS: columns, TARGETS: targets},
         default=PREDICT,
         resources=[vocabularies],
     )

@@ -12,6 +12,10 @@ from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.serving import Serving
 
 TEXT, TOKENS = "text", "tokens"
+_ONLY_SAVED_MODEL = (
+    "translation is a beam search over sentences of any length around the network, which alone "
+    "gives no translations, and only a SavedModel can contain both"
+)
 
 
 def signatures(model: tf_keras.Model, vocabulary: Vocabulary | None, max_length: int) -> Serving:
@@ -29,7 +33,7 @@ def signatures(model: tf_keras.Model, vocabulary: Vocabulary | None, max_length:
         return translate(model, inputs)
 
     if vocabulary is None:
-        return Serving({TOKENS: tokens}, default=TOKENS)
+        return Serving({TOKENS: tokens}, default=TOKENS, only_saved_model=_ONLY_SAVED_MODEL)
     tokenizer = GraphTokenizer(vocabulary)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
@@ -37,7 +41,12 @@ def signatures(model: tf_keras.Model, vocabulary: Vocabulary | None, max_length:
         found = translate(model, tokenizer.encode(text, max_length))
         return {"translations": tokenizer.decode(found["outputs"]), "scores": found["scores"]}
 
-    return Serving({TEXT: text, TOKENS: tokens}, default=TEXT, resources=[tokenizer])
+    return Serving(
+        {TEXT: text, TOKENS: tokens},
+        default=TEXT,
+        resources=[tokenizer],
+        only_saved_model=_ONLY_SAVED_MODEL,
+    )
 
 
 def translate(model: tf_keras.Model, inputs: tf.Tensor) -> dict[str, tf.Tensor]:

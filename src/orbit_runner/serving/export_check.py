@@ -1,0 +1,202 @@
+"""Compares an exported network with its model on validation examples, and measures both."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.serving.export_directory import (
+    KERAS,
+    LITERT,
+    LITERT_FLOAT16,
+    LITERT_INT8,
+    ONNX,
+)
+from orbit_runner.serving.network import Run, describe_network
+from orbit_runner.tasks.base import EXAMPLES
+from orbit_runner.train.evaluator import value_of
+from orbit_runner.train.inputs.distribute import leading_size
+
+# The largest difference, in units of the largest output.
+_TOLERANCES = {KERAS: 1e-5, LITERT: 1e-3, ONNX: 1e-3, LITERT_FLOAT16: 1e-2, LITERT_INT8: 0.2}
+# The largest loss of the metric. One point of an accuracy.
+_LOSS_OF_METRIC = 0.01
+_USUAL_METRIC = "accuracy"
+_WARM_UP, _MOST_CALLS, _SECONDS = 3, 50, 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """The metric that decides whether int8 is good enough, and whether higher values are better."""
+
+    name: str
+    is_higher_better: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """What a comparison found.
+
+    Attributes:
+        examples: The number of examples.
+        difference: The largest difference of an output.
+        relative: The same in units of the largest output of the model.
+        model_metrics: The metrics of the model by name.
+        metrics: Those of the export.
+        model_ms: The milliseconds of the model for one example, the median of some calls.
+        ms: Those of the export.
+    """
+
+    examples: int
+    difference: float
+    relative: float
+    model_metrics: Mapping[str, float]
+    metrics: Mapping[str, float]
+    model_ms: float
+    ms: float
+
+    def loss_of(self, metric: Metric) -> float:
+        """Returns by how much the export is worse, in units of the metric if that is above 1."""
+        before, after = self.model_metrics[metric.name], self.metrics[metric.name]
+        lost = before - after if metric.is_higher_better else after - before
+        return lost / max(1.0, abs(before))
+
+
+class Examples:
+    """Batches to compare exports with, and the metrics of the model on them."""
+
+    def __init__(self, task: Any, model: Any, batches: Iterable[Any]) -> None:
+        self._task, self._model = task, model
+        self._batches = list(batches)
+        if not self._batches:
+            raise RunnerError("task.validation_data contains no examples to check the export with")
+        calls: list[tuple[Any, Any]] = []
+        self.metrics, self.count = self._evaluate(_Watched(model, calls))
+        features, outputs = calls[0]
+        self.network = describe_network(model, features, outputs)
+        self._single = [value[:1].numpy() for value in tf.nest.flatten(features)]
+        self.ms = _milliseconds(self.network.run(), self._single)
+
+    def check(self, run: Run) -> Check:
+        """Returns how an export differs from the model. `run` is the function of the export."""
+        answers = _Answers(self._model, run)
+        metrics, _ = self._evaluate(answers)
+        return Check(
+            examples=self.count,
+            difference=answers.difference,
+            relative=answers.difference / max(answers.largest, 1e-30),
+            model_metrics=self.metrics,
+            metrics=metrics,
+            model_ms=self.ms,
+            ms=_milliseconds(run, self._single),
+        )
+
+    def metric_of(self, trainer: Any) -> Metric | None:
+        """Returns the metric of the best checkpoint, or the accuracy; None if there is neither."""
+        name = trainer.best_checkpoint_eval_metric
+        if name in self.metrics:
+            return Metric(name, trainer.best_checkpoint_metric_comp == "higher")
+        return Metric(_USUAL_METRIC) if _USUAL_METRIC in self.metrics else None
+
+    def _evaluate(self, model: Any) -> tuple[dict[str, float], int]:
+        """Returns the metrics of a model, and the number of examples."""
+        metrics, count = self._task.build_metrics(training=False), 0.0
+        for batch in self._batches:
+            # Tasks of Model Garden may modify their inputs.
+            copy = tf.nest.map_structure(lambda one: one, batch)
+            logs = self._task.validation_step(copy, model, metrics)
+            count += float(logs.get(EXAMPLES, leading_size(batch)))
+        found = {metric.name: value_of(metric) for metric in metrics}
+        return {n: float(v) for n, v in found.items() if np.ndim(v) == 0}, int(count)
+
+
+class _Watched:
+    """The model as a validation step sees it; keeps the first call."""
+
+    def __init__(self, model: Any, calls: list[tuple[Any, Any]]) -> None:
+        self._model, self._calls = model, calls
+
+    def __call__(self, features: Any, training: bool = False) -> Any:
+        outputs = self._model(features, training=training)
+        if not self._calls:
+            self._calls.append((features, outputs))
+        return outputs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+class _Answers:
+    """Returns the outputs of an export in place of those of the model, and compares them."""
+
+    def __init__(self, model: Any, run: Run) -> None:
+        self._model, self._run = model, run
+        self.difference, self.largest = 0.0, 0.0
+
+    def __call__(self, features: Any, training: bool = False) -> Any:
+        expected = self._model(features, training=training)
+        values = [value.numpy() for value in tf.nest.flatten(features)]
+        found = []
+        for one, answer in zip(tf.nest.flatten(expected), self._run(values), strict=True):
+            wanted = tf.cast(one, tf.float32).numpy()
+            apart = np.abs(wanted - answer.astype(np.float32).reshape(wanted.shape))
+            # A NaN stays, in contrast to that of `max`.
+            self.difference = float(np.maximum(self.difference, np.max(apart, initial=0.0)))
+            self.largest = max(self.largest, float(np.max(np.abs(wanted), initial=0.0)))
+            found.append(tf.cast(answer.reshape(wanted.shape), one.dtype))
+        return tf.nest.pack_sequence_as(expected, found)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def tolerance_of(name: str, metric: Metric | None) -> float:
+    """Returns the default tolerance of a format."""
+    return _LOSS_OF_METRIC if _is_by_metric(name, metric) else _TOLERANCES[name]
+
+
+def require_close(name: str, check: Check, metric: Metric | None, tolerance: float) -> None:
+    """Raises `RunnerError` if an export differs from its model by more than the tolerance.
+
+    int8 is judged by the loss of the metric, if there is one; others by their outputs.
+    """
+    if _is_by_metric(name, metric):
+        assert metric is not None
+        before, after = check.model_metrics[metric.name], check.metrics[metric.name]
+        value = check.loss_of(metric)
+        found = f"{metric.name} is {after:.4f} instead of {before:.4f}"
+    else:
+        value = check.relative
+        found = (
+            f"an output differs by {check.difference:.3g}, which is {check.relative:.3g} of the "
+            "largest one"
+        )
+    if not value <= tolerance:
+        raise RunnerError(
+            f"{name}: {found}, on {check.examples:,} validation examples\n"
+            f"the tolerance is {tolerance:g}; --tolerance sets another one"
+            if np.isfinite(value)
+            else f"{name}: an output is not a number"
+        )
+
+
+def _is_by_metric(name: str, metric: Metric | None) -> bool:
+    return name == LITERT_INT8 and metric is not None
+
+
+def _milliseconds(run: Run, values: list[np.ndarray]) -> float:
+    for _ in range(_WARM_UP):
+        run(values)
+    times: list[float] = []
+    while len(times) < _MOST_CALLS and sum(times) < _SECONDS:
+        start = time.perf_counter()
+        run(values)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e3

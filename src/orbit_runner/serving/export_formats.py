@@ -1,0 +1,157 @@
+"""Exports the network of a run in formats other than SavedModel, and checks the files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.trainer import SAVED_MODEL
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.serving.examples import training_features, validation_batches
+from orbit_runner.serving.export import describe_export, describe_spec, export, new_directory_scope
+from orbit_runner.serving.export_check import Check, Examples, require_close, tolerance_of
+from orbit_runner.serving.export_directory import (
+    CONFIG,
+    KERAS,
+    LITERT_INT8,
+    ONNX,
+    RECORD,
+    ExportOptions,
+    export_name,
+    model_file,
+)
+from orbit_runner.serving.formats import keras_file, litert, onnx
+from orbit_runner.serving.loader import Served
+from orbit_runner.serving.network import Network, Run
+from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.utils.files import jsonable, write_whole
+from orbit_runner.utils.log import phase
+
+
+def export_all(
+    formats: Sequence[str],
+    served: Served,
+    adapter: TaskAdapter,
+    config: ExperimentConfig,
+    run: Path,
+    folder: Path,
+    options: ExportOptions = ExportOptions(),  # noqa: B008
+    *,
+    replaces: bool = False,
+) -> list[dict[str, Any]]:
+    """Writes a model in each format below `folder`; returns the records.
+
+    Raises `RunnerError` if a format does not support the network, or if a file differs from the
+    model by more than the tolerance; that file is deleted.
+    """
+    records, examples = [], None
+    for name in formats:
+        phase(f"exporting {name} to {folder}")
+        if name == SAVED_MODEL:
+            records.append(export(served, config, run, folder, replaces=replaces))
+            continue
+        _require_network(name, served, adapter)
+        if examples is None:
+            batches = validation_batches(adapter, config, options.check_examples)
+            examples = Examples(adapter.task, served.model, batches)
+        place = folder / export_name(served.choice.place.step, name)
+        with new_directory_scope(place, replaces=replaces) as aside:
+            record = {
+                **describe_export(served, config, run),
+                **_write(name, aside, examples, adapter, config, options),
+            }
+            write_whole(aside / CONFIG, to_yaml(config))
+            write_whole(aside / RECORD, json.dumps(jsonable(record), indent=2) + "\n")
+        records.append({"path": str(place), **record})
+    return records
+
+
+def _require_network(name: str, served: Served, adapter: TaskAdapter) -> None:
+    reason = "several tasks are trained together" if adapter.parts else ""
+    if reason := reason or served.serving.only_saved_model:
+        raise RunnerError(f"{name}: {reason}\nuse --format={SAVED_MODEL}")
+
+
+def _write(
+    name: str,
+    folder: Path,
+    examples: Examples,
+    adapter: TaskAdapter,
+    config: ExperimentConfig,
+    options: ExportOptions,
+) -> dict[str, Any]:
+    """Writes and checks the file of a format; returns its part of the record."""
+    network, path = examples.network, folder / model_file(name)
+    folder.mkdir(parents=True)
+    try:
+        run = _convert(name, network, path, adapter, config, options)
+    except SettingError:
+        raise
+    except RunnerError as error:
+        precision = config.runtime.mixed_precision_dtype or "float32"
+        advice = (
+            f"\nthe run has mixed_precision_dtype {precision}; try "
+            "--runtime.mixed_precision_dtype=float32"
+            if precision != "float32"
+            else f"\nuse --format={SAVED_MODEL}"
+        )
+        raise RunnerError(f"{name}: {error}{advice}") from error
+    check, metric = examples.check(run), examples.metric_of(config.trainer)
+    limit = tolerance_of(name, metric) if options.tolerance is None else options.tolerance
+    require_close(name, check, metric, limit)
+    content = path.read_bytes()
+    return {
+        "format": name,
+        "file": path.name,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "model_bytes": network.nbytes,
+        **_signature(network, 1 if name.startswith(litert.PREFIX) else None),
+        **({"calibration_examples": options.calibration_examples} if name == LITERT_INT8 else {}),
+        "check": _as_dict(check, metric.name if metric else "", limit),
+    }
+
+
+def _convert(
+    name: str,
+    network: Network,
+    path: Path,
+    adapter: TaskAdapter,
+    config: ExperimentConfig,
+    options: ExportOptions,
+) -> Run:
+    """Writes the file of a format, and returns its function."""
+    if name == KERAS:
+        keras_file.write(network, path)
+        return keras_file.load(path, network)
+    if name == ONNX:
+        onnx.write(network, path)
+        return onnx.load(path, network)
+    features = training_features(adapter, config, options.calibration_examples)
+    litert.write(network, path, name, features)
+    return litert.load(path, network)
+
+
+def _signature(network: Network, batch: int | None) -> dict[str, Any]:
+    specs = network.function(batch).get_concrete_function()
+    return {
+        "inputs": {
+            name: describe_spec(tf.TensorSpec([batch, *spec.shape[1:]], spec.dtype))
+            for name, spec in network.inputs.items()
+        },
+        "outputs": {
+            name: describe_spec(specs.structured_outputs[name]) for name in network.outputs
+        },
+    }
+
+
+def _as_dict(check: Check, metric: str, tolerance: float) -> dict[str, Any]:
+    return {**dataclasses.asdict(check), "metric": metric, "tolerance": tolerance}

@@ -1,0 +1,124 @@
+"""The network of a task as a function from tensors to tensors, as exported files contain it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.distribute.sharded_variables import is_variable
+from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, named_function
+
+# From the inputs to the outputs, each a list of arrays [batch, ...] in the order of their names.
+Run = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A model with the names, shapes and types of its inputs and outputs.
+
+    Attributes:
+        model: The model.
+        inputs: The inputs by name, in the order of `tf.nest.flatten`; the first size is None.
+        outputs: The names of the outputs, in the order of `tf.nest.flatten`.
+        features: The features of a batch, whose structure the model takes.
+    """
+
+    model: Any
+    inputs: dict[str, tf.TensorSpec]
+    outputs: tuple[str, ...]
+    features: Any
+
+    def call(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs by name, in float32 if they are of a smaller type."""
+        found = self.model(tf.nest.pack_sequence_as(self.features, values), training=False)
+        return dict(zip(self.outputs, map(_at_least_float32, tf.nest.flatten(found)), strict=True))
+
+    def function(self, batch: int | None) -> Any:
+        """Returns a `tf.function` for batches of a size; None for any size."""
+        return named_function(
+            self.call,
+            [
+                tf.TensorSpec([batch, *spec.shape[1:]], spec.dtype, name=name)
+                for name, spec in self.inputs.items()
+            ],
+        )
+
+    def save(self, path: Path, batch: int) -> None:
+        """Writes a SavedModel with this function as its only signature."""
+        root = tf.Module()
+        # As in `serving.export`, without the metadata of Keras.
+        found = tf.train.TrackableView(self.model).descendants()
+        root.weights = [each for each in found if is_variable(each)]
+        tf.saved_model.save(root, str(path), signatures={DEFAULT_SIGNATURE: self.function(batch)})
+
+    def run(self) -> Run:
+        """Returns the function of the model itself."""
+        call = self.function(None)
+
+        def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+            given = dict(zip(self.inputs, map(tf.constant, values), strict=True))
+            found = call(**given)
+            return [found[name].numpy() for name in self.outputs]
+
+        return run
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all variables in bytes."""
+        found = {id(one): one for one in self.model.variables}.values()
+        return sum(one.shape.num_elements() * one.dtype.size for one in found)
+
+
+def describe_network(model: Any, features: Any, outputs: Any) -> Network:
+    """Returns the network, for the features of a batch and the outputs of the model for them.
+
+    Raises `RunnerError` if the size of an input differs from example to example.
+    """
+    flat = tf.nest.flatten(features)
+    names = _names(features, getattr(model, "input_names", ()), "inputs")
+    inputs = {}
+    for name, value in zip(names, flat, strict=True):
+        if not isinstance(value, tf.Tensor) or value.dtype == tf.string:
+            kind = value.dtype.name if isinstance(value, tf.Tensor) else type(value).__name__
+            raise RunnerError(
+                f"the input {name!r} of the network is of type {kind}, which only "
+                "--format=saved_model supports"
+            )
+        inputs[name] = tf.TensorSpec([None, *value.shape[1:]], value.dtype, name=name)
+    return Network(
+        model,
+        inputs,
+        tuple(_names(outputs, getattr(model, "output_names", ()), "outputs")),
+        features,
+    )
+
+
+def _names(structure: Any, declared: Sequence[str], usual: str) -> list[str]:
+    """Returns an identifier for each tensor: its path in the structure, or the name of a layer."""
+    paths = _paths(structure)
+    if paths == [""]:
+        paths = [*declared] if len(declared) == 1 else [usual]
+    names = ["".join(c if c.isascii() and c.isalnum() else "_" for c in path) for path in paths]
+    return [name if name.isidentifier() else f"{usual}_{name}" for name in names]
+
+
+def _paths(structure: Any, above: tuple[str, ...] = ()) -> list[str]:
+    """Returns the path of each tensor, in the order of `tf.nest.flatten`."""
+    if isinstance(structure, Mapping):
+        items = [(str(name), structure[name]) for name in sorted(structure)]
+    elif isinstance(structure, (list, tuple)):
+        items = [(str(index), value) for index, value in enumerate(structure)]
+    else:
+        return ["_".join(above)]
+    return [path for name, value in items for path in _paths(value, (*above, name))]
+
+
+def _at_least_float32(value: tf.Tensor) -> tf.Tensor:
+    is_small = value.dtype.is_floating and value.dtype.size < 4
+    return tf.cast(value, tf.float32) if is_small else value

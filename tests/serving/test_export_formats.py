@@ -1,0 +1,334 @@
+"""Networks in other formats give the answers of the model, in processes without this package."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.checkpoint.selection import AVERAGE, PLAIN, choose_checkpoint
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.datasets import digits
+from orbit_runner.errors import RunnerError
+from orbit_runner.registry import TASKS
+from orbit_runner.serving.examples import training_features, validation_batches
+from orbit_runner.serving.export_check import Check, Metric, require_close, tolerance_of
+from orbit_runner.serving.export_directory import ExportOptions, read_exports
+from orbit_runner.serving.export_formats import export_all
+from orbit_runner.serving.formats import keras_file, litert
+from orbit_runner.serving.loader import load_scope
+from orbit_runner.serving.network import describe_network
+from orbit_runner.tasks.adapter import adapt
+from tests.support.digits import _BASE, cnn_config, digits_config
+from tests.support.official_photos import SmallPhotoTask, photos
+from tests.support.official_runs import run_official
+from tests.support.toy import config_of, run
+
+LITERT = ("litert", "litert_float16", "litert_int8")
+TEST: Any = digits.load(split="test").arrays
+IMAGES, LABELS = TEST["image"], TEST["label"]
+_OPTIONS = ExportOptions(calibration_examples=100, check_examples=500)
+
+# Answers of each file, for all images.
+_LITERT_ALONE = """
+import pickle, sys
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+paths, images = pickle.load(open(sys.argv[1], "rb"))
+found = []
+for path in paths:
+    run = Interpreter(model_path=path).get_signature_runner()
+    rows = [run(image=images[n : n + 1])["logits"] for n in range(len(images))]
+    found.append(np.concatenate(rows))
+pickle.dump((found, sorted(sys.modules)), open(sys.argv[2], "wb"))
+"""
+_KERAS_ALONE = """
+import pickle, sys
+import tf_keras
+paths, images = pickle.load(open(sys.argv[1], "rb"))
+found = [tf_keras.models.load_model(path)(images, training=False).numpy() for path in paths]
+pickle.dump((found, sorted(sys.modules)), open(sys.argv[2], "wb"))
+"""
+
+
+def ask(script: str, paths: Sequence[Path], images: np.ndarray, folder: Path) -> Any:
+    """Returns the logits of files, and the modules of the process that computed them."""
+    asked, answered = folder / "asked.pickle", folder / "answered.pickle"
+    asked.write_bytes(pickle.dumps(([str(path) for path in paths], images)))
+    command = [sys.executable, "-I", "-c", script, str(asked), str(answered)]
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
+    assert done.returncode == 0, done.stderr
+    return pickle.loads(answered.read_bytes())
+
+
+class Trained:
+    """A trained run; exports it in formats."""
+
+    def __init__(self, config: ExperimentConfig, path: Path) -> None:
+        self.config, self.path = config, path
+        run(config, path, "train")
+        self.task = TASKS.get(config.task.name).load()(config.task)
+        self.logits, self.fingerprint = np.zeros(0), ""
+
+    def export(self, to: Path, *formats: str, weights: str = PLAIN, **changes: Any) -> list[Any]:
+        choice = choose_checkpoint(self.path, None, "", pytest.fail)
+        options = ExportOptions(**{**vars(_OPTIONS), **changes})
+        with load_scope(self.config, self.task, choice, weights) as served:
+            self.logits = served.model(IMAGES, training=False).numpy()
+            self.fingerprint = weights_fingerprint(served.model)
+            task = adapt(self.task)
+            return export_all(formats, served, task, self.config, self.path, to, options)
+
+
+@pytest.fixture(scope="module")
+def cnn(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A small convolutional network that is trained well enough to be quantized."""
+    config = cnn_config(
+        task__train_data__augment="crop",
+        task__model__dropout_rate=0.0,
+        trainer__train_steps=150,
+        trainer__optimizer_config__ema__average_decay=0.9,
+        trainer__optimizer_config__learning_rate__constant__learning_rate=0.01,
+    )
+    return Trained(config, tmp_path_factory.mktemp("cnn"))
+
+
+def accuracy(logits: np.ndarray) -> float:
+    return float((logits.argmax(axis=-1) == LABELS).mean())
+
+
+def test_litert_files_answer_like_the_model_with_the_interpreter_alone(
+    cnn: Trained, tmp_path: Path
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    records = cnn.export(tmp_path / "to", *LITERT, weights=AVERAGE)
+
+    assert [Path(one["path"]).name for one in records] == [f"150-{name}" for name in LITERT]
+    paths = [Path(one["path"]) / "model.tflite" for one in records]
+    found, modules = ask(_LITERT_ALONE, paths, IMAGES, tmp_path)
+    assert not {"tensorflow", "tf_keras", "orbit_runner"} & set(modules)
+    before = accuracy(cnn.logits)
+    assert before > 0.8
+    for record, logits, tolerance in zip(records, found, (1e-5, 1e-2, 0.2), strict=True):
+        largest = float(np.abs(cnn.logits).max())
+        difference = float(np.abs(logits - cnn.logits).max())
+        assert difference <= tolerance * largest
+        check = record["check"]
+        assert check["difference"] == pytest.approx(difference, abs=1e-5 * largest)
+        assert check["relative"] == pytest.approx(difference / largest, abs=1e-5)
+        assert check["model_metrics"]["accuracy"] == pytest.approx(before)
+        assert check["metrics"]["accuracy"] == pytest.approx(accuracy(logits))
+        assert accuracy(logits) >= before - 0.01
+        assert check["examples"] == len(IMAGES)
+        assert record["fingerprint"] == cnn.fingerprint
+    sizes = [one["bytes"] for one in records]
+    assert sizes == [path.stat().st_size for path in paths]
+    assert sizes[2] < sizes[1] < sizes[0]
+    int8 = litert._interpreter(paths[2]).get_tensor_details()
+    assert "int8" in {np.dtype(one["dtype"]).name for one in int8}
+    # An accurate int8 file differs from the model nevertheless.
+    assert records[2]["check"]["difference"] > 1e-3
+
+
+@pytest.mark.slow
+def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(
+    cnn: Trained, tmp_path: Path
+) -> None:
+    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
+    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8, "trainer.train_steps": 3}
+    resnet = Trained(config_of(base), tmp_path / "resnet")
+    paths, expected = [], []
+    for one in (cnn, resnet):
+        (record,) = one.export(tmp_path / f"to{len(paths)}", "keras")
+        paths.append(Path(record["path"]) / "model.keras")
+        expected.append(one.logits)
+
+    found, modules = ask(_KERAS_ALONE, paths, IMAGES, tmp_path)
+
+    assert "orbit_runner" not in modules
+    for logits, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_onnx_file_answers_like_the_model(cnn: Trained, tmp_path: Path) -> None:
+    pytest.importorskip("tf2onnx", reason="the extra onnx is not installed")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    (record,) = cnn.export(tmp_path / "to", "onnx")
+
+    session = onnxruntime.InferenceSession(str(Path(record["path"]) / "model.onnx"))
+    (logits,) = session.run(["logits"], {"image": IMAGES})
+
+    np.testing.assert_allclose(logits, cnn.logits, rtol=1e-4, atol=1e-4)
+    assert record["inputs"] == {"image": "uint8 [?, 8, 8, 1]"}
+
+
+@pytest.mark.slow
+def test_two_exports_of_a_run_are_the_same_files(cnn: Trained, tmp_path: Path) -> None:
+    formats = ("litert_int8", "keras")
+    digests = [
+        [one["sha256"] for one in cnn.export(tmp_path / name, *formats)] for name in ("a", "b")
+    ]
+
+    assert digests[0] == digests[1]
+    averaged = cnn.export(tmp_path / "c", *formats, weights=AVERAGE)
+    assert all(a != one["sha256"] for a, one in zip(digests[0], averaged, strict=True))
+
+
+def test_export_above_the_tolerance_is_refused_and_deleted(cnn: Trained, tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match=r"litert_float16: an output differs by [\s\S]*is 0; "):
+        cnn.export(tmp_path / "to", "keras", "litert_float16", tolerance=0.0)
+
+    assert [path.name for path in (tmp_path / "to").iterdir()] == ["150-keras"]
+    assert [one["format"] for one in read_exports(tmp_path, "to")] == ["keras"]
+
+
+def _check(before: float, after: float, relative: float = 0.05) -> Check:
+    return Check(
+        examples=100,
+        difference=1.0,
+        relative=relative,
+        model_metrics={"m": before},
+        metrics={"m": after},
+        model_ms=1.0,
+        ms=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "metric", "refused"),
+    [
+        ("litert_int8", _check(0.95, 0.945), Metric("m"), ""),
+        ("litert_int8", _check(0.95, 0.99), Metric("m"), ""),
+        ("litert_int8", _check(0.95, 0.93), Metric("m"), "m is 0.9300 instead of 0.9500"),
+        ("litert_int8", _check(0.95, 0.93), Metric("m", is_higher_better=False), ""),
+        ("litert_int8", _check(0.5, 0.52), Metric("m", is_higher_better=False), "m is 0.5200"),
+        # In units of the metric if that is above 1.
+        ("litert_int8", _check(50.0, 50.4), Metric("m", is_higher_better=False), ""),
+        ("litert_int8", _check(50.0, 50.6), Metric("m", is_higher_better=False), "m is 50.6"),
+        ("litert_int8", _check(0.9, 0.1), None, ""),
+        ("litert_int8", _check(0.9, 0.9, 0.3), None, "differs by 1, which is 0.3 of"),
+        ("litert_int8", _check(0.9, float("nan")), Metric("m"), "not a number"),
+        # Other formats are judged by their outputs.
+        ("litert", _check(0.9, 0.9), Metric("m"), "differs by 1"),
+        ("litert", _check(0.9, 0.1, 1e-4), Metric("m"), ""),
+        ("litert", _check(0.9, 0.9, float("nan")), Metric("m"), "not a number"),
+    ],
+)
+def test_rule_of_each_format(name: str, check: Check, metric: Metric | None, refused: str) -> None:
+    limit = tolerance_of(name, metric)
+    if not refused:
+        require_close(name, check, metric, limit)
+        return
+    with pytest.raises(RunnerError, match=refused):
+        require_close(name, check, metric, limit)
+
+
+def _network(layer: Any) -> Any:
+    inputs = tf_keras.Input([4], name="x")
+    model = tf_keras.Model(inputs, layer(inputs))
+    features = tf.ones([2, 4])
+    return describe_network(model, features, model(features))
+
+
+def test_ops_that_do_not_convert_are_named_in_one_line(tmp_path: Path) -> None:
+    network = _network(lambda x: tf.math.igamma(x, x) + tf.math.digamma(x))
+
+    with pytest.raises(RunnerError) as caught:
+        litert.write(network, tmp_path / "model.tflite", "litert", ())
+
+    assert str(caught.value).startswith("the network cannot be converted: LiteRT lacks ")
+    assert {"Igamma", "Digamma"} <= set(str(caught.value).replace(",", "").split())
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "model.tflite").exists()
+
+
+class Scale(tf_keras.layers.Layer):
+    """A layer that tf_keras does not have."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs * 2.0
+
+
+def test_layers_of_other_packages_cannot_be_in_a_keras_file(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match=r"of the classes \S*test_export_formats\.Scale$"):
+        keras_file.write(_network(Scale()), tmp_path / "model.keras")
+
+
+def _rows(arrays: np.ndarray) -> set[bytes]:
+    return {row.tobytes() for row in arrays}
+
+
+def test_calibration_uses_training_images_without_augmentation() -> None:
+    config = cnn_config()
+    task = TASKS.get("image_classification").load()(config.task)
+
+    found = [one.numpy() for one in training_features(adapt(task), config, 100)]
+
+    assert len(found) == 100
+    assert all(one.shape == (1, 8, 8, 1) for one in found)
+    assert len(_rows(np.stack(found))) > 95
+    assert _rows(np.stack(found)) <= _rows(digits.load(split="train").arrays["image"])
+
+
+def test_validation_examples_are_spread_over_the_dataset() -> None:
+    config = digits_config()
+    task = TASKS.get("image_classification").load()(config.task)
+
+    found = [images.numpy() for images, *_ in validation_batches(adapt(task), config, 64)]
+
+    assert [len(images) for images in found] == [16] * 4
+    places = [[one.tobytes() for one in IMAGES].index(images[0].tobytes()) for images in found]
+    assert places == [0, 5 * 16, 11 * 16, 17 * 16]  # of 23 batches
+
+
+def _subdirectories(path: Path) -> Iterator[str]:
+    return (one.name for one in path.iterdir())
+
+
+def test_run_exports_formats_at_its_end(tmp_path: Path) -> None:
+    config = digits_config(
+        trainer__export_subdir="served",
+        trainer__export_formats=["saved_model", "litert"],
+        trainer__train_steps=30,
+    )
+    model, _ = run(config, tmp_path, "train", "mirrored2")
+
+    assert {*_subdirectories(tmp_path / "served")} == {"30", "30-litert"}
+    first, second = read_exports(tmp_path, "served")
+    assert (first["format"], second["format"]) == ("saved_model", "litert")
+    assert first["fingerprint"] == second["fingerprint"] == weights_fingerprint(model)
+    record = json.loads((tmp_path / "served/30-litert/export.json").read_text())
+    assert record["check"]["examples"] == len(IMAGES)
+
+
+@pytest.mark.slow
+def test_classification_of_model_garden_is_exported(tmp_path: Path) -> None:
+    run_official(
+        photos(tmp_path),
+        tmp_path / "run",
+        mode="train",
+        task_class=SmallPhotoTask,
+        export_subdir="served",
+        export_formats=("litert", "keras"),
+    )
+
+    records = read_exports(tmp_path / "run", "served")
+
+    assert [one["format"] for one in records] == ["litert", "keras"]
+    for one in records:
+        check = one["check"]
+        assert check["examples"] == 24
+        assert check["metrics"]["accuracy"] == check["model_metrics"]["accuracy"]
+        assert check["relative"] < 1e-4

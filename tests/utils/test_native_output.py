@@ -1,0 +1,36 @@
+"""Native code writes to a descriptor of its own, which can be discarded for a while."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_SCRIPT = """
+import os, sys
+from orbit_runner.utils.streams import native_output_discarded_scope
+os.write(2, b"native before\\n")
+with native_output_discarded_scope():
+    os.write(2, b"native inside\\n")
+    print("python inside", file=sys.stderr)
+os.write(2, b"native after\\n")
+print("python after", file=sys.stderr)
+try:
+    with native_output_discarded_scope():
+        raise ValueError
+except ValueError:
+    os.write(2, b"native at the end\\n")
+"""
+
+
+def test_only_native_output_is_discarded() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True
+    )
+
+    assert done.stderr.splitlines() == [
+        "native before",
+        "python inside",
+        "native after",
+        "python after",
+        "native at the end",
+    ]
