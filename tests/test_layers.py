@@ -45,6 +45,7 @@ LAYERS = (
     "audit",
     "launch",
     "reporting",
+    "differences",
     "cli",
     "run_model",
 )

@@ -24,6 +24,7 @@ _UNKNOWN = [
     (["diff", "digits", "hdfs://b/x"], "the second argument"),
     (["verify", "hdfs://b/x"], "RUN"),
     (["reproduce", "hdfs://b/x"], "RUN"),
+    (["why", "runs/a", "hdfs://b/x"], "B"),
     (["export", "hdfs://b/x"], "RUN"),
     (["export", "runs/a", "--to=hdfs://b/x"], "--to"),
     (["predict", "hdfs://b/x", "a.png"], "WHERE"),

@@ -33,6 +33,7 @@ ALL = {
     "clean": (["clean", "runs"], "none"),
     "verify": (["verify", "runs/a"], "none"),
     "reproduce": (["reproduce", "runs/a"], "some"),
+    "why": (["why", "runs/a", "runs/b"], "none"),
     "export": (["export", "runs/a"], "some"),
     "predict": (["predict", "runs/a", "item"], "some"),
     "init": (["init", "a"], "none"),

@@ -38,6 +38,7 @@ COMMANDS = {
     "clean": "delete checkpoints and runs that are no longer needed, after showing them",
     "verify": "check that the checkpoints of a run have not changed since they were written",
     "reproduce": "run a saved config again, and check that the weights are identical",
+    "why": "find out why two runs differ: the cause, the first step and the first tensor",
     "export": "export a run as a SavedModel that needs only TensorFlow",
     "predict": "print predictions for images, texts or users, from a run or an export",
     "init": "write a project with a task of your own: package, experiment, data, test",
@@ -73,9 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     `argv` are the arguments after the program name; None for those of the process.
 
     Exit codes: 0 success; 1 crash, a dataset that could not be downloaded, or an unreachable object
-    store; 2 wrong usage or config; 3 diverged; 4 `verify` or `reproduce` found a difference; 5
-    `predict` had no answer to some items; 6 the results could not be written to standard output;
-    138 another member of the cluster was lost; 128 + n for signal n.
+    store; 2 wrong usage or config; 3 diverged; 4 `verify`, `reproduce` or `why` found a
+    difference; 5 `predict` had no answer to some items; 6 the results could not be written to
+    standard output; 138 another member of the cluster was lost; 128 + n for signal n.
     """
     from orbit_runner.errors import RunnerError
     from orbit_runner.utils.log import PlainMessages, log_scope

@@ -36,6 +36,8 @@ _NAMES = {
     "trained": "RUN|EXPERIMENT",
     "where": "WHERE",
     "files": "FILE",
+    "a": "A",
+    "b": "B",
     "left": "the first argument",
     "right": "the second argument",
     "to": "--to",
@@ -64,6 +66,7 @@ _REMOTE: Mapping[str, tuple[str, ...]] = {
     "report": ("run",),
     "verify": ("run",),
     "reproduce": ("run",),
+    "why": ("a", "b"),
     "export": ("run", "to"),
     "predict": ("where",),
     # These have their own rules for the run directory.
