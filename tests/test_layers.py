@@ -46,6 +46,7 @@ LAYERS = (
     "audit",
     "launch",
     "reporting",
+    "differences",
     "cli",
     "run_model",
 )

@@ -66,6 +66,7 @@ def offered(*words: str) -> list[str]:
         (["predict", "runs/"], ["runs/a", "runs/b", "runs/sweep/"]),
         (["predict", "runs/a", "over."], ["over.gin", "over.txt", "over.yaml"]),
         (["diff", "digits", "ncf"], ["ncf_movielens"]),
+        (["why", "runs/a", "runs/"], ["runs/a", "runs/b", "runs/sweep/"]),
         (["diff", "digits", "mnist", ""], []),
         (["validate", "digits", "over"], ["over.yaml", "over.gin"]),
         (["data", ""], ["list", "get"]),

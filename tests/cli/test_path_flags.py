@@ -25,6 +25,7 @@ _UNKNOWN = [
     (["verify", "hdfs://b/x"], "RUN"),
     (["reproduce", "hdfs://b/x"], "RUN"),
     (["branch", "hdfs://b/x", "--at=1", "--model_dir=b"], "RUN"),
+    (["why", "runs/a", "hdfs://b/x"], "B"),
     (["export", "hdfs://b/x"], "RUN"),
     (["export", "runs/a", "--to=hdfs://b/x"], "--to"),
     (["predict", "hdfs://b/x", "a.png"], "WHERE"),

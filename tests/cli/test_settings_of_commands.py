@@ -37,6 +37,7 @@ ALL = {
     "verify": (["verify", "runs/a"], "none"),
     "reproduce": (["reproduce", "runs/a"], "some"),
     "replay": (["replay", "runs/a", "--step=1"], "some"),
+    "why": (["why", "runs/a", "runs/b"], "none"),
     "export": (["export", "runs/a"], "some"),
     "predict": (["predict", "runs/a", "item"], "some"),
     "init": (["init", "a"], "none"),

@@ -57,6 +57,7 @@ def test_help_lists_every_command(cli: Cli, arguments: tuple[str, ...]) -> None:
         ("inspect", ["EXPERIMENT", "--layers", "--measure", "--images", "--html", "--json", "--SECTION.NAME=VALUE"]),
         ("profile", ["RUN|EXPERIMENT", "--steps", "--top", "--keep", "--json", "--SECTION.NAME=VALUE"]),
         ("batch", ["RUN|EXPERIMENT", "--step", "--worker", "--all", "--text", "--images", "--json", "--SECTION.NAME=VALUE"]),
+        ("why", ["A", "B", "--recorded", "--import", "--json"]),
         ("seen", ["RUN|EXPERIMENT", "--example", "--until", "--all", "--json", "--SECTION.NAME=VALUE"]),
         ("branch", ["RUN", "--at", "--model_dir", "--mode", "--prepare", "--allow_partial", "--json", "--SECTION.NAME=VALUE"]),
         ("replay", ["RUN", "--step", "--layer", "--out", "--all", "--pdb", "--verify", "--json"]),

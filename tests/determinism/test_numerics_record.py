@@ -12,7 +12,7 @@ import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import numerics_record
-from orbit_runner.determinism.numerics_record import changes, describe_numerics
+from orbit_runner.determinism.numerics_record import changes, describe_numerics, environment_of
 
 VARIABLES = (
     "TF_ENABLE_ONEDNN_OPTS",
@@ -279,3 +279,31 @@ def test_changes_suggest_how_to_undo_them(name: str, before: str, now: str, line
 def test_entries_missing_from_one_record_are_not_changes() -> None:
     assert changes({"numpy": "1", "old": "x"}, {"numpy": "1", "new": "y"}) == []
     assert changes({}, described()) == []
+
+
+def test_environment_of_a_record_gives_the_same_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = RuntimeConfig()
+    for name, value in (
+        ("TF_NUM_INTRAOP_THREADS", "3"),
+        ("TF_ENABLE_ONEDNN_OPTS", "0"),
+        ("DNNL_MAX_CPU_ISA", "AVX2"),
+        ("TF_SET_ONEDNN_FPMATH_MODE", "BF16"),
+    ):
+        monkeypatch.setenv(name, value)
+    record = describe_numerics(runtime)
+
+    for name, value in (
+        ("TF_NUM_INTRAOP_THREADS", "5"),
+        ("TF_ENABLE_ONEDNN_OPTS", "1"),
+        ("DNNL_MAX_CPU_ISA", "SSE41"),
+        ("XLA_FLAGS", "--xla_cpu_enable_fast_math"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TF_SET_ONEDNN_FPMATH_MODE")
+    assert describe_numerics(runtime) != record
+    for name, value in environment_of(record).items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert describe_numerics(runtime) == record

@@ -41,12 +41,19 @@ class Parting:
 
 
 def compare_runs(
-    left: RunHistory, right: RunHistory, *, step: int, after: int = -1, summary_interval: int = 1
+    left: RunHistory,
+    right: RunHistory,
+    *,
+    step: int,
+    after: int = -1,
+    summary_interval: int = 1,
+    reads_tensors: bool = True,
 ) -> Parting:
     """Returns whether two runs of one config are equal, and otherwise where they diverge.
 
     `right` repeats `left`. `after` is the step at which it resumed from a checkpoint of `left`, or
-    -1. `summary_interval` is the number of steps that one training record averages over.
+    -1. `summary_interval` is the number of steps that one training record averages over. Imports
+    TensorFlow if checkpoints differ, unless `reads_tensors` is False.
     """
     both = sorted({*left.fingerprints} & {*right.fingerprints})
     compared = tuple(one for one in both if after < one <= step)
@@ -69,7 +76,7 @@ def compare_runs(
         first_weights=by_weights[0] if by_weights else None,
         last_equal=last_equal,
         loss=first_loss_difference(left, right, range(begin, end + 1), summary_interval, after),
-        tensors=None if first is None else _tensors(left, right, first, step),
+        tensors=_tensors(left, right, first, step) if first is not None and reads_tensors else None,
     )
 
 

@@ -63,10 +63,10 @@ def _compare(
     largest: Largest | None = None
     for key in sorted(names, key=_in_order):
         values = [one.tensor(key) if key in one.shapes else None for one in pair]
-        if _same(*values):
+        if same_bits(*values):
             continue
         differing.append(names[key])
-        place = _largest(names[key], *values)
+        place = largest_difference(names[key], *values)
         if place and (largest is None or place.difference > largest.difference):
             largest = place
     if not differing:
@@ -90,7 +90,8 @@ def _short(key: str) -> str:
     return key.partition("/.ATTRIBUTES")[0]
 
 
-def _same(left: np.ndarray | None, right: np.ndarray | None) -> bool:
+def same_bits(left: np.ndarray | None, right: np.ndarray | None) -> bool:
+    """Returns whether two tensors have the same type, shape and bits; False if one is missing."""
     if left is None or right is None:
         return False
     a, b = np.asarray(left), np.asarray(right)
@@ -99,7 +100,10 @@ def _same(left: np.ndarray | None, right: np.ndarray | None) -> bool:
     return a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
 
 
-def _largest(name: str, left: np.ndarray | None, right: np.ndarray | None) -> Largest | None:
+def largest_difference(
+    name: str, left: np.ndarray | None, right: np.ndarray | None
+) -> Largest | None:
+    """Returns where two tensors differ most; None if they cannot be subtracted."""
     if left is None or right is None:
         return None
     try:

@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": "check that the checkpoints of a run have not changed since they were written",
     "reproduce": "run a saved config again, and check that the weights are identical",
     "replay": "take a step of a run again: losses of its examples, gradients, first NaN",
+    "why": "find out why two runs differ: the cause, the first step and the first tensor",
     "export": "export a run as a SavedModel, for LiteRT, as ONNX or as a .keras file",
     "predict": "print predictions for images, texts or users, from a run or an export",
     "init": "write a project with a task of your own: package, experiment, data, test",
@@ -75,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     `argv` are the arguments after the program name; None for those of the process.
 
     Exit codes: 0 success; 1 crash, a dataset that could not be downloaded, or an unreachable object
-    store; 2 wrong usage or config; 3 diverged; 4 `verify`, `reproduce`, `branch` or `replay`
-    found a difference; 5 `predict` had no answer to some items; 6 the results could not be written
+    store; 2 wrong usage or config; 3 diverged; 4 `verify`, `reproduce`, `branch`, `replay` or
+    `why` found a difference; 5 `predict` had no answer to some items; 6 the results could not be written
     to standard output; 138 another member of the cluster was lost; 128 + n for signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)

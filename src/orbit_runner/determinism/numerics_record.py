@@ -119,6 +119,28 @@ def _remedy(name: str, before: str) -> str:
     return ""
 
 
+def environment_of(numerics: Mapping[str, str]) -> dict[str, str | None]:
+    """Returns the environment variables that give a new process the numerics of a record.
+
+    None stands for a variable that must not be set.
+    """
+    found: dict[str, str | None] = {}
+    if _THREADS in numerics:
+        found["TF_NUM_INTRAOP_THREADS"] = numerics[_THREADS]
+    if numerics.get(_ONEDNN) in ("on", "off"):
+        found["TF_ENABLE_ONEDNN_OPTS"] = str(int(numerics[_ONEDNN] == "on"))
+    if _CAP in numerics:
+        found |= {"ONEDNN_MAX_CPU_ISA": _set_value(numerics[_CAP]), "DNNL_MAX_CPU_ISA": None}
+    for name in (*_VARIABLES, *_WITHOUT_DETERMINISM, *_ON_GPUS):
+        if name in numerics:
+            found[name] = _set_value(numerics[name])
+    return found
+
+
+def _set_value(recorded: str) -> str | None:
+    return None if recorded == _UNSET else recorded
+
+
 def intra_op_threads(runtime: RuntimeConfig) -> int:
     """Returns the number of threads that an op uses: as set, or one per visible core."""
     if runtime.intra_op_threads:

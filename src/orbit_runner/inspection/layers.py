@@ -60,12 +60,13 @@ class LayerCalls:
                 self._examples = _leading(tf.nest.flatten((args, kwargs)))
             start = len(graph.get_operations())
             outputs = run(*args, **kwargs)
-            self._record(layer, graph.get_operations()[start:], outputs)
+            self.record(layer, graph.get_operations()[start:], outputs)
             return outputs
 
         return call
 
-    def _record(self, layer: Any, ops: Sequence[Any], outputs: Any) -> None:
+    def record(self, layer: Any, ops: Sequence[Any], outputs: Any) -> None:
+        """Stores the ops that a call of a layer added to the graph, and the shape of its output."""
         own = [op for op in ops if op not in self._seen]
         self._seen.update(own)  # Layers inside have been recorded already.
         self._owned.setdefault(id(layer), []).extend(own)

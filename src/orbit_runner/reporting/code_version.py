@@ -135,7 +135,7 @@ def code_differences(
     `attempts` are the entries of `run.json`, and `step` is that of the checkpoint. Yields nothing
     if they contain no revision.
     """
-    before = _code_of(attempts, step)
+    before = code_of(attempts, step)
     revision, files = before.get("revision"), before.get("changed")
     if not isinstance(revision, str):
         return
@@ -153,7 +153,7 @@ def code_differences(
         yield f"uncommitted changes of the code: {', '.join(different[:5])}{more}"
 
 
-def _code_of(attempts: Sequence[Mapping[str, Any]], step: int) -> Mapping[str, Any]:
+def code_of(attempts: Sequence[Mapping[str, Any]], step: int) -> Mapping[str, Any]:
     """Returns the section `code` of the last start that trained, which reached `step`."""
     trained = [one for one in attempts if one.get("train_steps")]
     # Later starts of a finished run train no further.
@@ -201,14 +201,14 @@ def _add_tracked(changes: _Changes, git: Git, own: bytes | None) -> None:
     diff = git.output(*_DIFF)
     if len(diff) > MAX_OUTPUT:
         raise GitError(f"they are larger than {MAX_OUTPUT // 2**20} MiB")
-    for name, text in _diffs_by_file(diff).items():
+    for name, text in diffs_by_file(diff).items():
         # The run directory may be the root of the repository.
         if not own or not name.startswith(own):
             changes.add(name, text, _unfit(text))
 
 
-def _diffs_by_file(diff: bytes) -> dict[bytes, bytes]:
-    """Splits a diff. A file that became a link has two parts, which are joined."""
+def diffs_by_file(diff: bytes) -> dict[bytes, bytes]:
+    """Returns the parts of a diff by file. A file that became a link has two, which are joined."""
     found: dict[bytes, bytes] = {}
     headers = [*_FILE_HEADER.finditer(diff)]
     ends = [*(header.start() for header in headers), len(diff)][1:]

@@ -135,6 +135,8 @@ _VALUES: dict[str, Callable[[str], Iterable[tuple[str, str]]]] = {
     "enable_async_checkpointing": lambda word: (("true", ""), ("false", "")),
     "model_dir": _runs,
     "run": _runs,
+    "a": _runs,
+    "b": _runs,
     "where": _runs,
     "inspected": _experiments,
     "profiled": _experiments,

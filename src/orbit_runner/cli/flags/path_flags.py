@@ -36,6 +36,8 @@ _NAMES = {
     "trained": "RUN|EXPERIMENT",
     "where": "WHERE",
     "files": "FILE",
+    "a": "A",
+    "b": "B",
     "left": "the first argument",
     "right": "the second argument",
     "to": "--to",
@@ -66,6 +68,7 @@ _REMOTE: Mapping[str, tuple[str, ...]] = {
     "verify": ("run",),
     "reproduce": ("run",),
     "replay": ("run",),
+    "why": ("a", "b"),
     "export": ("run", "to"),
     "predict": ("where",),
     # These have their own rules for the run directory.

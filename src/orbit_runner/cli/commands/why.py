@@ -1,0 +1,84 @@
+"""`runner why`: finds out why two runs that should be equal are not."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    progress_of,
+)
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.differences.explanation import Explanation
+from orbit_runner.differences.recorded import compare_recorded
+from orbit_runner.differences.recorded_run import read_recorded_run
+from orbit_runner.errors import RunnerError
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+Find out why two runs differ. First compare what both recorded: settings, data, code, versions,
+threads and other numerics, checkpoints and losses. If the weights differ, run both again in
+temporary directories, each with its own config and environment, from the last checkpoint at which
+they are equal, and find the first step that differs, and the first tensor in it: the batch, the
+output of a layer, the loss, a gradient or an update. The runs themselves are not changed. The exit
+code is 0 if the runs are equal, and 4 if not."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints why two runs differ. Returns 0 if they are equal, else 4."""
+    flags = parse(_parser(), arguments)
+    with messages_scope(flags), contextlib.ExitStack() as stack:
+        left = stack.enter_context(local_run_scope(flags.a, "A"))
+        right = stack.enter_context(local_run_scope(flags.b, "B"))
+        found = _explain(flags, left, right)
+    use_utf8()
+    if flags.json:
+        print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
+    else:
+        from orbit_runner.differences.text import format_explanation
+
+        print("\n".join(format_explanation(found)))
+    return 0 if found.equal else DIFFERENT
+
+
+def _parser() -> Parser:
+    to = parser("why", _DESCRIPTION)
+    to.add_argument("a", metavar="A", help="run directory")
+    to.add_argument("b", metavar="B", help="the run directory to compare it with")
+    to.add_argument(
+        "--recorded",
+        action="store_true",
+        help="only compare what the runs recorded; do not run them again",
+    )
+    to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
+                    help="import a module first; may be repeated")  # fmt: skip
+    add_progress_flags(to)
+    to.add_argument("--json", action="store_true", help="print the result as JSON")
+    return to
+
+
+def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
+    imports = tuple(flags.imports or ())
+    runs = read_recorded_run(left, "A", imports), read_recorded_run(right, "B", imports)
+    recorded = compare_recorded(*runs)
+    found = Explanation(left=flags.a, right=flags.b, recorded=recorded)
+    if flags.recorded or (recorded.parting.compared and recorded.parting.first_weights is None):
+        return found
+    from orbit_runner.cli.why.reruns import run_again
+
+    progress = progress_of(flags, "why", f"{flags.a} {flags.b}")
+    with progress.shown_scope():
+        try:
+            reruns = run_again(runs, recorded.parting, imports, progress.phase)
+        except RunnerError as error:
+            return Explanation(left=flags.a, right=flags.b, recorded=recorded, problem=str(error))
+    return Explanation(left=flags.a, right=flags.b, recorded=recorded, reruns=reruns)

@@ -1,0 +1,1 @@
+"""Runs both runs of `runner why` again, each in a process with its own environment."""

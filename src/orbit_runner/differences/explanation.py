@@ -1,0 +1,209 @@
+"""Why two runs differ: the result of `runner why`, and its verdict in one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from orbit_runner.differences.findings import Finding, ranked
+from orbit_runner.differences.recorded import RecordedDifferences
+from orbit_runner.differences.step_record import TensorDifference
+from orbit_runner.utils.files import jsonable
+
+# What the verdict says of the kinds without differences, if the cause is none of these.
+_EXPLICIT = ("settings", "code", "data")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reruns:
+    """What running both runs again has shown.
+
+    Attributes:
+        start: The step from which both were run again; 0 for the beginning.
+        end: The step at which they were compared first.
+        first_step: The first step after which they differ; 0 if the initial weights do, None if
+            they are equal at `end`.
+        tensor: The first tensor that differs; None if it is not known.
+        repeats: Whether each of them gives the weights that its run recorded at `end`; None if the
+            run recorded none.
+        gives_other: Whether each of them gives the weights that the other run recorded at `end`.
+        notes: What is different on this machine, or could not be found out.
+    """
+
+    start: int
+    end: int
+    first_step: int | None
+    tensor: TensorDifference | None = None
+    repeats: tuple[bool | None, bool | None] = (None, None)
+    gives_other: tuple[bool, bool] = (False, False)
+    notes: Sequence[str] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no rerun gives other weights than its run recorded."""
+        return False not in self.repeats
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The differences between two runs, and what explains them.
+
+    Attributes:
+        left: The first run, A.
+        right: The second run, B.
+        recorded: The differences between their records.
+        reruns: What running them again has shown; None if they were not run again.
+        problem: Why they could not be run again, or "".
+    """
+
+    left: str
+    right: str
+    recorded: RecordedDifferences
+    reruns: Reruns | None = None
+    problem: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the runs are equal: those that both recorded, or else those that were rerun."""
+        if self.recorded.parting.compared:
+            return self.recorded.equal
+        return self.reruns is not None and self.reruns.first_step is None
+
+    @property
+    def tensor(self) -> TensorDifference | None:
+        """The first tensor that differs; None if it is not known.
+
+        It is not if the runs cannot be repeated here, because only their records count then.
+        """
+        return self.reruns.tensor if self.reruns is not None and self.reruns.is_exact else None
+
+    @property
+    def causes(self) -> list[Finding]:
+        """The differences that can change the weights, the best explanation first."""
+        return [one for one in self._ranked if one.can_change_weights]
+
+    @property
+    def others(self) -> list[Finding]:
+        """The differences that cannot change the weights."""
+        return [one for one in self._ranked if not one.can_change_weights]
+
+    @property
+    def _ranked(self) -> list[Finding]:
+        return ranked(self.recorded.findings, self.tensor.place if self.tensor else "")
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the cause, and where the runs first differ."""
+        if self.equal:
+            return self._equal
+        return "; ".join(filter(None, [self._cause, self._place]))
+
+    @property
+    def _equal(self) -> str:
+        found = self.recorded.parting
+        if not found.compared:
+            assert self.reruns is not None
+            return (
+                f"equal: both were run again, and have the same weights at step {self.reruns.end}"
+            )
+        count = len(found.compared)
+        return f"equal: {count} checkpoint{'s' if count != 1 else ''} up to step {found.step}"
+
+    @property
+    def _cause(self) -> str:
+        if not self.causes:
+            return f"no recorded difference explains it{self._odd_one}"
+        cause = self.causes[0]
+        if cause.kind == "checkpoint":
+            return cause.name
+        if cause.kind == "data":
+            return self._data_cause(cause)
+        if cause.kind == "code":
+            files = [one.name for one in self.causes if one.kind == "code"]
+            return f"the code differs: {', '.join(files[:3])}{', …' if files[3:] else ''}"
+        if cause.kind == "settings":
+            return f"{cause.name} differs ({cause.values})"
+        verb = "differ" if cause.name.endswith("s") else "differs"  # devices, threads, caches
+        text = f"{cause.name} {verb} ({cause.values})" if cause.values else cause.name
+        return "; ".join(filter(None, [self._same_kinds, text]))
+
+    def _data_cause(self, cause: Finding) -> str:
+        file = f"{cause.name} differs ({cause.values})"
+        tensor = self.tensor
+        if tensor is None or tensor.place != "batch" or not tensor.examples:
+            return file
+        several = len(tensor.examples) > 1
+        numbers = ", ".join(map(str, tensor.examples[:5])) + (", …" if tensor.examples[5:] else "")
+        what = "the label" if tensor.name == "labels" and not several else f"the {tensor.name}"
+        verb = "differs" if what == "the label" else "differ"
+        return f"{what} of example{'s' if several else ''} {numbers} {verb}: {file}"
+
+    @property
+    def _same_kinds(self) -> str:
+        """Returns such as `equal settings, code and data`, as far as it is known."""
+        unknown = " ".join(self.recorded.unknown)
+        differing = {one.kind for one in self.causes}
+        same = [
+            kind for kind in _EXPLICIT if kind not in differing and f"the {kind} of" not in unknown
+        ]
+        if not same:
+            return ""
+        *first, last = same
+        return f"equal {', '.join(first)} and {last}" if first else f"equal {last}"
+
+    @property
+    def _odd_one(self) -> str:
+        """Returns which run differs from its repetition, if that is known."""
+        found = self.reruns
+        if found is None or found.first_step is not None:
+            return ""
+        for name, other, gives in zip("AB", "BA", found.gives_other, strict=True):
+            if gives:
+                return f", but a rerun of {name} gives the weights of {other} at step {found.end}"
+        return ""
+
+    @property
+    def _place(self) -> str:
+        if self.tensor is not None:
+            return f"first differing tensor: {str(self.tensor).removeprefix('the ')}"
+        if self.reruns and self.reruns.is_exact and self.reruns.first_step is not None:
+            step = self.reruns.first_step
+            return (
+                f"the weights first differ after step {step}" if step else "initial weights differ"
+            )
+        return self._recorded_place
+
+    @property
+    def _recorded_place(self) -> str:
+        found = self.recorded.parting
+        if not found.compared:
+            return "no checkpoint of the same step"
+        if found.first is None:
+            return f"the recorded fingerprints are equal up to step {found.step}"
+        if found.first_weights is None:
+            return f"the weights are equal up to step {found.step}, but not the rest of the state"
+        since = (
+            f", and are equal at step {found.last_equal}" if found.last_equal is not None else ""
+        )
+        return f"the weights differ at step {found.first_weights}{since}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the result for `--json`, with null for NaN and infinities."""
+        tensor = self.tensor
+        values: dict[str, Any] = jsonable(
+            {
+                "equal": self.equal,
+                "verdict": self.verdict,
+                "left": self.left,
+                "right": self.right,
+                "causes": [dataclasses.asdict(one) for one in self.causes],
+                "others": [dataclasses.asdict(one) for one in self.others],
+                "unknown": [*self.recorded.unknown],
+                "recorded": dataclasses.asdict(self.recorded.parting),
+                "reruns": dataclasses.asdict(self.reruns) if self.reruns else None,
+                "first_tensor": str(tensor) if tensor else None,
+                "problem": self.problem,
+            }
+        )
+        return values
