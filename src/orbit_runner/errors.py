@@ -48,13 +48,28 @@ class Diverged(RunnerError, RuntimeError):
 
     Attributes:
         reason: What was detected, and at which step.
+        non_finite: Whether the loss or a weight is NaN or infinite.
+        step: The first step that is not finite, or None if it is not known.
     """
 
     exit_code = 3
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"training diverged: {reason}\n{_AFTER_DIVERGENCE}")
-        self.reason = reason
+    def __init__(
+        self,
+        reason: str,
+        *,
+        non_finite: bool = False,
+        step: int | None = None,
+        advice: str = _AFTER_DIVERGENCE,
+    ) -> None:
+        super().__init__(f"training diverged: {reason}\n{advice}")
+        self.reason, self.non_finite, self.step = reason, non_finite, step
+
+    def explained(self, text: str) -> Diverged:
+        """Returns the same error with a line below the reason."""
+        return Diverged(
+            self.reason, non_finite=self.non_finite, advice=f"{text}\n{_AFTER_DIVERGENCE}"
+        )
 
 
 class CheckpointMisfit(RunnerError):

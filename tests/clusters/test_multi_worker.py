@@ -207,6 +207,23 @@ def test_workers_roll_back_and_exit_when_weights_are_not_finite(
 
 
 @pytest.mark.slow
+def test_workers_find_the_first_step_that_is_not_finite(tmp_path: Path) -> None:
+    flags = (
+        "--trainer.optimizer_config.learning_rate.type=constant",
+        "--trainer.optimizer_config.learning_rate.constant.learning_rate=1e30",
+        "--trainer.loss_upper_bound=.inf",
+        "--trainer.checkpoint_interval=0",
+    )
+    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, *flags, worker=2) as members:
+        assert finish(members) == {"worker0": 3, "worker1": 3}, members["worker0"].text
+    for name in ("worker0", "worker1"):
+        assert "training diverged: step 2 is not finite: the loss is " in members[name].text
+    assert [path.name for path in (tmp_path / "run/checkpoints").glob("*.index")] == [
+        "ckpt-1.index"
+    ]
+
+
+@pytest.mark.slow
 def test_error_names_a_worker_that_does_not_respond(tmp_path: Path) -> None:
     wait = "--runtime.cluster_start_timeout=3"
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:

@@ -21,6 +21,7 @@ from orbit_runner.config.serialize import flat, to_yaml
 
 STOPPING = "trainer.early_stopping={patience: 3}"
 RECOVERY = "trainer.recovery_max_trials=2"
+SKIPPING = "trainer.on_nonfinite=skip"
 
 HARMLESS = {
     "name": "other",
@@ -57,6 +58,8 @@ HARMLESS = {
     "trainer.system_metrics": False,
     "trainer.loss_upper_bound": 7.0,
     "trainer.recovery_begin_steps": 7,
+    "trainer.on_nonfinite": "stop",
+    "trainer.max_skipped_steps": 7,
     "trainer.train_tf_while_loop": False,
     "trainer.eval_tf_function": False,
     "trainer.eval_tf_while_loop": True,
@@ -177,6 +180,7 @@ def test_a_harmless_change_keeps_the_fingerprint(
         ("trainer.gradient_accumulation_steps", 2),
         ("trainer.train_tf_function", False),
         ("trainer.recovery_max_trials", 1),
+        ("trainer.skip_steps", (7,)),
         ("trainer.optimizer_config.optimizer.adam.beta_1", 0.8),
         ("runtime.seed", 18),
         ("runtime.deterministic", False),
@@ -204,11 +208,12 @@ def test_change_that_can_affect_weights_changes_the_fingerprint(
     [
         (STOPPING, EARLY),
         (RECOVERY, GOING_BACK),
+        (SKIPPING, ("trainer.on_nonfinite", "trainer.max_skipped_steps")),
         ("callbacks=[my_package.MyCallback]", (*EARLY, "trainer.summary_interval")),
         ("runtime.enable_xla=true", COMPILED),
         ("runtime.deterministic=false", ()),
     ],
-    ids=["early stopping", "recovery", "callbacks", "XLA", "no determinism"],
+    ids=["early stopping", "recovery", "skipped steps", "callbacks", "XLA", "no determinism"],
 )
 def test_setting_can_affect_weights_depending_on_another_setting(
     over_digits: Callable[..., Any], override: str, paths: tuple[str, ...]

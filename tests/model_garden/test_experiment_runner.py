@@ -273,9 +273,13 @@ def test_custom_trainer_requires_numeric_step_settings(tmp_path: Path) -> None:
         OwnTrainer(None, toy_task(epochs), "train", epochs, str(tmp_path))
 
 
-def test_custom_trainer_does_not_support_fine_tuning(tmp_path: Path) -> None:
-    config = toy_config(trainer__steps_per_loop=5, trainer__fine_tuning="{freeze: [w]}")
-    with pytest.raises(SettingError, match=r"trainer\.fine_tuning: is not supported by custom"):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("fine_tuning", "{freeze: [w]}"), ("skip_steps", "[3]"), ("on_nonfinite", "skip")],
+)
+def test_setting_that_custom_trainers_do_not_support(name: str, value: str, tmp_path: Path) -> None:
+    config = toy_config(trainer__steps_per_loop=5, **{f"trainer__{name}": value})
+    with pytest.raises(SettingError, match=rf"trainer\.{name}: is not supported by custom"):
         OwnTrainer(None, toy_task(config), "train", config, str(tmp_path))
 
 

@@ -18,7 +18,7 @@ from orbit_runner.replay.examine_at_step import ExamineAtStep, StepExamined
 from orbit_runner.replay.examine_step import examine_step
 from orbit_runner.replay.kept_state import KeptState
 from tests.support.digits import digits_config
-from tests.support.faults import BATCH, MIRRORED, ROW, STEP, faulty_config
+from tests.support.faulty_images import BATCH, MIRRORED, ROW, STEP, faulty_config
 from tests.support.official_runs import run_official
 from tests.support.ratings import ratings_config
 from tests.support.toy import records, run, toy_config

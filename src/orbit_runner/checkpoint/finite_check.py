@@ -72,5 +72,6 @@ def non_finite_error(step: int, found: Sequence[NonFiniteTensor]) -> Diverged:
     """Returns the error for weights, slots or averages that are not finite."""
     return Diverged(
         f"the weights of step {step} are not finite, and no checkpoint was saved "
-        f"({describe_non_finite(found)})"
+        f"({describe_non_finite(found)})",
+        non_finite=True,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,8 @@ class Circumstances:
     inexact: list[str] = dataclasses.field(default_factory=list)
     callbacks: Callable[[], Mapping[str, Any]] = dict  # Returns the state of the callbacks by name.
     stopped: Callable[[], str] = str  # Returns why a callback asked to stop, or "".
+    # Returns the steps that were skipped because they were not finite.
+    skipped: Callable[[], Sequence[int]] = tuple
 
 
 class CheckpointManager(Protocol):
@@ -197,6 +199,7 @@ class Checkpoints:
         path = self.restore_newest()
         if path is not None:
             return path
+        self._saved = None
         with self._strategy.scope():
             self.loaded = initialize(task, self._state.model, may_be_empty=self._is_official)
             if self._state.ema is not None:
@@ -355,4 +358,5 @@ def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointReco
         non_finite=state.non_finite,
         callbacks=circumstances.callbacks(),
         stopped=circumstances.stopped(),
+        skipped=tuple(circumstances.skipped()),
     )

@@ -75,8 +75,8 @@ class CheckpointWriter:
         if problem is not None:
             raise problem
         if found:
-            kind = Diverged if found > 1 else SaveError
-            raise kind(f"the chief could not save a checkpoint of step {record.step}")
+            reason = f"the chief could not save a checkpoint of step {record.step}"
+            raise Diverged(reason, non_finite=True) if found > 1 else SaveError(reason)
 
     def _write(self, record: CheckpointRecord) -> None:
         if self._workers is not None and not self._workers.is_chief:

@@ -109,12 +109,17 @@ _LEFT_OUT_IF_EMPTY = frozenset(
         EXCLUDE,
         "task.validation_data.exclude",
         "trainer.fine_tuning",
+        "trainer.skip_steps",
     }
 )
 
 
 def _goes_back(config: ExperimentConfig) -> bool:
     return config.trainer.recovery_max_trials > 0
+
+
+def _skips(config: ExperimentConfig) -> bool:
+    return config.trainer.on_nonfinite == "skip"
 
 
 def _compiles(config: ExperimentConfig) -> bool:
@@ -144,6 +149,9 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
         "trainer.checkpoint_interval": _goes_back,
         "trainer.loss_upper_bound": _goes_back,
         "trainer.recovery_begin_steps": _goes_back,
+        # Otherwise, a step that is not finite ends the run, or `recovery_max_trials` decides.
+        "trainer.on_nonfinite": _skips,
+        "trainer.max_skipped_steps": _skips,
         # Loops of steps end when an evaluation is due.
         "trainer.validation_interval": lambda config: _stops_early(config) or _goes_back(config),
         "trainer.validation_epochs": lambda config: _stops_early(config) or _goes_back(config),

@@ -74,6 +74,12 @@ def seed_everything(seed: int, *, keeps: bool = False) -> None:
     set_tensorflow_seed(seed)
 
 
+def seed_again(seed: int) -> None:
+    """Seeds as `seed_everything` does, while models of this process remain in use."""
+    backend.reset_uids()
+    tf_keras.utils.set_random_seed(seed)
+
+
 @contextlib.contextmanager
 def unchanged_generators_scope() -> Iterator[None]:
     """Restores the random generators of Python, NumPy and TensorFlow after a `with` block."""

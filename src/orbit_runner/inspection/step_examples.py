@@ -17,6 +17,7 @@ from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.recoveries import read_recoveries, recoveries_of
 from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.skipped_steps import read_skipped
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
@@ -43,6 +44,7 @@ class StepExamples:
         recoveries: How often the run had returned to a checkpoint before.
         chosen: What is known about each chosen row, by name.
         count: The number of rows that could be chosen: all, or those of a worker.
+        skipped: Whether the step changes no weight.
     """
 
     step: int
@@ -51,6 +53,7 @@ class StepExamples:
     recoveries: int
     chosen: list[dict[str, Any]]
     count: int
+    skipped: bool = False
 
 
 class TrainingOrder:
@@ -63,6 +66,9 @@ class TrainingOrder:
         self.config, self.run = localize(config), run
         self.placement = _placement(config, run)
         self.parts = read_recoveries(RunDirectory(run).metrics) if run else [(1, 0)]
+        found = read_skipped(RunDirectory(run).metrics) if run else ()
+        # The steps that change no weight.
+        self.skipped = frozenset((*config.trainer.skip_steps, *found))
         # The step that the run has reached; 0 if there is none.
         self.reached = read_summary(run).step if run else 0
         self._examples = functools.lru_cache(maxsize=2)(self._load)
@@ -119,6 +125,7 @@ class TrainingOrder:
             recoveries=recoveries,
             chosen=described,
             count=len(mine),
+            skipped=step in self.skipped,
         )
 
     def rows(self, count: int, worker: int | None = None) -> np.ndarray:
@@ -161,6 +168,8 @@ class TrainingOrder:
         columns = (part.steps, part.epochs, part.places, part.rows)
         for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
             one = {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
+            if step + 1 in self.skipped:
+                one["skipped"] = True
             if self.placement.replicas > 1:
                 workers, replicas = self._owners(len(order.rows(step).examples))
                 one |= self._owner(workers[row], replicas[row])

@@ -10,7 +10,7 @@ import tf_keras
 
 from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.determinism.numerics import seed_everything
+from orbit_runner.determinism.numerics import seed_again, seed_everything
 from orbit_runner.distribute.sharded_variables import whole
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter.task_optimizer import optimizer_of
@@ -30,8 +30,22 @@ def build_state(
 
     Sets the global seeds of this process, and enters the strategy's scope itself.
     """
-    task = adapter.task
     seed_everything(config.runtime.seed, keeps=config.is_official)
+    return _build(config, adapter, strategy)
+
+
+def build_state_again(
+    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
+) -> TrainState:
+    """Returns another state with the values that `build_state` returned in this process."""
+    seed_again(config.runtime.seed)
+    return _build(config, adapter, strategy)
+
+
+def _build(
+    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
+) -> TrainState:
+    task = adapter.task
     with strategy.scope(), model_error_scope(config):
         model = task.build_model()
         optimizer, average = optimizer_of(config, task, model)

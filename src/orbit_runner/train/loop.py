@@ -10,12 +10,8 @@ import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.train.measurements.step_profiler import profile_scope
-from orbit_runner.train.rollback import (
-    can_roll_back,
-    record_divergence,
-    record_resume,
-    roll_back,
-)
+from orbit_runner.train.nonfinite.handling import handle_divergence
+from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
@@ -51,8 +47,8 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
 def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     """Trains to the last step: trains to the next stop, evaluates if due, saves if due.
 
-    If training diverges and trials are left, it returns to the last checkpoint. Weights that are
-    not finite may be detected only while they are saved, when later steps already run. Returns the
+    If training diverges, it may return to the last checkpoint and continue. Weights that are not
+    finite may be detected only while they are saved, when later steps already run. Returns the
     result of the last evaluation, {} if nothing was evaluated.
     """
     logs = Logs()
@@ -76,10 +72,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
                 phase("saving the last checkpoint", minor=True)
                 run.checkpoints.sync()  # Raises `Diverged` if its weights are not finite.
         except Diverged as error:
-            record_divergence(run, error)
-            if not can_roll_back(run):
-                raise
-            roll_back(run, error.reason)
+            handle_divergence(run, error)
             finished = False
     if run.best is not None:
         run.best.remove_surplus()

@@ -17,6 +17,25 @@ if TYPE_CHECKING:
 
 def inexact_reasons(run: Run) -> list[str]:
     """Returns why the same config may not give the same weights again; [] if it does."""
+    reasons = _inexact_steps(run)
+    trials = int(run.state.recoveries.numpy())
+    if trials:
+        reasons.append(
+            f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
+        )
+    reasons += [*run.circumstances.inexact, *run.adapter.inexact_reasons()]
+    return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
+
+
+def retraining_reasons(run: Run) -> list[str]:
+    """Returns why steps may differ if this process trains them again; [] if they do not."""
+    reasons = [*_inexact_steps(run), *run.adapter.inexact_reasons(), *_inexact_inputs(run)]
+    if getattr(run.config.for_task.task, "pruning", None):
+        reasons.append("a callback prunes the weights between loops")
+    return reasons
+
+
+def _inexact_steps(run: Run) -> list[str]:
     reasons = []
     if not run.config.runtime.deterministic:
         reasons.append("runtime.deterministic is false")
@@ -26,15 +45,9 @@ def inexact_reasons(run: Run) -> list[str]:
             f"a resumed run draws different random numbers in {len(unkeyed)} ops, such as "
             f"{unkeyed[0]}"
         )
-    trials = int(run.state.recoveries.numpy())
-    if trials:
-        reasons.append(
-            f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
-        )
     if is_asynchronous(run.strategy):
         reasons.append("the order of updates by asynchronous workers is not deterministic")
-    reasons += [*run.circumstances.inexact, *run.adapter.inexact_reasons()]
-    return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
+    return reasons
 
 
 def _inexact_inputs(run: Run) -> Iterator[str]:

@@ -14,6 +14,7 @@ from orbit_runner.run_directory.recoveries import (
     read_recoveries,
     recoveries_of,
 )
+from orbit_runner.run_directory.skipped_steps import SKIPPED, read_skipped
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -27,20 +28,23 @@ def can_roll_back(run: Run) -> bool:
 
 def record_divergence(run: Run, error: Diverged) -> None:
     """Writes a divergence to `metrics.jsonl`, if records are written."""
-    _record(run, {"event": "diverged", "reason": error.reason})
+    record_event(run, {"event": "diverged", "reason": error.reason})
 
 
 def record_resume(run: Run) -> None:
-    """Writes the number of recoveries to `metrics.jsonl` if the records have another one.
+    """Writes recoveries and skipped steps to `metrics.jsonl` if the records have others.
 
-    They do if the run was stopped before it saved a checkpoint after a recovery.
+    They do if the run was stopped before it saved a checkpoint after a recovery or a skipped step.
     """
-    if run.records is None:
+    if run.records is None or run.trainer is None:
         return
+    skipped = run.trainer.skipped.found
+    if read_skipped(run.directory.metrics) != skipped:
+        record_event(run, {"event": RESUMED, SKIPPED: list(skipped)})
     parts = read_recoveries(run.directory.metrics)
     count = int(run.state.recoveries.numpy())
     if recoveries_of(parts, run.step + 1) != count:
-        _record(run, {"event": RESUMED, "recoveries": count})
+        record_event(run, {"event": RESUMED, "recoveries": count})
 
 
 def roll_back(run: Run, reason: str) -> None:
@@ -60,7 +64,7 @@ def roll_back(run: Run, reason: str) -> None:
     run.restore_callbacks()
     run.state.recoveries.assign(trials)
     run.trainer.rewind()
-    _record(run, {"event": RECOVERED, "recoveries": trials})
+    record_event(run, {"event": RECOVERED, "recoveries": trials})
     same = same_order_reason(run.section("train_data"))
     order = f"the same order of examples, because {same}" if same else "another order of examples"
     count = f"recovery {trials} of {run.config.trainer.recovery_max_trials}"
@@ -70,7 +74,7 @@ def roll_back(run: Run, reason: str) -> None:
     )
 
 
-def _record(run: Run, values: dict[str, object]) -> None:
+def record_event(run: Run, values: dict[str, object]) -> None:
     """Writes an event to `metrics.jsonl`, if records are written."""
     if run.records is not None:
         line = {"step": run.step, "split": "event", "time": round(time.time(), 3)}

@@ -40,6 +40,7 @@ from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.time_limits import TimeLimits, longest_grace_period, time_limits
 from orbit_runner.train.measurements.step_profiler import step_profiler
+from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
@@ -130,6 +131,7 @@ class Run:
             grace_period = longest_grace_period(config.trainer, config.runtime.grace_period)
             self.trainer.pieces = LoopPieces(grace_period, self.stops.next_piece)
             self.trainer.profiler = step_profiler(self)
+            self.trainer.finite_check = self._finite_check()
         with self.own_strategy.scope():
             self.evaluator = parts.evaluator(self.validation_steps) if evaluates else None
         self.best: BestKeeper | None = best_checkpoint(self)
@@ -227,7 +229,7 @@ class Run:
         self.callbacks.on_run_begin(self)
 
     def restore_callbacks(self) -> None:
-        """Passes the state in the restored checkpoint to the callbacks.
+        """Passes the state in the restored checkpoint to the callbacks, and its skipped steps on.
 
         If a callback stopped the run at this checkpoint and the config is the same, the run stays
         stopped. Does nothing in modes that only evaluate.
@@ -235,6 +237,7 @@ class Run:
         record = self.checkpoints.restored
         if self.trainer is None:
             return
+        self.trainer.skipped.found = () if record is None else tuple(record.skipped)
         self.callbacks.set_state({} if record is None else record.callbacks)
         if record is not None and record.config == self.circumstances.config:
             self.stop(record.stopped)
@@ -305,6 +308,17 @@ class Run:
             limits=limits,
         )
 
+    def _finite_check(self) -> FiniteCheck | None:
+        trainer = self.config.trainer
+        # A run that rolls back must detect divergence at the same step each time.
+        if is_asynchronous(self.strategy) or trainer.recovery_max_trials > 0:
+            return None
+        assert self.trainer is not None
+        # Several workers reduce their losses together, which happens at the end of a loop.
+        counts = trainer.recovery_max_trials == 0
+        reads = self.trainer.running_loss if self.workers.count == 1 else None
+        return FiniteCheck(self.state, self.workers, reads, counts_losses=counts)
+
     def _circumstances(self, trains: bool) -> Circumstances:
         return Circumstances(
             config=config_fingerprint(self.written_config),
@@ -312,6 +326,7 @@ class Run:
             numerics=describe_numerics(self.config.runtime),
             callbacks=(lambda: self.callbacks.get_state()) if trains else dict,
             stopped=lambda: self.stops.reason,
+            skipped=lambda: self.trainer.skipped.found if self.trainer is not None else (),
         )
 
     def _checkpoints(self, *, asynchronous: bool, writes: bool, allow_partial: bool) -> Checkpoints:

@@ -43,10 +43,15 @@ class StopRequests:
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
         self._first: int | None = None  # the step of the first loop of this start
+        self._ending: Exception | None = None  # raised instead of StoppedAtStep
 
     def limit(self, step: int) -> int:
         """Returns the step to train to: `step`, or the step to stop at if that comes first."""
         return step if self._at_step is None else min(step, self._at_step)
+
+    def end_at(self, step: int, error: Exception) -> None:
+        """Makes training save a checkpoint at a step and end with an error."""
+        self._at_step, self._ending = step, error
 
     def next_loop(
         self,
@@ -115,7 +120,7 @@ class StopRequests:
             raise Interrupted.at_step(number, step)
         if self._at_step is not None and step >= self._at_step:
             save()
-            raise StoppedAtStep(step)
+            raise self._ending or StoppedAtStep(step)
         return chosen, bool(due)
 
     def next_piece(self, steps: int) -> int:

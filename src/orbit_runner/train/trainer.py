@@ -31,6 +31,8 @@ from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.loops.staged_loop import staged_loop
 from orbit_runner.train.measurements.step_profiler import StepProfiler
 from orbit_runner.train.measurements.watch import Watch
+from orbit_runner.train.nonfinite.finite_check import FiniteCheck
+from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps, skip_function
 from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
@@ -112,6 +114,9 @@ class Trainer(orbit.StandardTrainer):
         # `pieces` may be replaced by an object that stops within a loop.
         self.timer, self.pieces = StepTimer(), LoopPieces()
         self.profiler: StepProfiler | None = None
+        # Called after each piece; None if it is not checked there whether values are finite.
+        self.finite_check: FiniteCheck | None = None
+        self.skipped = SkippedSteps(config.trainer.skip_steps)
         self._pieces = config.trainer.gradient_accumulation_steps
         self._peak = gpus_peak(strategy, config.runtime.mixed_precision_dtype or "float32")
         # The random draws of a step that depend on more than (seed, step).
@@ -232,10 +237,20 @@ class Trainer(orbit.StandardTrainer):
 
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back."""
+        self.seek()
+        self.train_dataset = None
+
+    def seek(self) -> None:
+        """Does what `rewind` does, if the order of the examples is still the same."""
         if self.profiler is not None:
             self.profiler.stop()
-        self.train_dataset = None
+        if self._chunks is None:
+            self.train_dataset = None
         self._reset_metrics()
+
+    def running_loss(self) -> tf.Tensor:
+        """Returns the mean loss since the last record, float32 scalar; 0 if there is none."""
+        return self._loss.result()
 
     def train_loop_begin(self) -> None:
         """Creates the dataset if there is none yet, and resets the metrics after a record."""
@@ -262,6 +277,8 @@ class Trainer(orbit.StandardTrainer):
             loop = self._measured_loop()
         else:
             loop = staged_loop(layers, self._new_loop, self._global_step)
+        skip = skip_function(self.state, self._take_batch, self._recorder, self._watch)
+        loop = self.skipped.loop(loop, skip, self._global_step)
         if self.profiler is not None:
             loop = self.profiler.loop(loop, self._global_step)
         return lambda iterator, steps: self.pieces.run(
@@ -283,8 +300,10 @@ class Trainer(orbit.StandardTrainer):
         """Returns the length of a piece of at most `steps` steps.
 
         A piece ends at the last record in it, if any, and where other layers are trained. A
-        measured step is a piece of its own. Profiled steps and others are in different pieces.
+        measured step is a piece of its own, and so is a skipped step. Profiled steps and others are
+        in different pieces.
         """
+        steps = self.skipped.aligned(self._global_step(), steps)
         layers = self.state.trained_layers
         if layers is not None:
             steps = layers.steps_left(self._global_step(), steps)
@@ -295,10 +314,15 @@ class Trainer(orbit.StandardTrainer):
         return steps if self.profiler is None else self.profiler.aligned(self._global_step(), steps)
 
     def _end_piece(self) -> None:
-        """Waits for the steps of a piece, and reads the records that ended in it."""
+        """Waits for the steps of a piece, and reads the records that ended in it.
+
+        Raises Diverged if a value is found that is not finite.
+        """
         step = self._global_step()
         if self._recorder is not None:
             self._recorder.read(step)
+        if self.finite_check is not None:
+            self.finite_check.after_piece(step, self.earlier_records)
 
     def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns the function that runs a number of steps as one piece."""
@@ -337,6 +361,11 @@ class Trainer(orbit.StandardTrainer):
         """Runs one step on all replicas, on a batch of an iterator over the distributed dataset."""
         self._run_step(next(iterator))
         self._update_average()
+
+    def _take_batch(self, iterator: Any) -> None:
+        """Takes the batch of a skipped step. Batches that are made by their steps need not be."""
+        if self._chunks is None:
+            iterator.get_next()
 
     def _update_average(self) -> None:
         if self.state.ema is not None:

@@ -11,6 +11,7 @@ from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.checks.batch import parameter_server_problems, unserved_sections
 from orbit_runner.config.schema.checks.exclude import exclude_problems, unknown_examples
 from orbit_runner.config.schema.checks.fine_tuning import fine_tuning_problems
+from orbit_runner.config.schema.checks.nonfinite import nonfinite_problems
 from orbit_runner.config.schema.checks.profile import profile_problems
 from orbit_runner.config.schema.checks.watch import watch_problems
 from orbit_runner.config.schema.data import DataConfig
@@ -218,6 +219,7 @@ class ExperimentConfig(Config):
         yield from parameter_server_problems(self)
         yield from watch_problems(self)
         yield from profile_problems(self)
+        yield from nonfinite_problems(self)
         yield from fine_tuning_problems(self)
         yield from exclude_problems(self)
 

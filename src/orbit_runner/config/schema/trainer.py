@@ -200,6 +200,19 @@ class TrainerConfig(Config):
         help="maximum rollbacks to the last checkpoint after divergence; 0: stop, -1: disable the "
         "check",
     )
+    on_nonfinite: str | None = field(
+        None,
+        allowed=(None, "stop", "skip", "rollback"),
+        help="what happens at the first step whose loss or weights are NaN or infinite: stop saves "
+        "the weights before it; skip continues without it; rollback requires recovery_max_trials; "
+        "null: rollback if recovery_max_trials is above 0, otherwise stop",
+    )
+    max_skipped_steps: int = field(
+        10, ge=1, help="maximum number of steps that on_nonfinite: skip leaves out"
+    )
+    skip_steps: list[int] = field(
+        (), ge=1, help="training steps that take their batch but change no weight"
+    )
     preemption_on_demand_checkpoint: bool = field(
         True, help="save a checkpoint on SIGTERM; SIGHUP and Ctrl-C always save one"
     )
@@ -274,6 +287,11 @@ class TrainerConfig(Config):
                 "best_checkpoints_to_keep",
                 f"got {self.best_checkpoints_to_keep}, which has no effect without {subdir}\n"
                 f"set {subdir} and {metric}",
+            )
+        if self.max_skipped_steps != 10 and self.on_nonfinite != "skip":
+            yield (
+                "max_skipped_steps",
+                f"got {self.max_skipped_steps}, which has no effect without on_nonfinite: skip",
             )
         for name in ("keep_checkpoint_interval", "keep_checkpoint_time_interval"):
             if getattr(self, name) and self.max_to_keep is None:

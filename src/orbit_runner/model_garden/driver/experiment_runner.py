@@ -314,9 +314,15 @@ class OrbitExperimentRunner:
             summary_managers,
         )
 
-        if self._config.trainer.fine_tuning is not None:
-            reason = "is not supported by custom trainers; remove it"
-            raise SettingError("trainer.fine_tuning", reason)
+        settings = self._config.trainer
+        for name, is_set in (
+            ("fine_tuning", settings.fine_tuning is not None),
+            ("skip_steps", bool(settings.skip_steps)),
+            ("on_nonfinite", settings.on_nonfinite == "skip"),
+        ):
+            if is_set:
+                reason = "is not supported by custom trainers; remove it"
+                raise SettingError(f"trainer.{name}", reason)
         self._reports = Reports(self._own_trainer_run)
         leave = SignalAction(
             self._signals,

@@ -19,7 +19,8 @@ def format_step(found: StepExamples, name: str, source: str) -> Iterator[str]:
     if found.recoveries:
         times = "recovery" if found.recoveries == 1 else "recoveries"
         seed += f" after {found.recoveries} {times} from divergence"
-    yield f"step {found.step:,} of {name}: {found.rows:,} examples of {source}, {seed}"
+    skipped = "; skipped: it changes no weight" if found.skipped else ""
+    yield f"step {found.step:,} of {name}: {found.rows:,} examples of {source}, {seed}{skipped}"
     yield from format_rows(found.chosen)
     yield from more_rows(found.count - len(found.chosen))
 

@@ -35,5 +35,6 @@ class DivergenceGuard(Callback):
         trials = int(run.state.recoveries.numpy())
         raise Diverged(
             f"the loss is {loss:g} at step {step}, allowed: at most {bound:g}"
-            + (f"; recoveries so far: {trials}" if trials else "")
+            + (f"; recoveries so far: {trials}" if trials else ""),
+            non_finite=not math.isfinite(loss),
         )

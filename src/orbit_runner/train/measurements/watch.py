@@ -142,6 +142,10 @@ class Watch:
         """Returns the values of the last measured step in the order of `names`, float32."""
         return tf.convert_to_tensor(self._values)
 
+    def clear(self) -> None:
+        """Sets the values to NaN, which records show as missing: the step was not measured."""
+        self._values.assign(tf.fill([len(self.names)], float("nan")))
+
     def logs(self, step: int) -> dict[str, Any]:
         """Returns the values by name if `step` has just been measured, else {}."""
         if not self.measures(step):

@@ -53,6 +53,10 @@ class JointTrainer(Trainer):
         self._run_step({name: next(own) for name, own in iterator.items()})
         self._update_average()
 
+    def _take_batch(self, iterator: Any) -> None:
+        for own in iterator.values():
+            own.get_next()
+
     def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return convert(function, self._task.multi)
 
@@ -119,6 +123,10 @@ class InterleavingTrainer(JointTrainer):
             if tf.equal(turn, number):
                 self._run_step({name: next(iterator[name])})
         self._update_average()
+
+    def _take_batch(self, iterator: Any) -> None:
+        turn = int(self._turn(self.state.global_step.read_value()))
+        iterator[list(self._task.tasks)[turn]].get_next()
 
     def _turn(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the index of the task of a step, int32 scalar, drawn as in Model Garden."""

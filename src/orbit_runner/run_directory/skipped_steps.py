@@ -1,0 +1,28 @@
+"""Which steps a run skipped because they were not finite; see `metrics.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+SKIPPED = "skipped"
+
+
+def read_skipped(metrics: Path) -> tuple[int, ...]:
+    """Returns the steps that a run skips because they were not finite, in ascending order.
+
+    Each event has all steps that were skipped until then, so the last one counts. The steps of
+    `trainer.skip_steps` are not among them.
+    """
+    try:
+        lines = metrics.read_bytes().splitlines()
+    except OSError:
+        return ()
+    for line in reversed(lines):
+        if b'"skipped"' not in line:
+            continue
+        try:
+            return tuple(int(step) for step in json.loads(line)[SKIPPED])
+        except (ValueError, KeyError, TypeError):
+            continue  # A process was killed while it wrote the line.
+    return ()

@@ -1,0 +1,103 @@
+"""Checks between the pieces of a loop whether weights, slots, averages and losses are finite."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.checkpoint.finite_check import (
+    NonFiniteTensor,
+    describe_non_finite,
+    non_finite_variables,
+)
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.distribute.sharded_variables import name_of
+from orbit_runner.errors import Diverged
+from orbit_runner.state.train_state import TrainState
+
+_SHARE = 0.005
+_SECONDS = 1.0
+
+
+class FiniteCheck:
+    """Notices soon after it happens that a step was not finite. The graph of a step is unchanged.
+
+    A gradient that is NaN makes weights and slots NaN, and they remain so. A loss that is NaN
+    remains in the mean until the next record. So it is enough to look at them now and then.
+    """
+
+    def __init__(
+        self,
+        state: TrainState,
+        workers: Workers,
+        # Returns the mean loss since the last record; None if it cannot be read between loops.
+        loss: Callable[[], tf.Tensor] | None = None,
+        *,
+        counts_losses: bool = True,  # whether a loss that is not finite counts
+        seconds: float = _SECONDS,  # between two checks, at least
+        share: float = _SHARE,  # of the time that checks may take
+    ) -> None:
+        self._variables = [
+            one for one in _float_variables(state) if name_of(one) not in state.non_finite
+        ]
+        self._workers, self._loss = workers, loss if counts_losses else None
+        self.counts_losses = counts_losses
+        self._total = tf.function(self._sum_of_squares, autograph=False)
+        self._last, self._seconds, self._share = time.monotonic(), seconds, share
+        self._pause = seconds
+        self._is_traced = False
+        self.good_step = 0  # the last step at which a check found only finite values
+
+    def after_piece(self, step: int, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Raises `Diverged` if a value is not finite. Most calls only read a clock.
+
+        `step` is the global step, and `records` are those that ended within the loop.
+        """
+        if self.counts_losses:
+            for end, logs in records:
+                if not math.isfinite(logs["training_loss"]):
+                    raise _error(f"the loss is {logs['training_loss']:g} at step {end}")
+        # Workers have different clocks, but must raise the error together.
+        if not self._workers.of_chief(time.monotonic() - self._last > self._pause):
+            return
+        start = time.monotonic()
+        if not self.is_finite():
+            what = describe_non_finite(self.non_finite()) or "the loss is not finite"
+            raise _error(f"{what} at step {step}")
+        self.good_step, self._last = step, time.monotonic()
+        if self._is_traced:
+            self._pause = max(self._seconds, (self._last - start) / self._share)
+        self._is_traced = True  # Only the first check takes longer.
+
+    def is_finite(self) -> bool:
+        """Returns whether all values are finite now."""
+        if math.isfinite(self._total().numpy()):
+            return True
+        # The sum may also overflow.
+        return not self.non_finite() and (self._loss is None or math.isfinite(self._loss().numpy()))
+
+    def non_finite(self) -> list[NonFiniteTensor]:
+        """Returns the variables that are not finite: weights first, then slots and averages."""
+        return non_finite_variables(self._variables)
+
+    def _sum_of_squares(self) -> tf.Tensor:
+        # One op for each variable, which needs no memory of its size.
+        squares = [tf.cast(tf.nn.l2_loss(one), tf.float32) for one in self._variables]
+        return tf.add_n([*squares, *([] if self._loss is None else [self._loss()])])
+
+
+def _float_variables(state: TrainState) -> Iterator[Any]:
+    inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
+    hyperparameters = {id(one) for one in state.hyperparameters()}
+    averages = state.ema.averages if state.ema is not None else []
+    for one in (*state.model.variables, *inner.variables(), *averages):
+        if one.dtype.is_floating and id(one) not in hyperparameters:
+            yield one
+
+
+def _error(reason: str) -> Diverged:
+    return Diverged(reason, non_finite=True)

@@ -1,0 +1,84 @@
+"""Steps that take their batch but change no weight.
+
+A skipped step advances the global step and the counter of the optimizer, so that learning rates,
+random draws and batches of all other steps stay functions of the step. Weights, slots, the average
+of the weights, the loss scale and the metrics do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.measurements.watch import Watch
+
+Loop = Callable[[Any, tf.Tensor], None]
+
+
+class SkippedSteps:
+    """The steps that a run skips.
+
+    Attributes:
+        found: Those that are skipped because they were not finite, in ascending order.
+    """
+
+    def __init__(self, configured: Sequence[int]) -> None:
+        self._configured = frozenset(configured)
+        self.found: tuple[int, ...] = ()
+
+    def __contains__(self, step: int) -> bool:
+        return step in self._configured or step in self.found
+
+    def aligned(self, step: int, steps: int) -> int:
+        """Returns how many of the next `steps` steps can run as one piece, from a global step."""
+        ahead = [one - 1 - step for one in (*self._configured, *self.found) if one > step]
+        before = min(ahead, default=steps)
+        return min(steps, before) if before else 1
+
+    def loop(self, loop: Loop, skip: Callable[[Any], None], step: Callable[[], int]) -> Loop:
+        """Returns a loop that calls `skip` with the iterator for a skipped step.
+
+        `step` returns the global step. The number of steps must be from `aligned`.
+        """
+
+        def run(iterator: Any, steps: tf.Tensor) -> None:
+            if (self._configured or self.found) and step() + 1 in self:
+                skip(iterator)
+            else:
+                loop(iterator, steps)
+
+        return run
+
+
+def skip_function(
+    state: TrainState,
+    take_batch: Callable[[Any], None],
+    recorder: Recorder | None,
+    watch: Watch | None,
+) -> Callable[[Any], None]:
+    """Returns a function of an iterator that skips one step, and takes the record that ends there.
+
+    `take_batch` takes the next batch of the iterator.
+    """
+
+    @tf.function(autograph=False)
+    def record(step: tf.Tensor) -> None:
+        assert recorder is not None
+        recorder.start(step)
+        recorder.record(step + 1)
+
+    def skip(iterator: Any) -> None:
+        take_batch(iterator)
+        step, iterations = int(state.global_step.numpy()), state.optimizer.iterations
+        iterations.assign(int(iterations.numpy()) + 1)
+        state.global_step.assign(step + 1)
+        if watch is not None:
+            watch.clear()
+        if recorder is not None:
+            record(tf.constant(step, tf.int64))
+
+    return skip

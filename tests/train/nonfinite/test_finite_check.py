@@ -1,0 +1,89 @@
+"""The check between the pieces of a loop."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import Diverged
+from orbit_runner.train.loops.loop_pieces import LoopPieces
+from orbit_runner.train.nonfinite.finite_check import FiniteCheck
+from tests.support.toy import make_strategy, session_of, state_of, toy_config
+
+AVERAGE = {
+    "trainer__optimizer_config__optimizer__sgd__momentum": 0.9,
+    "trainer__optimizer_config__ema__average_decay": 0.9,
+    "task__batch_norm": True,
+}
+
+
+def _check(**changes: Any) -> tuple[Any, FiniteCheck]:
+    strategy = make_strategy("mirrored2")
+    state = state_of(toy_config(**changes), strategy)
+    return state, FiniteCheck(state, Workers(strategy), seconds=-1.0)
+
+
+@pytest.mark.parametrize("part", ["weight", "statistic", "slot", "average"])
+def test_each_kind_of_variable_is_checked(part: str) -> None:
+    state, check = _check(**AVERAGE)
+    (statistic, *_) = state.model.non_trainable_variables
+    weight = state.model.trainable_variables[-1]
+    variable = {
+        "weight": weight,
+        "statistic": statistic,
+        "slot": state.optimizer.get_slot(weight, "momentum"),
+        "average": state.ema.averages[-1],
+    }[part]
+    check.after_piece(4, [])
+    assert check.good_step == 4
+    variable.assign(tf.fill(variable.shape, np.inf))
+    with pytest.raises(Diverged, match=r"values are not finite at step 5") as caught:
+        check.after_piece(5, [])
+    assert caught.value.non_finite
+    assert check.good_step == 4
+
+
+def test_large_values_are_finite() -> None:
+    state, check = _check()
+    state.model.trainable_variables[0].assign(tf.fill([3, 1], 3e38))
+    assert check.is_finite()
+
+
+def test_constants_of_the_model_may_be_infinite() -> None:
+    _, check = _check(task__mask=True)
+    assert check.is_finite()
+
+
+def test_running_loss_and_records_are_checked() -> None:
+    state, loss = state_of(toy_config(), make_strategy("off")), tf.Variable(1.0)
+    workers = Workers(make_strategy("off"))
+    check = FiniteCheck(state, workers, loss.read_value, seconds=-1.0)
+    check.after_piece(5, [(3, {"training_loss": 1.0})])
+    with pytest.raises(Diverged, match="the loss is nan at step 3"):
+        check.after_piece(5, [(3, {"training_loss": float("nan")})])
+    loss.assign(np.nan)
+    with pytest.raises(Diverged, match="the loss is not finite"):
+        check.after_piece(5, [])
+    uncounted = FiniteCheck(state, workers, loss.read_value, counts_losses=False, seconds=-1.0)
+    uncounted.after_piece(5, [(3, {"training_loss": float("nan")})])
+
+
+def test_loop_ends_at_the_piece_that_is_not_finite(tmp_path: Path) -> None:
+    config = toy_config(task__nan_from=30, trainer__train_steps=100, trainer__summary_interval=100)
+    run = session_of(config, tmp_path, make_strategy("one_device"))
+    trainer = run.trainer
+    assert trainer is not None
+    trainer.finite_check = FiniteCheck(
+        run.state, run.workers, trainer.running_loss, seconds=-1.0, share=math.inf
+    )
+    trainer.pieces = LoopPieces(agree=lambda steps: min(steps, 10))
+    run.checkpoints.restore_or_initialize(run.task)
+    with pytest.raises(Diverged, match="at step 40"):
+        trainer.train(tf.constant(100))
+    assert (run.step, trainer.finite_check.good_step) == (40, 30)
