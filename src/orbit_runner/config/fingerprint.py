@@ -100,7 +100,15 @@ _NEVER = frozenset(
 
 # Settings that later versions added. If empty, they do not change the fingerprint.
 _LEFT_OUT_IF_EMPTY = frozenset(
-    {"callbacks", "task.init_ignore", "task.metrics", "trainer.fine_tuning"}
+    {
+        "callbacks",
+        "task.features.text",
+        "task.init_ignore",
+        "task.metrics",
+        "task.train_data.files",
+        "task.validation_data.files",
+        "trainer.fine_tuning",
+    }
 )
 
 
