@@ -47,13 +47,19 @@ def _of_sklearn(experiment: str, split: int, model: Any) -> dict[str, float]:
 
 
 def _of_runner(experiment: str, split: int) -> dict[str, float]:
+    last = last_evaluation(experiment, f"--task.split.seed={split}")
+    return {name: last[name] for name in _METRICS[experiment]}
+
+
+def last_evaluation(experiment: str, *flags: str) -> dict[str, float]:
+    """Runs an experiment, and returns the record of its last evaluation."""
     with tempfile.TemporaryDirectory() as place:
         command = [str(Path(sys.executable).with_name("runner")), f"--experiment={experiment}"]
-        flags = [f"--model_dir={place}", f"--task.split.seed={split}", "--quiet"]
-        subprocess.run([*command, *flags], check=True, stdout=subprocess.DEVNULL)
+        command += [f"--model_dir={place}", "--quiet", *flags]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         lines = (Path(place) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    last = [json.loads(line) for line in lines if "validation_loss" in line][-1]
-    return {name: last[name] for name in _METRICS[experiment]}
+    found: dict[str, float] = [json.loads(line) for line in lines if "validation_loss" in line][-1]
+    return found
 
 
 def _models(experiment: str) -> dict[str, Any]:

@@ -57,9 +57,13 @@ def _imagenet(folder: Path) -> dict[str, Any]:
 
 
 def _multi30k(folder: Path) -> dict[str, Any]:
+    return _languages(folder) | {"task.vocab_size": 40}
+
+
+def _languages(folder: Path) -> dict[str, Any]:
     write_pairs(folder, "train", sentences(_TRAIN, 0), packed=True)
     write_pairs(folder, "val", sentences(_VALIDATION, 1), packed=True)
-    return _both("data_dir", folder) | {"task.vocab_size": 40}
+    return _both("data_dir", folder)
 
 
 def _wmt(folder: Path) -> dict[str, Any]:
@@ -98,6 +102,7 @@ FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "resnet50_imagenet": _imagenet,
     "resnet_cifar": _cifar,
     "resnet_cifar_v2": _cifar,
+    "text_language": _languages,
     "transformer_multi30k": _multi30k,
     "transformer_wmt_ende": _wmt,
     "vit_base_imagenet": _imagenet,

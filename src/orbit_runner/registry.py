@@ -22,6 +22,7 @@ __all__ = [
     "TABLE_MODELS",
     "TABLE_SOURCES",
     "TASKS",
+    "TEXT_CLASSIFIERS",
     "TEXT_MODELS",
     "TEXT_SOURCES",
     "Entry",
@@ -36,6 +37,7 @@ IMAGE_MODELS = Registry("model")
 TEXT_MODELS = Registry("model")
 RATING_MODELS = Registry("model")
 TABLE_MODELS = Registry("model")
+TEXT_CLASSIFIERS = Registry("model")
 SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
@@ -89,6 +91,12 @@ TASKS.register(
     config="orbit_runner.tasks.tabular.config:TabularConfig",
     target="orbit_runner.tasks.tabular.task:TabularTask",
     help="classification and regression of the rows of a table",
+)
+TASKS.register(
+    "text_classification",
+    config="orbit_runner.tasks.text_classification.config:TextClassificationConfig",
+    target="orbit_runner.tasks.text_classification.task:TextClassificationTask",
+    help="classification of texts",
 )
 _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
 IMAGE_MODELS.register(
@@ -215,6 +223,19 @@ TABLE_MODELS.register(
     target=f"{_NETWORKS}.networks:wide_deep",
     help="a linear model and a multilayer perceptron, added (Cheng et al. 2016)",
 )
+_TEXTS = "orbit_runner.tasks.text_classification"
+TEXT_CLASSIFIERS.register(
+    "bag_of_words",
+    config=f"{_TEXTS}.models:BagOfWordsConfig",
+    target=f"{_TEXTS}.networks:bag_of_words",
+    help="the mean of the embeddings of all words, and dense layers",
+)
+TEXT_CLASSIFIERS.register(
+    "transformer",
+    config=f"{_TEXTS}.models:TextTransformerConfig",
+    target=f"{_TEXTS}.networks:transformer",
+    help="the encoder of a Transformer, and the mean of its outputs",
+)
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
 _READERS = "orbit_runner.data.tables"
 for _name, _target, _help in (
@@ -223,6 +244,7 @@ for _name, _target, _help in (
     ("jsonl", f"{_READERS}.jsonl:load", "files of JSON objects, one per line"),
     ("npz", f"{_READERS}.array_tables:load_npz", "NumPy arrays by name in .npz files"),
     ("arrays", f"{_READERS}.array_tables:load_function", "arrays that a function returns"),
+    ("text_files", f"{_READERS}.text_files:load", "text files, with one class for each file"),
     ("synthetic", f"{_READERS}.synthetic:load", "seeded random columns with targets to learn"),
     ("breast_cancer", "orbit_runner.datasets.breast_cancer:load", "569 tumors, in scikit-learn"),
     ("diabetes", "orbit_runner.datasets.diabetes:load", "442 patients, in scikit-learn"),

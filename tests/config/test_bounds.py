@@ -24,11 +24,13 @@ from orbit_runner.tasks.image_classification.config import ImageClassificationCo
 from orbit_runner.tasks.keras.config import KerasConfig
 from orbit_runner.tasks.recommendation.config import RecommendationConfig
 from orbit_runner.tasks.tabular.config import TabularConfig
+from orbit_runner.tasks.text_classification.config import TextClassificationConfig
 from orbit_runner.tasks.translation.config import TranslationConfig
 from orbit_runner.train.schedule import make_plan
 
 TASKS = (
     ImageClassificationConfig, TranslationConfig, RecommendationConfig, KerasConfig, TabularConfig,
+    TextClassificationConfig,
 )  # fmt: skip
 LARGE = (2**31, 2**32, 2**63, 10**26)
 NOT_FINITE = (math.inf, -math.inf, math.nan)

@@ -93,6 +93,9 @@ CASES = [
     ("FeaturesConfig", "task.features.categorical=[sex, age]", "task.features.categorical", "age is listed twice"),
     ("TableDataConfig", "task.train_data.function=a:b", "task.train_data.function", "is read only by source 'arrays', got source 'diabetes'"),
     ("TableSplitConfig", "task.split.column=part", "task.split.column", "got both of column and fractions"),
+    ("TextClassificationConfig", "task.label_column=text", "task.label_column", "'text' is also text.column"),
+    ("TextColumnConfig", "task.text={tokenizer: subwords, max_length: 1}", "task.text.max_length", "got 1, expected at least 2"),
+    ("TextTransformerConfig", "task.model={name: transformer, num_attention_heads: 7}", "task.model.num_attention_heads", "got 7, expected a divisor"),
 ]  # fmt: skip
 # The experiments that are overridden instead of digits.
 EXPERIMENTS = {
@@ -103,6 +106,9 @@ EXPERIMENTS = {
     "NeuMFConfig": "ncf_movielens",
     **dict.fromkeys(
         ("TabularConfig", "FeaturesConfig", "TableDataConfig", "TableSplitConfig"), "diabetes"
+    ),
+    **dict.fromkeys(
+        ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig"), "text_language"
     ),
 }
 

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.tasks import mistakes
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.image_classification import report_examples
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.translation.decoding import Translations
 from orbit_runner.tasks.translation.report_examples import spread
@@ -76,7 +76,7 @@ def test_rows_without_weight_are_left_out() -> None:
 
 
 def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_examples, "_MOST_EXAMPLES", 70)
+    monkeypatch.setattr(mistakes, "_MOST_EXAMPLES", 70)
     batches = iter(_batches(_logits(), np.zeros(200, np.int32)))
 
     found = classification_examples(_model(), batches, total=200)

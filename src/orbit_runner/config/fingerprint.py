@@ -104,10 +104,13 @@ _NEVER = frozenset(
 _LEFT_OUT_IF_EMPTY = frozenset(
     {
         "callbacks",
+        EXCLUDE,
+        "task.features.text",
         "task.init_ignore",
         "task.metrics",
-        EXCLUDE,
+        "task.train_data.files",
         "task.validation_data.exclude",
+        "task.validation_data.files",
         "trainer.fine_tuning",
         "trainer.skip_steps",
     }

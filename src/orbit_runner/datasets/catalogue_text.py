@@ -116,7 +116,7 @@ TEXTS = (
         ),
         results=tuple(_MULTI30K_SUMS),
         folder="data/multi30k",
-        experiments=("transformer_multi30k",),
+        experiments=("transformer_multi30k", "text_language"),
     ),
     _wmt("14", "v9", "as in Vaswani et al. 2017", ("transformer_wmt_ende",)),
     _wmt("17", "v12", "as in the official Transformer"),

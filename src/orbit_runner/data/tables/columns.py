@@ -10,8 +10,9 @@ import numpy as np
 
 from orbit_runner.errors import DataError, unknown
 
-# The kinds of columns. A key is only hashed, to decide on the part that a row belongs to.
-NUMBER, CATEGORY, KEY = "number", "category", "key"
+# The kinds of columns. A key is only hashed, to decide on the part that a row belongs to. A text is
+# read as a category; only what is fitted on it differs.
+NUMBER, CATEGORY, TEXT, KEY = "number", "category", "text", "key"
 MISSING = -1
 
 
@@ -82,13 +83,18 @@ class TableSource:
         """The number of rows."""
         return sum(rows for _, rows in self.parts)
 
-    def where(self, row: int) -> str:
-        """Returns the file and the number of a row there, from 1, such as `a.csv, row 7`."""
+    def place(self, row: int) -> tuple[str, int]:
+        """Returns the file and the number of a row there, from 1."""
         for name, rows in self.parts:
             if row < rows:
-                return f"{name}, row {row + 1}"
+                return name, row + 1
             row -= rows
         raise IndexError(row)
+
+    def where(self, row: int) -> str:
+        """Returns the file and the number of a row there, such as `a.csv, row 7`."""
+        name, number = self.place(row)
+        return f"{name}, row {number}"
 
 
 def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Sequence[str]) -> None:

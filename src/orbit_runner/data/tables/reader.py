@@ -22,12 +22,14 @@ class TableOptions:
         column_names: The columns of CSV files without a header.
         missing_values: The texts in CSV files that mean that a value is missing.
         function: `module:function` that returns arrays by name.
+        files: The classes, each with the names of its text files.
     """
 
     delimiter: str = ","
     column_names: tuple[str, ...] = ()
     missing_values: tuple[str, ...] = ()
     function: str = ""
+    files: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,8 @@ from orbit_runner.data.tables.reader import TableReader
 
 _NUMERIC = tuple(f"x{number}" for number in range(8))
 _CATEGORICAL = ("c0", "c1")
+_WORDS = np.array([f"word{number}" for number in range(100)])
+_TEXT_WORDS = (3, 12)
 _TEXTS = np.array(["a", "b", "c", "d", "e"])
 _CLASSES = np.array(["no", "yes"])
 
@@ -27,6 +29,7 @@ def load(
     categorical: Sequence[str],
     targets: Mapping[str, str],
     weight: str = "",
+    text: Sequence[str] = (),
 ) -> TableReader:
     """Returns a table of random columns with the given names.
 
@@ -35,13 +38,14 @@ def load(
         kind: `random`, or `constant` for equal rows.
         seed: Another seed gives other features, but the targets depend on them in the same way.
         part: Another name gives other features, too.
-        numeric: Columns of normal numbers; 8 if there are neither these nor categorical ones.
+        numeric: Columns of normal numbers; 8 if there are no other features.
         categorical: Columns of 5 texts.
         targets: The kind of each target. A number is a linear function of the features with some
             noise; a category is `yes` or `no`, depending on such a number.
         weight: A column of ones; "" for none.
+        text: Columns of texts of 3 to 12 words out of 100.
     """
-    if not numeric and not categorical:
+    if not numeric and not categorical and not text:
         numeric, categorical = _NUMERIC, _CATEGORICAL
 
     def random(name: str) -> np.random.Generator:
@@ -57,6 +61,9 @@ def load(
         codes = random(name).integers(0, len(_TEXTS), num_examples)
         columns[name] = _TEXTS[codes]
         total += _effects(name, len(_TEXTS))[codes]
+    for name in text:
+        columns[name], effect = _texts(random(name), name, num_examples)
+        total += effect
     for name, target in targets.items():
         value = total + 0.3 * random(name).standard_normal(num_examples)
         columns[name] = _CLASSES[(value > 0).astype(int)] if target == CATEGORY else value
@@ -65,6 +72,16 @@ def load(
     if weight:
         columns[weight] = np.ones(num_examples, np.float32)
     return array_reader("synthetic", [("synthetic", columns)])
+
+
+def _texts(generator: np.random.Generator, name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns random texts, and the sum of the effects of their words."""
+    lengths = generator.integers(*_TEXT_WORDS, count, endpoint=True)
+    words = generator.integers(0, len(_WORDS), (count, _TEXT_WORDS[1]))
+    inside = np.arange(_TEXT_WORDS[1]) < lengths[:, np.newaxis]
+    effects = (_effects(name, len(_WORDS))[words] * inside).sum(axis=1)
+    texts = [" ".join(row[:length]) for row, length in zip(_WORDS[words], lengths, strict=True)]
+    return np.array(texts), effects
 
 
 def _effects(name: str, count: int) -> np.ndarray:

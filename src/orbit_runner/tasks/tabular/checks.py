@@ -46,13 +46,14 @@ def table_problems(config: TabularConfig) -> Problems:
             try:
                 parts[section] = load_part(config, section)
             except DataError as error:
-                found.append((_path(section, error), str(error)))
+                found.append((setting_of_error(section, error), str(error)))
     yield from found
     if not found:
         yield from _value_problems(config, parts)
 
 
-def _path(section: str, error: DataError) -> str:
+def setting_of_error(section: str, error: DataError) -> str:
+    """Returns the setting, without `task`, that an error of a section is about."""
     return "features" if error.field == "columns" else f"{section}.{error.field}"
 
 
@@ -63,7 +64,7 @@ def _name_problems(config: TabularConfig) -> Problems:
         try:
             reader = load_reader(config, section)
         except DataError as error:
-            yield _path(section, error), str(error)
+            yield setting_of_error(section, error), str(error)
             return
         if reader in checked:  # Both sections usually read the same table.
             continue
@@ -162,7 +163,7 @@ def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
                 yield (
                     "features",
                     f"column {name!r} has {texts:,} different texts in {part.size:,} rows, as an "
-                    "ID has\nlist the columns to use in features.numeric and features.categorical",
+                    "ID has\nlist the columns to use in features.numeric, categorical and text",
                 )
 
 

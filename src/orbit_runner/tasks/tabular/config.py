@@ -13,12 +13,43 @@ from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
     TableSplitConfig,
+    part_problems,
     training_table,
     validation_table,
 )
 
 SECTIONS = ("train_data", "validation_data")
 CLASSIFICATION, REGRESSION = "classification", "regression"
+WORDS, SUBWORDS = "words", "subwords"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextColumnConfig(Config):
+    """A column of texts, which are split into tokens. In a list, its name alone is sufficient."""
+
+    shorthand: ClassVar[str] = "column"
+    column: str = field("", help="column of texts")
+    tokenizer: str = field(
+        WORDS,
+        allowed=(WORDS, SUBWORDS),
+        help="words: runs of letters and digits, in lower case; subwords: pieces of the text as it "
+        "is, found by SentencePiece",
+    )
+    vocab_size: int = field(
+        10_000,
+        ge=8,
+        le=2**24,
+        help="number of token ids; words: the most frequent ones of the training texts, and at "
+        "most as many",
+    )
+    max_length: int = field(
+        64, ge=1, le=2**16, help="number of tokens, from the first, that the model sees of a text"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields a length without room for a token."""
+        if self.tokenizer == SUBWORDS and self.max_length < 2:
+            yield "max_length", "got 1, expected at least 2 with subwords: one is the end token"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,16 +57,27 @@ class FeaturesConfig(Config):
     """The columns that the model sees."""
 
     numeric: list[str] = field(
-        (), help="columns of numbers; if numeric and categorical are empty, all other columns"
+        (), help="columns of numbers; if the three lists are empty, all other columns are features"
     )
     categorical: list[str] = field((), help="columns of texts, each of which is a category")
+    text: list[TextColumnConfig] = field((), help="columns of texts, which are split into tokens")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields columns that are listed twice."""
+        """Yields columns that are listed twice, and texts without a column."""
         listed = [*self.numeric, *self.categorical]
         twice = sorted({name for name in listed if listed.count(name) > 1})
         if twice:
             yield "categorical", f"{', '.join(twice)} is listed twice in numeric and categorical"
+        for index, text in enumerate(self.text):
+            if not text.column:
+                yield f"text[{index}].column", "is not set"
+            elif text.column in self.names[: len(listed) + index]:
+                yield f"text[{index}].column", f"{text.column!r} is listed twice"
+
+    @property
+    def names(self) -> list[str]:
+        """The listed columns; empty if all other columns are features."""
+        return [*self.numeric, *self.categorical, *(text.column for text in self.text)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +113,8 @@ class TabularModelConfig(Config):
         None,
         ge=1,
         le=4096,
-        help="width of embeddings; by default the square root of the number of texts, at most 50",
+        help="width of embeddings; by default the square root of the number of texts, or of the "
+        "token ids of a text column, at most 50",
     )
 
 
@@ -103,16 +146,8 @@ class TabularConfig(TaskConfig):
             data = getattr(self, section)
             if data.source not in sources:
                 yield f"{section}.source", unknown("data source", data.source, sources)
-            yield from self._part_problems(section, data)
+            yield from part_problems(section, data, self.split)
         yield from self._target_problems()
-
-    def _part_problems(self, section: str, data: TableDataConfig) -> Iterator[tuple[str, str]]:
-        if data.source == "synthetic":
-            return
-        if self.split is None and data.split:
-            yield f"{section}.split", f"got {data.split!r}, but task.split is not set"
-        elif self.split is not None and self.split.parts and data.part not in self.split.parts:
-            yield f"{section}.split", unknown("part", data.part, self.split.parts)
 
     def _target_problems(self) -> Iterator[tuple[str, str]]:
         if not self.targets:
@@ -123,7 +158,7 @@ class TabularConfig(TaskConfig):
                 yield f"targets[{index}].column", "is not set"
             elif name in names[:index]:
                 yield f"targets[{index}].column", f"{name!r} is listed twice"
-            elif name in (*self.features.numeric, *self.features.categorical):
+            elif name in self.features.names:
                 yield f"targets[{index}].column", f"{name!r} is also a feature"
 
     def preflight(self) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.data import DataConfig, source_from
+from orbit_runner.errors import unknown
 from orbit_runner.registry import TABLE_SOURCES
 
 _NO_IMAGES = "there are no images to augment"
@@ -17,6 +18,7 @@ _READ_BY = {
     "column_names": ("csv",),
     "missing_values": ("csv",),
     "function": ("arrays",),
+    "files": ("text_files",),
 }
 
 
@@ -41,6 +43,11 @@ class TableDataConfig(DataConfig):
     function: str = field(
         "", help="`source: arrays`: function that returns arrays by name, as my_package.data:load"
     )
+    files: Mapping[str, Any] | None = field(
+        None,
+        help="`source: text_files`: text file, or list of files, of each class, such as "
+        "{en: train.en, de: train.de}, with one example per line",
+    )
     augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
     augment_padding: int = field(
         4, help="pixels of padding around an image", unsupported=_NO_IMAGES
@@ -53,16 +60,34 @@ class TableDataConfig(DataConfig):
             yield "delimiter", f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
         if self.source == "arrays" and not self.function:
             yield "function", "is not set; for example, my_package.data:load"
+        if self.source == "text_files":
+            yield from self._files_problems()
         if self.source == "synthetic":
             return  # It may replace the source of any experiment, whose settings are then allowed.
         for name, sources in _READ_BY.items():
             if self.source not in sources and getattr(self, name) != _default(name):
                 yield name, f"is read only by source {sources[0]!r}, got source {self.source!r}"
 
+    def _files_problems(self) -> Iterator[tuple[str, str]]:
+        files = self.files or {}
+        if len(files) < (2 if self.is_training else 1):
+            got = f"got only the class {next(iter(files))!r}" if files else "is not set"
+            yield "files", f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"
+        for label, names in files.items():
+            if not label.strip():
+                yield "files", f"got the class {label!r}, expected a name"
+            elif not _names(names):
+                yield "files", f"{label}: got {names!r}, expected the name of a file, or a list"
+
     @property
     def part(self) -> str:
         """The part of the rows that the section reads, if the table is split."""
         return self.split or ("train" if self.is_training else "validation")
+
+    @property
+    def class_files(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The classes of `files`, each with the names of its files."""
+        return tuple((label, _names(names)) for label, names in (self.files or {}).items())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +130,14 @@ def _is_share(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    """Returns one name or a list of names as a tuple; () if it is neither."""
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
+        return ()
+    return tuple(names)
+
+
 def _default(name: str) -> object:
     return TableDataConfig.__dataclass_fields__[name].default
 
@@ -117,3 +150,15 @@ def training_table() -> TableDataConfig:
 def validation_table() -> TableDataConfig:
     """Returns the defaults of `validation_data`, which evaluates every row."""
     return TableDataConfig(is_training=False, drop_remainder=False)
+
+
+def part_problems(
+    section: str, data: TableDataConfig, split: TableSplitConfig | None
+) -> Iterator[tuple[str, str]]:
+    """Yields a part of a section that `split`, the setting of the task, does not have."""
+    if data.source == "synthetic":
+        return
+    if split is None and data.split:
+        yield f"{section}.split", f"got {data.split!r}, but task.split is not set"
+    elif split is not None and split.parts and data.part not in split.parts:
+        yield f"{section}.split", unknown("part", data.part, split.parts)

@@ -13,7 +13,7 @@ from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.tasks import array_inputs
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC
+from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 _FEATURES, _TARGETS, _WEIGHT = "features", "targets", "weight"
@@ -22,7 +22,8 @@ _FEATURES, _TARGETS, _WEIGHT = "features", "targets", "weight"
 def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -> ArraySource:
     """Returns the rows of a part as arrays.
 
-    `features` has `numeric`, float32 [n, columns], and `categorical`, int32 [n, columns].
+    `features` has `numeric`, float32 [n, columns], `categorical`, int32 [n, columns], and `tokens`,
+    int32 [n, tokens], the tokens of the text columns side by side.
     `targets` has int32 [n] or float32 [n] by name, and `weight` is float32 [n], if there is a
     column for it.
     """
@@ -35,6 +36,9 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
         features[CATEGORICAL] = _matrix(part, [*fitted.categorical], np.int32)
         for place, name in enumerate(fitted.categorical):
             features[CATEGORICAL][:, place] = fitted.codes(part.column(name))
+    if fitted.texts:
+        parts = [fit.tokens(part.column(name)) for name, fit in fitted.texts.items()]
+        features[TOKENS] = np.concatenate(parts, axis=1) if parts[1:] else parts[0]
     targets = {name: fitted.class_numbers(part.column(name)) for name in fitted.classes}
     targets |= {name: np.asarray(part.column(name).values) for name in fitted.scales}
     arrays = {_FEATURES: features, _TARGETS: targets}

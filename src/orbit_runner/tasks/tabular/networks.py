@@ -10,9 +10,10 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
+from orbit_runner.tasks.tabular.text_layers import TextColumnMeans
 
 layers = tf_keras.layers
-NUMERIC, CATEGORICAL = "numeric", "categorical"
+NUMERIC, CATEGORICAL, TOKENS = "numeric", "categorical", "tokens"
 _WIDEST = 50
 
 
@@ -26,14 +27,15 @@ def mlp(
 ) -> tf_keras.Model:
     """Returns dense ReLU layers, each followed by dropout, and a linear layer for each target.
 
-    The model maps `numeric`, float32 [batch, columns] with NaN for missing values, and
-    `categorical`, int32 [batch, columns] with the codes of `Preprocessing`, to one output per
-    target: logits, float32 [batch, classes], or numbers in the unit of the target, float32 [batch].
+    The model maps `numeric`, float32 [batch, columns] with NaN for missing values, `categorical`,
+    int32 [batch, columns] with the codes of `Preprocessing`, and `tokens`, int32 [batch, tokens]
+    with the tokens of all text columns, to one output per target: logits, float32 [batch,
+    classes], or numbers in the unit of the target, float32 [batch].
 
     For the settings, see `TabularModelConfig`.
     """
     inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
-    x = _hidden(_joined(parts, "features"), hidden_units, dropout_rate)
+    x = hidden_layers(_joined(parts, "features"), hidden_units, dropout_rate)
     outputs = {name: _head(name, width)(x) for name, width in _widths(fitted).items()}
     return tf_keras.Model(inputs, _scaled(outputs, fitted), name="mlp")
 
@@ -49,11 +51,11 @@ def wide_deep(
     """Returns the sum of a linear model and of `mlp`, trained together.
 
     The linear model has a weight for each number and for each text of a category (Cheng et al.,
-    Wide & Deep Learning for Recommender Systems, DLRS 2016), without crossed columns. Inputs and
-    outputs are those of `mlp`.
+    Wide & Deep Learning for Recommender Systems, DLRS 2016), without crossed columns and text
+    columns. Inputs and outputs are those of `mlp`.
     """
     inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
-    x = _hidden(_joined(parts, "features"), hidden_units, dropout_rate)
+    x = hidden_layers(_joined(parts, "features"), hidden_units, dropout_rate)
     sizes = [len(texts) for texts in fitted.categorical.values()]
     outputs = {}
     for name, width in _widths(fitted).items():
@@ -116,7 +118,7 @@ class EncodeCategories(tf_keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         """Creates the embeddings."""
         for place, size in enumerate(self._sizes):
-            width = self._width or min(_WIDEST, math.ceil(math.sqrt(size)))
+            width = self._width or _embedding_width(size)
             table = None
             if size > self._most:
                 table = self.add_weight(
@@ -193,7 +195,17 @@ def _encoded_inputs(
         sizes = [len(texts) for texts in fitted.categorical.values()]
         encode = EncodeCategories(sizes, max_one_hot, width, name="encode")
         parts[CATEGORICAL] = encode(inputs[CATEGORICAL])
+    if fitted.texts:
+        lengths = [text.max_length for text in fitted.texts.values()]
+        sizes = [text.size for text in fitted.texts.values()]
+        inputs[TOKENS] = tf_keras.Input((sum(lengths),), dtype="int32", name=TOKENS)
+        widths = [width or _embedding_width(size) for size in sizes]
+        parts[TOKENS] = TextColumnMeans(sizes, widths, lengths, name="texts")(inputs[TOKENS])
     return inputs, parts
+
+
+def _embedding_width(size: int) -> int:
+    return min(_WIDEST, math.ceil(math.sqrt(size)))
 
 
 def _joined(parts: Mapping[str, Any], name: str) -> Any:
@@ -201,7 +213,8 @@ def _joined(parts: Mapping[str, Any], name: str) -> Any:
     return layers.Concatenate(name=name)(values) if len(values) > 1 else values[0]
 
 
-def _hidden(x: Any, hidden_units: Sequence[int], dropout_rate: float) -> Any:
+def hidden_layers(x: Any, hidden_units: Sequence[int], dropout_rate: float) -> Any:
+    """Returns the output of dense ReLU layers, each followed by dropout."""
     for index, width in enumerate(hidden_units, start=1):
         x = layers.Dense(width, activation="relu", name=f"dense{index}")(x)
         if dropout_rate:

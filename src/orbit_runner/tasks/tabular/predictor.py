@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.data.tables.jsonl import parse_object, text_of
-from orbit_runner.errors import DataError, RunnerError, shorten
+from orbit_runner.data.tables.jsonl import text_of
+from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.serving import Prediction
+from orbit_runner.tasks.tabular.rows import Row, csv_rows, json_rows, peek
 from orbit_runner.tasks.tabular.serving import COLUMNS, PREDICT, TARGETS, texts_of
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row to predict for: its place, and its values by column; or what is wrong with it."""
-
-    where: str
-    values: Mapping[str, Any]
-    problem: str = ""
 
 
 class RowPredictor:
@@ -34,7 +24,7 @@ class RowPredictor:
     def __init__(
         self, signatures: Mapping[str, Any], delimiter: str, missing_values: Sequence[str]
     ) -> None:
-        self._delimiter, self._missing = delimiter, frozenset(missing_values)
+        self._delimiter, self._missing = delimiter, missing_values
         self._signature = signatures[PREDICT]
         said = signatures[COLUMNS]()
         pairs = zip(texts_of(said["name"]), texts_of(said["argument"]), strict=True)
@@ -42,8 +32,8 @@ class RowPredictor:
         self._columns = [(*pair, bool(number)) for pair, number in zip(pairs, numbers, strict=True)]
         self._texts = {
             name: frozenset(texts_of(said[f"texts_{argument}"]))
-            for name, argument, is_number in self._columns
-            if not is_number
+            for name, argument, _ in self._columns
+            if f"texts_{argument}" in said
         }
         said = signatures[TARGETS]()
         self._classes = {}
@@ -77,7 +67,7 @@ class RowPredictor:
         good = [values for values in checked if not isinstance(values, str)]
         answers = iter(self._answers(good) if good else [])
         return [
-            _refusal(row, values)
+            row.refusal(values)
             if isinstance(values, str)
             else self._prediction(row, values, next(answers))
             for row, values in zip(items, checked, strict=True)
@@ -125,8 +115,8 @@ class RowPredictor:
             texts.append(f"{name} {classes[best]} ({answer[name][best]:.4f})")
         new = {
             name: value
-            for (name, _, is_number), value in zip(self._columns, values, strict=True)
-            if not is_number and value not in self._texts[name] and value
+            for (name, _, _), value in zip(self._columns, values, strict=True)
+            if name in self._texts and value not in self._texts[name] and value
         }
         if new:
             data["new_categories"] = new
@@ -134,38 +124,8 @@ class RowPredictor:
         return Prediction(f"{row.where}: {'  '.join(texts)}", data)
 
     def _rows(self, where: str, lines: Iterable[str]) -> Iterator[Row]:
-        rest = iter(lines)
-        first = next(rest, "")
+        first, lines = peek(lines)
         if first.lstrip().startswith("{") or where.endswith(".jsonl"):
-            yield from _json_rows(where, first, rest)
-            return
-        reader = csv.reader(_chained(first, rest), delimiter=self._delimiter)
-        header = next(reader, [])
-        for number, cells in enumerate(reader, 1):
-            problem = ""
-            if len(cells) != len(header):
-                problem = f"has {len(cells)} columns, expected {len(header)}"
-            values = {
-                name: None if cell in self._missing else cell
-                for name, cell in zip(header, cells, strict=False)
-            }
-            yield Row(f"{where}, row {number}", values, problem)
-
-
-def _refusal(row: Row, reason: str) -> Prediction:
-    return Prediction(f"{row.where}: error: {reason}", {"row": row.where, "error": reason})
-
-
-def _json_rows(where: str, first: str, rest: Iterable[str]) -> Iterator[Row]:
-    for number, line in enumerate(_chained(first, rest), 1):
-        place = f"{where}, row {number}"
-        try:
-            yield Row(place, parse_object(line, place))
-        except DataError as error:
-            yield Row(place, {}, str(error).removeprefix(f"{place}: "))
-
-
-def _chained(first: str, rest: Iterable[str]) -> Iterator[str]:
-    if first:
-        yield first
-    yield from rest
+            yield from json_rows(where, lines)
+        else:
+            yield from csv_rows(where, lines, self._delimiter, self._missing)

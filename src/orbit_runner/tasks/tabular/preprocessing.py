@@ -1,4 +1,4 @@
-"""What is fitted on the training rows: means, deviations and vocabularies of columns."""
+"""What is fitted on the training rows: means, deviations, categories and words of columns."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from orbit_runner.data.tables.reader import TableReader
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, load_reader
+from orbit_runner.tasks.tabular.texts import TextFit, fit_text
 from orbit_runner.utils.files import read_json_object
 
 # The file in the run directory.
@@ -41,12 +42,14 @@ class Preprocessing:
             here plus 1, and 0 for other texts. "" is a missing value, if training rows have any.
         classes: The classes of each target of classification.
         scales: Mean and deviation of each target of regression.
+        texts: The tokens of the text features by name.
     """
 
     numeric: Mapping[str, NumberFit]
     categorical: Mapping[str, Sequence[str]]
     classes: Mapping[str, Sequence[str]]
     scales: Mapping[str, NumberFit]
+    texts: Mapping[str, TextFit] = dataclasses.field(default_factory=dict)
 
     def codes(self, column: Column) -> np.ndarray:
         """Returns the codes of a categorical feature, int32 [n]."""
@@ -77,6 +80,7 @@ def fit(config: TabularConfig) -> Preprocessing:
             if target.column not in regression
         },
         scales={name: _fit_number(part.column(name)) for name in sorted(regression)},
+        texts={one.column: fit_text(one, part.column(one.column)) for one in config.features.text},
     )
 
 
@@ -123,16 +127,24 @@ def load_kept(path: Path, config: TabularConfig) -> Preprocessing | None:
             categorical={name: tuple(texts) for name, texts in said["categorical"].items()},
             classes={name: tuple(texts) for name, texts in said["classes"].items()},
             scales={name: NumberFit(**fit) for name, fit in said["scales"].items()},
+            texts={name: _load_text(fit) for name, fit in said.get("texts", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
+def _load_text(fit: Mapping[str, Any]) -> TextFit:
+    return TextFit(fit["max_length"], tuple(fit["words"]), fit["sentencepiece"])
+
+
 def _settings(config: TabularConfig) -> Any:
     """Returns the settings that the result depends on besides the files, as JSON values."""
-    data = config.train_data
-    found = {
-        "features": config.features.as_dict(),
+    data, features = config.train_data, config.features.as_dict()
+    # Files that were written before there were texts do not have this setting.
+    if not features["text"]:
+        del features["text"]
+    found: dict[str, Any] = {
+        "features": features,
         "targets": [target.as_dict() for target in config.targets],
         "split": None if config.split is None else config.split.as_dict(),
         "source": data.source,
@@ -141,6 +153,8 @@ def _settings(config: TabularConfig) -> Any:
         "column_names": list(data.column_names),
         "missing_values": list(data.missing_values),
     }
+    if data.files:
+        found["files"] = data.class_files
     return json.loads(json.dumps(found))
 
 

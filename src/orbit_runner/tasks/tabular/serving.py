@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.tasks.serving import Serving, named_function
-from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC
+from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
@@ -46,22 +46,26 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     known texts of each categorical column. `targets` takes nothing, and returns `name` and `output`
     of each target, and the class names of each classification.
     """
-    arguments = argument_names([*fitted.numeric, *fitted.categorical])
+    arguments = argument_names([*fitted.numeric, *fitted.categorical, *fitted.texts])
     outputs = argument_names([*fitted.classes, *fitted.scales])
-    numbers = len(fitted.numeric)
+    numbers, categories = len(fitted.numeric), len(fitted.categorical)
     vocabularies = Vocabularies(list(fitted.categorical.values()))
+    tokenizers = [text.make_tokenizer() for text in fitted.texts.values()]
 
     def predict(*values: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs: dict[str, tf.Tensor] = {}
         if numbers:
             inputs[NUMERIC] = tf.stack(values[:numbers], axis=1)
         if fitted.categorical:
-            inputs[CATEGORICAL] = vocabularies.codes(values[numbers:])
+            inputs[CATEGORICAL] = vocabularies.codes(values[numbers : numbers + categories])
+        if fitted.texts:
+            texts = zip(fitted.texts.values(), tokenizers, values[-len(tokenizers) :], strict=True)
+            inputs[TOKENS] = tf.concat([fit.encode(*pair) for fit, *pair in texts], axis=1)
         found = model(inputs, training=False)
         answers = {outputs[name]: tf.nn.softmax(found[name]) for name in fitted.classes}
         return answers | {outputs[name]: found[name] for name in fitted.scales}
 
-    kinds = [tf.float32] * numbers + [tf.string] * len(fitted.categorical)
+    kinds = [tf.float32] * numbers + [tf.string] * (categories + len(fitted.texts))
     specs = [
         tf.TensorSpec([None], kind, name=name)
         for name, kind in zip(arguments.values(), kinds, strict=True)
@@ -90,7 +94,7 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     return Serving(
         {PREDICT: named_function(predict, specs), COLUMNS: columns, TARGETS: targets},
         default=PREDICT,
-        resources=[vocabularies],
+        resources=[vocabularies, *tokenizers],
     )
 
 

@@ -16,7 +16,7 @@ from orbit_runner.data.fingerprint import (
     describe_files,
 )
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, TEXT, TableSource
 from orbit_runner.data.tables.hashing import hash_rows, value_bits
 from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value
@@ -38,6 +38,7 @@ def load_reader(config: TabularConfig, section: str) -> TableReader:
         column_names=tuple(data.column_names),
         missing_values=tuple(data.missing_values),
         function=data.function,
+        files=data.class_files,
     )
     return _open(data.source, data.data_dir, input_paths(data), options)
 
@@ -61,6 +62,7 @@ def _synthetic(config: TabularConfig, data: TableDataConfig) -> TableReader:
                 "part": "train" if data.is_training else "validation",
                 "numeric": config.features.numeric,
                 "categorical": config.features.categorical,
+                "text": [text.column for text in config.features.text],
                 "targets": {target.column: kind_of(target.type) for target in config.targets},
                 "weight": config.weight_column,
             }
@@ -88,6 +90,8 @@ def named_columns(config: TabularConfig, section: str) -> Iterator[tuple[str, st
         yield "features.numeric", name, NUMBER
     for name in config.features.categorical:
         yield "features.categorical", name, CATEGORY
+    for index, text in enumerate(config.features.text):
+        yield f"features.text[{index}].column", text.column, TEXT
     if config.split is not None and getattr(config, section).source != SYNTHETIC:
         if config.split.column:
             yield "split.column", config.split.column, CATEGORY
@@ -96,18 +100,20 @@ def named_columns(config: TabularConfig, section: str) -> Iterator[tuple[str, st
 
 
 def feature_kinds(config: TabularConfig) -> dict[str, str]:
-    """Returns the kind of each feature by name; numbers first, each in the order of the config.
+    """Returns the kind of each feature by name: numbers, categories, texts, as in the config.
 
     Without lists in the config, they are the columns that nothing else uses, in the order of the
     training table, with the kinds that it tells.
     """
     numeric, categorical = config.features.numeric, config.features.categorical
-    if not numeric and not categorical:
+    if not config.features.names:
         kinds = load_reader(config, "train_data").kinds
         used = {name for _, name, _ in named_columns(config, "train_data")}
         numeric = [n for n, kind in kinds.items() if kind == NUMBER and n not in used]
         categorical = [n for n, kind in kinds.items() if kind == CATEGORY and n not in used]
-    return {**dict.fromkeys(numeric, NUMBER), **dict.fromkeys(categorical, CATEGORY)}
+    texts = [text.column for text in config.features.text]
+    pairs = ((numeric, NUMBER), (categorical, CATEGORY), (texts, TEXT))
+    return {name: kind for names, kind in pairs for name in names}
 
 
 def load_part(config: TabularConfig, section: str) -> TablePart:
@@ -132,6 +138,8 @@ def load_source(config: TabularConfig, section: str) -> TableSource:
     kinds = {name: kind for _, name, kind in reversed([*named_columns(config, section)])}
     # A column that is a feature keeps the kind of the feature if it also decides on the part.
     kinds |= feature_kinds(config)
+    # A text is read as a category, and kept once, however many rows have it.
+    kinds = {name: CATEGORY if kind == TEXT else kind for name, kind in kinds.items()}
     return _load(load_reader(config, section), tuple(kinds.items()))
 
 

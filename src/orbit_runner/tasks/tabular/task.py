@@ -11,25 +11,17 @@ import tf_keras
 
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_MODELS
-from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.serving import Predictor, Serving
-from orbit_runner.tasks.tabular.checks import equal_rows
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, make_arrays, train_inputs
+from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.tabular.metrics import AbsoluteError, RootSquaredError
-from orbit_runner.tasks.tabular.preprocessing import KEPT, Preprocessing, fit, keep, load_kept
-from orbit_runner.tasks.tabular.sources import load_part
-from orbit_runner.utils.cache import write_aside
-from orbit_runner.utils.log import note
-
-# Finding equal rows of larger tables takes longer than starting; `runner inspect` finds them.
-_COMPARED_ROWS = 1_000_000
+from orbit_runner.tasks.tabular.prepared import PreparedTable
+from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 
 class TabularTask(Task):
@@ -59,7 +51,7 @@ class TabularTask(Task):
         """
         source = self.arrays(params)
         if params.is_training:
-            self._note_equal_rows()
+            self.table.note_equal_rows()
             return train_inputs(
                 params, source, input_context, start_step, self.excluded_examples(params)
             )
@@ -71,7 +63,7 @@ class TabularTask(Task):
 
     def num_examples(self, params: TableDataConfig) -> int:
         """Returns the number of rows of a section that are used."""
-        return self._part(params).size - len(self.excluded_examples(params))
+        return self.table.part(params).size - len(self.excluded_examples(params))
 
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
@@ -161,30 +153,18 @@ class TabularTask(Task):
         return RowPredictor(signatures, data.delimiter, data.missing_values)
 
     @functools.cached_property
+    def table(self) -> PreparedTable:
+        """The table of the config."""
+        return PreparedTable(self.task_config, self.logging_dir)
+
+    @property
     def fitted(self) -> Preprocessing:
         """What was fitted on the training rows, from the run directory if it is there."""
-        kept = local_run_directory(self.logging_dir) / KEPT if self.logging_dir else None
-        found = load_kept(kept, self.task_config) if kept else None
-        if found is not None:
-            return found
-        try:
-            found = fit(self.task_config)
-            if kept and Workers(tf.distribute.get_strategy()).is_chief:
-                write_aside(kept, keep(self.task_config, found))
-        except DataError as error:
-            raise _setting_error("train_data", error) from error
-        return found
+        return self.table.fitted
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the rows of a section as arrays, which are made once."""
-        name = self._section(params)
-        if name not in self._arrays:
-            self._arrays[name] = make_arrays(self.task_config, self._part(params), self.fitted)
-        return self._arrays[name]
-
-    @functools.cached_property
-    def _arrays(self) -> dict[str, ArraySource]:
-        return {}
+        return self.table.arrays(params)
 
     @functools.cached_property
     def _metric_targets(self) -> list[str]:
@@ -192,31 +172,3 @@ class TabularTask(Task):
         for target in self.task_config.targets:
             found += [target.column] * (1 if target.type == CLASSIFICATION else 2)
         return found
-
-    def _part(self, params: TableDataConfig) -> Any:
-        section = self._section(params)
-        try:
-            return load_part(self.task_config, section)
-        except DataError as error:
-            raise _setting_error(section, error) from error
-
-    def _section(self, params: TableDataConfig) -> str:
-        return "train_data" if params.is_training else "validation_data"
-
-    def _note_equal_rows(self) -> None:
-        config = self.task_config
-        sizes = [self._part(data).size for data in (config.train_data, config.validation_data)]
-        if sum(sizes) > _COMPARED_ROWS:
-            return
-        found = equal_rows(config)
-        if found.rows:
-            left, right = found.examples[0]
-            note(
-                f"warning: {found.rows:,} of {sizes[1]:,} validation rows have the features of a "
-                f"training row, such as {right} and {left}"
-            )
-
-
-def _setting_error(section: str, error: DataError) -> SettingError:
-    path = "features" if error.field == "columns" else f"{section}.{error.field}"
-    return SettingError(f"task.{path}", str(error))

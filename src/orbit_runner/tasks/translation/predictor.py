@@ -15,7 +15,7 @@ from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.translation.serving import TEXT
 
 _ROWS = 32
-_LIKE_A_FILE = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
+LIKE_A_FILE = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
 
 
 class LinePredictor:
@@ -43,7 +43,7 @@ class LinePredictor:
                 yield from (line.rstrip("\r\n") for line in lines)
             elif Path(argument).is_file():
                 yield from read_lines(Path(argument))
-            elif _LIKE_A_FILE.fullmatch(argument):
+            elif LIKE_A_FILE.fullmatch(argument):
                 raise RunnerError(f"file not found: {argument}")
             else:
                 yield argument

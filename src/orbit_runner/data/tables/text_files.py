@@ -1,0 +1,69 @@
+"""Text files with one example per line, and a class for each file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.data.files import named_files
+from orbit_runner.data.tables.columns import CATEGORY
+from orbit_runner.data.tables.reader import Block, TableOptions, TableReader
+from orbit_runner.data.text.lines import read_lines
+from orbit_runner.errors import DataError
+
+NAME = "text_files"
+TEXT, LABEL = "text", "label"
+_BLOCK_ROWS = 2**14
+
+
+def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
+    """Returns the reader of text files, plain or gzip, whose lines are the column `text`.
+
+    `options.files` has the files of each class, which is the column `label`. If there is no such
+    file, the name with `.gz` is tried. Raises `DataError` if a file is missing, or is not UTF-8.
+    """
+    if input_path:
+        raise DataError(
+            f"{NAME}: got input_path {list(input_path)}, expected none: list the files of each "
+            "class in `files`",
+            field="input_path",
+        )
+    files = [
+        (label, path)
+        for label, names in options.files
+        for name in names
+        for path in _find(data_dir, name)
+    ]
+    paths = [path for _, path in files]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise DataError(f"{NAME}: {twice} is listed twice", field="files")
+
+    def blocks(names: Sequence[str]) -> Iterator[Block]:
+        for label, path in files:
+            yield from _blocks(path, label, names)
+
+    return TableReader(NAME, {TEXT: CATEGORY, LABEL: CATEGORY}, blocks, tuple(paths), options)
+
+
+def _find(data_dir: str, name: str) -> list[Path]:
+    try:
+        return named_files(NAME, data_dir, [name])
+    except DataError as error:
+        try:
+            return named_files(NAME, data_dir, [f"{name}.gz"])
+        except DataError:
+            raise DataError(f"{error}, plain or with .gz", field="files") from None
+
+
+def _blocks(path: Path, label: str, names: Sequence[str]) -> Iterator[Block]:
+    import pyarrow
+
+    lines, first = read_lines(path), 1
+    while chunk := list(itertools.islice(lines, _BLOCK_ROWS)):
+        columns: dict[str, Any] = {TEXT: chunk, LABEL: [label] * len(chunk)}
+        arrays = {name: pyarrow.array(columns[name], pyarrow.string()) for name in names}
+        yield Block(arrays, str(path), first)
+        first += len(chunk)

@@ -1,0 +1,111 @@
+"""The confusion matrix of a classification, and its worst mistakes, for the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+_MOST_EXAMPLES = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    """An example whose label is not the most probable class."""
+
+    features: Any  # One row of the features of the batch.
+    label: int
+    predicted: int
+    probability: float  # of the prediction
+    of_label: float  # probability of the label
+    number: int  # of the example
+
+    def classes(self, names: Sequence[str]) -> tuple[str, str]:
+        """Returns the names of the label and of the prediction, their numbers if they have none."""
+        label, predicted = (
+            names[one] if one < len(names) else str(one) for one in (self.label, self.predicted)
+        )
+        return label, predicted
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistakes:
+    """The predictions for some examples.
+
+    Attributes:
+        confusion: The count of each pair (label, prediction) that occurs.
+        worst: The mistakes in which the label is the least probable, from the worst.
+        seen: The number of examples.
+    """
+
+    confusion: Counter[tuple[int, int]]
+    worst: Sequence[Mistake]
+    seen: int
+
+    def note(self, total: int | None) -> str:
+        """Returns how many predictions are correct, out of `total` examples; None if unknown."""
+        correct = sum(count for (label, found), count in self.confusion.items() if label == found)
+        counted = f"the first {self.seen:,} examples"
+        if total is not None:
+            all_seen = self.seen >= total
+            counted = f"all {total:,} examples" if all_seen else f"{counted} of {total:,}"
+        predictions = f"correct prediction{'s' * (correct != 1)}"
+        return f"{correct:,} {predictions} for {counted} of the validation data"
+
+
+def find_mistakes(model: tf_keras.Model, batches: Iterable[Any], *, most: int) -> Mistakes:
+    """Returns the predictions for the first 10,000 examples.
+
+    Args:
+        model: Maps features to logits [batch, classes].
+        batches: `(features, labels)` or `(features, labels, weights)`. Features are one tensor.
+            Labels are class numbers [batch], or one-hot or shares of the classes [batch, classes].
+            Rows of weight 0 are left out.
+        most: The maximum number of mistakes.
+    """
+    confusion: Counter[tuple[int, int]] = Counter()
+    worst: list[Mistake] = []
+    seen = 0
+    for features, labels, shares, numbers in _predictions(model, batches):
+        room = _MOST_EXAMPLES - seen
+        predicted = shares.argmax(axis=-1)[:room]
+        labels = labels[:room]
+        confusion.update(zip(labels.tolist(), predicted.tolist(), strict=True))
+        rows = np.flatnonzero(predicted != labels)
+        rows = rows[np.argsort(shares[rows, labels[rows]], kind="stable")][:most]
+        found = [_mistake(features, labels, shares, numbers, row) for row in rows.tolist()]
+        worst = sorted([*worst, *found], key=lambda one: one.of_label)[:most]
+        seen += len(labels)
+        if seen == _MOST_EXAMPLES:
+            break
+    return Mistakes(confusion, worst, seen)
+
+
+def _mistake(
+    features: np.ndarray, labels: np.ndarray, shares: np.ndarray, numbers: np.ndarray, row: int
+) -> Mistake:
+    label, predicted = int(labels[row]), int(shares[row].argmax())
+    probabilities = float(shares[row, predicted]), float(shares[row, label])
+    return Mistake(features[row], label, predicted, *probabilities, int(numbers[row]))
+
+
+def _predictions(
+    model: tf_keras.Model, batches: Iterable[Any]
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields features, labels, probabilities [n, classes] and example numbers of each batch."""
+    first = 0
+    for batch in batches:
+        features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(batch)
+        logits = tf.cast(model(features, training=False), tf.float64)
+        targets = labels.numpy()
+        if targets.ndim == 2:
+            targets = targets.argmax(axis=-1)
+        rows = np.arange(len(targets)) if weights is None else np.flatnonzero(weights.numpy())
+        shares = tf.nn.softmax(logits).numpy()[rows]
+        yield features.numpy()[rows], targets[rows], shares, first + rows
+        first += len(targets)

@@ -1,0 +1,117 @@
+"""Config of text classification."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from orbit_runner.config.schema.base import field
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.errors import DataError, SettingError, unknown
+from orbit_runner.registry import TABLE_SOURCES, TEXT_CLASSIFIERS
+from orbit_runner.tasks.keras.config import metric_problems
+from orbit_runner.tasks.tabular.config import (
+    SECTIONS,
+    FeaturesConfig,
+    TabularConfig,
+    TargetConfig,
+    TextColumnConfig,
+)
+from orbit_runner.tasks.tabular.data_config import (
+    TableDataConfig,
+    TableSplitConfig,
+    part_problems,
+    training_table,
+    validation_table,
+)
+from orbit_runner.tasks.text_classification.models import TextClassifierConfig
+
+
+def _text_column() -> TextColumnConfig:
+    return TextColumnConfig(column="text")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextClassificationConfig(TaskConfig):
+    """Classification of texts: a table with a column of texts and a column of classes."""
+
+    excludes_examples: ClassVar[bool] = True
+
+    model: TextClassifierConfig = field(
+        factory=TextClassifierConfig, help="the model", variants=TEXT_CLASSIFIERS
+    )
+    text: TextColumnConfig = field(factory=_text_column, help="the column of texts")
+    label_column: str = field("label", help="column of classes")
+    split: TableSplitConfig | None = field(
+        None, help="how rows are split into parts; null: each section reads all rows of its files"
+    )
+    train_data: TableDataConfig = field(factory=training_table, help="training data")
+    validation_data: TableDataConfig = field(factory=validation_table, help="validation data")
+    metrics: list[str | Mapping[str, Any]] = field(
+        (),
+        help="more metrics of evaluations, by the names of Keras: [auc, {name: f1_score, average: "
+        "macro}], or classes",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that are missing, unknown or contradictory."""
+        yield from super().problems()
+        yield from metric_problems(self.metrics, taken=("accuracy",))
+        if not self.model.name:
+            known = ", ".join(entry.name for entry in TEXT_CLASSIFIERS.entries())
+            yield "model.name", f"is not set\nallowed: {known}"
+        for name, value in (("text.column", self.text.column), ("label_column", self.label_column)):
+            if not value:
+                yield name, "is not set"
+        if self.text.column == self.label_column:
+            yield "label_column", f"{self.label_column!r} is also text.column"
+        sources = [entry.name for entry in TABLE_SOURCES.entries()]
+        for section in SECTIONS:
+            data = getattr(self, section)
+            if data.source not in sources:
+                yield f"{section}.source", unknown("data source", data.source, sources)
+            yield from part_problems(section, data, self.split)
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields problems with the files, the columns and the values that a run needs."""
+        from orbit_runner.tasks.tabular.checks import table_problems
+
+        for path, message in table_problems(self.as_table()):
+            yield setting_of_table(path), message
+
+    def data_files(self) -> Mapping[str, Sequence[Any]]:
+        """Returns the files of both sections."""
+        return self.as_table().data_files()
+
+    def data_summary(self) -> Any:
+        """Returns a first look at the table, or None if it cannot be read."""
+        return self.as_table().data_summary()
+
+    def training_examples(self, data: Any, model_dir: str | None) -> Any:
+        """Returns which examples are in the batch of each training step."""
+        from orbit_runner.tasks.tabular.checks import setting_of_error
+        from orbit_runner.tasks.text_classification.examples import TextExamples
+
+        try:
+            return TextExamples(self, data)
+        except DataError as error:
+            path = setting_of_table(setting_of_error("train_data", error))
+            raise SettingError(f"task.{path}", str(error)) from error
+
+    def as_table(self) -> TabularConfig:
+        """Returns the table of this task: one text feature, and one target."""
+        return TabularConfig(
+            features=FeaturesConfig(text=[self.text]),
+            targets=[TargetConfig(column=self.label_column)],
+            split=self.split,
+            train_data=self.train_data,
+            validation_data=self.validation_data,
+        )
+
+
+def setting_of_table(path: str) -> str:
+    """Returns the setting of this task that is the one of the table, both without `task`."""
+    if path.startswith("features"):
+        return "text.column" if path.endswith("column") else "text"
+    return "label_column" if path.startswith("targets") else path

@@ -1,0 +1,65 @@
+"""The training examples of text classification: texts in the order of steps; no TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.data.order.exclusion import excluding_sequence
+from orbit_runner.data.order.sequences import ShuffledSequence
+from orbit_runner.data.order.step_order import RowOrder, StepRows
+from orbit_runner.tasks.examples import find_excluded, index_of, is_file, place_of, unknown_id
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.text_classification.config import TextClassificationConfig
+
+
+class TextExamples:
+    """The texts of the training data and their classes."""
+
+    id_help = "an index as `runner batch` prints it, or FILE:ROW"
+
+    def __init__(self, config: TextClassificationConfig, data: TableDataConfig) -> None:
+        self._part = load_part(config.as_table(), "train_data")
+        self._texts = self._part.column(config.text.column)
+        self._labels = self._part.column(config.label_column)
+        self.source = self._part.source.name
+        self.excluded = find_excluded(data, self._part.size, self.find)
+        shuffle = data.shuffle_buffer_size > 1
+        sequence = ShuffledSequence(self._part.size, data.seed or 0, shuffle)
+        self.order = RowOrder(excluding_sequence(sequence, self.excluded), data.global_batch_size)
+
+    def describe(
+        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+    ) -> list[dict[str, Any]]:
+        """Returns file and row, the class, and perhaps the text of each chosen row."""
+        found = []
+        for example in rows.examples[chosen].tolist():
+            one = {"place": self._part.where(example), "class": self._labels.text(example)}
+            found.append(one | ({"text": self._texts.text(example)} if text else {}))
+        return found
+
+    def find(self, text: str) -> int:
+        """Returns the index of the text in a row of a file."""
+        found, place = index_of(text, self._part.size), place_of(text)
+        if found is not None:
+            return found
+        row = self._row(*place) if place else None
+        if row is None:
+            raise unknown_id(text, self.id_help)
+        if self._part.rows is None:
+            return row
+        index = int(np.searchsorted(self._part.rows, row))
+        if index == self._part.size or self._part.rows[index] != row:
+            raise unknown_id(text, self.id_help, "is in another part of the table")
+        return index
+
+    def _row(self, file: str, number: int) -> int | None:
+        """Returns a row, counted through all files; None if there is no such row."""
+        before = 0
+        for name, rows in self._part.source.parts:
+            if is_file(name, file) and 1 <= number <= rows:
+                return before + number - 1
+            before += rows
+        return None

@@ -1,0 +1,117 @@
+"""Predictions for sentences, lines of text, rows of CSV files and JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.data.tables.jsonl import text_of
+from orbit_runner.data.text.lines import read_lines
+from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.tasks.serving import Prediction
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.rows import Row, csv_rows, json_rows, peek
+from orbit_runner.tasks.tabular.serving import texts_of
+from orbit_runner.tasks.text_classification.serving import NAMES, TEXT
+from orbit_runner.tasks.translation.predictor import LIKE_A_FILE
+
+_TOP_K = 3
+_WIDEST = 60
+
+
+class TextPredictor:
+    """Labels texts with the signatures of a model in memory or of an exported one.
+
+    `column` is the column of texts in CSV files, which `data` describes, and in JSON lines. `top_k`
+    is the number of labels per text.
+    """
+
+    def __init__(
+        self,
+        signatures: Mapping[str, Any],
+        column: str,
+        data: TableDataConfig,
+        top_k: int | None = None,
+    ) -> None:
+        self._classify, self._names = signatures[TEXT], texts_of(signatures[NAMES]()["names"])
+        self._column, self._data = column, data
+        self._top_k = min(top_k or _TOP_K, len(self._names))
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
+        """Yields texts, in order.
+
+        Arguments are sentences, CSV files (`.csv`), files of JSON lines (`.jsonl`), other files,
+        whose lines are texts, or `-` for standard input: JSON objects, one per line, or texts if
+        the first line is no object. Raises `RunnerError` if an argument looks like a file that does
+        not exist.
+        """
+        for argument in arguments or ["-"]:
+            if argument == "-":
+                first, lines = peek(lines)
+                is_json = first.lstrip().startswith("{")
+                yield from self._rows("standard input", lines, ".jsonl" if is_json else "")
+            elif Path(argument).is_file():
+                yield from self._file(argument)
+            elif LIKE_A_FILE.fullmatch(argument):
+                raise RunnerError(f"file not found: {argument}")
+            else:
+                yield Row("", {self._column: argument})
+
+    def predict(self, items: Sequence[Row]) -> list[Prediction]:
+        """Returns each text's labels with probabilities, the most probable first, or its error."""
+        checked = [self._checked(row) for row in items]
+        texts = [text for text, problem in checked if not problem]
+        found = self._classify(text=tf.constant(texts))["probabilities"].numpy() if texts else []
+        answers = iter(found)
+        return [
+            row.refusal(problem) if problem else self._answer(row, text, next(answers))
+            for row, (text, problem) in zip(items, checked, strict=True)
+        ]
+
+    def _checked(self, row: Row) -> tuple[str, str]:
+        """Returns the text of a row, and what is wrong with it."""
+        if row.problem:
+            return "", row.problem
+        if self._column not in row.values:
+            return "", f"has no column {self._column!r}"
+        try:
+            return text_of(row.values[self._column]) or "", ""
+        except ValueError:
+            got = shorten(repr(row.values[self._column]), 80)
+            return "", f"column {self._column!r}: got {got}, expected a text"
+
+    def _answer(self, row: Row, text: str, found: Any) -> Prediction:
+        best = sorted(range(len(found)), key=lambda index: -found[index])[: self._top_k]
+        answers = [
+            {"label": self._names[k], "class": k, "probability": float(f"{found[k]:.6g}")}
+            for k in best
+        ]
+        said = "  ".join(f"{self._names[k]} {found[k]:.4f}" for k in best)
+        place = {"row": row.where} if row.where else {}
+        return Prediction(
+            f"{said}  {shorten(text, _WIDEST)}".rstrip(),
+            place | {"text": text, "predictions": answers},
+        )
+
+    def _file(self, path: str) -> Iterator[Row]:
+        suffix = Path(path).suffix.lower()
+        if suffix not in (".csv", ".jsonl"):
+            yield from self._rows(path, read_lines(Path(path)), suffix)
+            return
+        try:
+            with Path(path).open(encoding="utf-8", newline="") as file:
+                yield from self._rows(path, file, suffix)
+        except UnicodeDecodeError:
+            raise RunnerError(f"{path}: is not valid UTF-8") from None
+
+    def _rows(self, where: str, lines: Iterable[str], suffix: str) -> Iterator[Row]:
+        if suffix == ".jsonl":
+            yield from json_rows(where, lines)
+        elif suffix == ".csv":
+            yield from csv_rows(where, lines, self._data.delimiter, self._data.missing_values)
+        else:
+            for number, line in enumerate(lines, 1):
+                yield Row(f"{where}, row {number}", {self._column: line.rstrip("\r\n")})

@@ -1,0 +1,167 @@
+"""Classification of texts: the cross entropy of the logits of any registered network."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.errors import shorten
+from orbit_runner.registry import TEXT_CLASSIFIERS
+from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.keras.metrics import make_metrics
+from orbit_runner.tasks.metrics import SparseAccuracy
+from orbit_runner.tasks.mistakes import find_mistakes
+from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
+from orbit_runner.tasks.tabular.networks import TOKENS
+from orbit_runner.tasks.tabular.prepared import PreparedTable
+from orbit_runner.tasks.tabular.texts import TextFit
+from orbit_runner.tasks.text_classification.config import (
+    TextClassificationConfig,
+    setting_of_table,
+)
+
+_MISTAKES = 24
+_WIDEST = 400
+
+
+class TextClassificationTask(Task):
+    """Classification of texts with one label per text."""
+
+    task_config: TextClassificationConfig
+
+    def build_model(self) -> tf_keras.Model:
+        """Builds the network `model.name`, and writes what was fitted to the run directory.
+
+        It maps tokens, int32 [batch, text.max_length], to logits, float32 [batch, classes].
+        """
+        options = self.task_config.model.as_dict()
+        return TEXT_CLASSIFIERS.get(options.pop("name")).load()(
+            vocab_size=self.vocabulary.size,
+            length=self.vocabulary.max_length,
+            num_classes=len(self.class_names),
+            **options,
+        )
+
+    def build_inputs(
+        self,
+        params: TableDataConfig,
+        input_context: tf.distribute.InputContext | None = None,
+        start_step: int | tf.Tensor = 0,
+    ) -> tf.data.Dataset:
+        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
+
+        For training, it yields `(tokens, label)` endlessly. For evaluation, it yields
+        `(tokens, label, weight)`, each text once.
+        """
+        source = self.arrays(params)
+        if params.is_training:
+            self.table.note_equal_rows()
+            return train_inputs(
+                params, source, input_context, start_step, self.excluded_examples(params)
+            )
+        return eval_inputs(params, source, input_context)
+
+    def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
+        """Returns the batches of a section by step."""
+        return chunks(params, self.arrays(params), replicas, self.excluded_examples(params))
+
+    def num_examples(self, params: TableDataConfig) -> int:
+        """Returns the number of texts of a section that are used."""
+        return self.table.part(params).size - len(self.excluded_examples(params))
+
+    def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
+        """Returns the cross entropy of each text in nats, float32 [batch].
+
+        Labels are int32 [batch], and `model_outputs` are logits, float32 [batch, classes].
+        """
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model_outputs)
+
+    def build_metrics(self, training: bool = True) -> list[Any]:
+        """Returns the accuracy, and in evaluation the metrics of the config."""
+        metrics: list[Any] = [SparseAccuracy("accuracy")]
+        if training:
+            return metrics
+        more = make_metrics(
+            self.task_config.metrics,
+            kind="sparse",
+            from_logits=True,
+            label_shape=(),
+            output_shape=(len(self.class_names),),
+        )
+        return [*metrics, *more]
+
+    def serving(self, model: tf_keras.Model) -> Serving:
+        """Returns the signature `text`, which takes texts, and that of the class names."""
+        from orbit_runner.tasks.text_classification.serving import text_serving
+
+        return text_serving(model, self.vocabulary, self.class_names)
+
+    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+        """Returns the predictor that labels texts."""
+        from orbit_runner.tasks.text_classification.predictor import TextPredictor
+
+        config = self.task_config
+        return TextPredictor(signatures, config.text.column, config.train_data, top_k)
+
+    def report_examples(self, model: tf_keras.Model, batches: Iterable[Any]) -> ReportExamples:
+        """Returns the confusion matrix, and the texts of the worst mistakes."""
+        part = self.table.part(self.task_config.validation_data)
+        texts = part.column(self.task_config.text.column)
+        found = find_mistakes(model, batches, most=_MISTAKES)
+        return ReportExamples(
+            note=found.note(part.size),
+            confusion=found.confusion,
+            classes=self.class_names,
+            head=("label", "prediction", "probability", "place", "text"),
+            rows=[
+                (
+                    *one.classes(self.class_names),
+                    f"{one.probability:.2f}",
+                    part.where(one.number),
+                    shorten(texts.text(one.number), _WIDEST),
+                )
+                for one in found.worst
+            ],
+        )
+
+    @functools.cached_property
+    def table(self) -> PreparedTable:
+        """The table of the config."""
+        return PreparedTable(self.task_config.as_table(), self.logging_dir, setting_of_table)
+
+    @property
+    def vocabulary(self) -> TextFit:
+        """The tokens that were fitted on the training texts."""
+        return self.table.fitted.texts[self.task_config.text.column]
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The classes of the training texts."""
+        return self.table.fitted.classes[self.task_config.label_column]
+
+    def arrays(self, params: TableDataConfig) -> ArraySource:
+        """Returns tokens and labels of a section as arrays, which are made once."""
+        name = "train" if params.is_training else "validation"
+        if name not in self._arrays:
+            found = self.table.arrays(params)
+            features, targets = found.arrays["features"], found.arrays["targets"]
+            arrays = {
+                "features": features[TOKENS],
+                "targets": targets[self.task_config.label_column],
+            }
+            self._arrays[name] = dataclasses.replace(found, arrays=arrays)
+        return self._arrays[name]
+
+    @functools.cached_property
+    def _arrays(self) -> dict[str, ArraySource]:
+        return {}

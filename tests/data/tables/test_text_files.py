@@ -1,0 +1,64 @@
+"""Text files as tables: a class for each file, lines as rows."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.columns import TableSource
+from orbit_runner.data.tables.reader import TableOptions
+from orbit_runner.data.tables.text_files import load
+from orbit_runner.errors import DataError
+
+Files = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def _read(folder: Path, files: Files) -> TableSource:
+    reader = load(data_dir=str(folder), input_path=(), options=TableOptions(files=files))
+    return read_table(reader, dict.fromkeys(reader.kinds, "category"))
+
+
+def _rows(source: TableSource) -> list[tuple[str, str, str]]:
+    text, label = source.columns["text"], source.columns["label"]
+    return [(text.text(n), label.text(n), source.where(n)) for n in range(source.size)]
+
+
+def test_rows_are_the_lines_of_the_files_in_order(tmp_path: Path) -> None:
+    (tmp_path / "b1.txt").write_bytes("ünd\r\n\r\n last ".encode())
+    (tmp_path / "b2.txt").write_bytes(b"two\n")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\xe2\x80\xa8line\n"))
+
+    found = _read(tmp_path, (("b", ("b*.txt",)), ("a", ("a.txt",))))
+
+    assert _rows(found) == [
+        ("ünd", "b", f"{tmp_path / 'b1.txt'}, row 1"),
+        ("", "b", f"{tmp_path / 'b1.txt'}, row 2"),
+        ("last", "b", f"{tmp_path / 'b1.txt'}, row 3"),
+        ("two", "b", f"{tmp_path / 'b2.txt'}, row 1"),
+        ("one\u2028line", "a", f"{tmp_path / 'a.txt.gz'}, row 1"),
+    ]
+
+
+def test_files_of_a_class_may_be_a_list(tmp_path: Path) -> None:
+    for name in ("x", "y", "z"):
+        (tmp_path / name).write_text(f"{name}\n")
+    found = _read(tmp_path, (("a", ("z", "x")), ("b", ("y",))))
+    assert [row[:2] for row in _rows(found)] == [("z", "a"), ("x", "a"), ("y", "b")]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ((("a", ("x",)), ("b", ("none",))), r"no file matches .*none, plain or with \.gz"),
+        ((("a", ("x",)), ("b", ("./x",))), r"x is listed twice"),
+        ((("a", ("x", "x*")),), r"x is listed twice"),
+    ],
+)
+def test_wrong_files_are_reported(tmp_path: Path, files: Files, message: str) -> None:
+    (tmp_path / "x").write_text("x\n")
+    with pytest.raises(DataError, match=message) as caught:
+        _read(tmp_path, files)
+    assert caught.value.field == "files"

@@ -1,0 +1,53 @@
+"""English and German sentences in text files, and an experiment that tells them apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from tests.support.toy import config_of
+from tests.support.translations import sentences, write_pairs
+
+_BASE: dict[str, Any] = {
+    "task.name": "text_classification",
+    "task.model.name": "bag_of_words",
+    "task.model.embedding_width": 8,
+    "task.model.dropout_rate": 0.2,
+    "task.text.max_length": 4,
+    "task.train_data.source": "text_files",
+    "task.train_data.files": {"english": "train.en", "german": "train.de"},
+    "task.train_data.global_batch_size": 8,
+    "task.validation_data.source": "text_files",
+    "task.validation_data.files": {"english": "val.en", "german": "val.de"},
+    "task.validation_data.global_batch_size": 16,
+    "trainer.train_steps": 24,
+    "trainer.validation_interval": 12,
+    "trainer.checkpoint_interval": 8,
+    "trainer.summary_interval": 12,
+    "trainer.optimizer_config.optimizer.type": "adam",
+    "trainer.optimizer_config.learning_rate.type": "constant",
+    "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.05,
+    "runtime.distribution_strategy": "one_device",
+    "runtime.seed": 17,
+}
+TRANSFORMER: dict[str, Any] = {
+    "task__model__name": "transformer",
+    "task__model__num_layers": 1,
+    "task__model__num_attention_heads": 2,
+    "task__model__intermediate_size": 16,
+}
+
+
+def write_texts(folder: Path, train: int = 40, validation: int = 9) -> Path:
+    """Writes `train.en.gz`, `train.de.gz`, `val.en` and `val.de`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_pairs(folder, "train", sentences(train, 0), packed=True)
+    write_pairs(folder, "val", sentences(validation, 1), packed=False)
+    return folder
+
+
+def text_config(folder: Path | str, **changes: Any) -> ExperimentConfig:
+    """Returns the config; `__` in a name stands for a dot."""
+    both = {f"task.{section}.data_dir": folder for section in ("train_data", "validation_data")}
+    return config_of(_BASE | both, **changes)

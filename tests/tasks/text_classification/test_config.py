@@ -1,0 +1,129 @@
+"""Settings of text classification, and the checks of its files before a run."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint
+from tests.support.tables import write_csv
+from tests.support.texts import TRANSFORMER, text_config, write_texts
+
+CSV: dict[str, Any] = {
+    f"task__{section}__{name}": value
+    for section in ("train_data", "validation_data")
+    for name, value in (("source", "csv"), ("files", None))
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_texts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"task__model__name": "bert"}, "allowed: bag_of_words, transformer"),
+        ({"task__text__column": "''"}, "task.text.column — --task.text.column\n    is not set"),
+        ({"task__label_column": "text"}, "'text' is also text.column"),
+        ({"task__text__tokenizer": "letters"}, "allowed: 'words', 'subwords'"),
+        ({"task__text": {"tokenizer": "subwords", "max_length": 1}}, "got 1, expected at least 2"),
+        ({"task__train_data__source": "text"}, "unknown data source 'text'"),
+        ({"task__train_data__files": None}, "is not set, expected two or more"),
+        ({"task__train_data__files__german": 3}, "german: got 3, expected the name of a file"),
+        ({"task__train_data__source": "csv"}, "is read only by source 'text_files', got source"),
+        ({"task__train_data__split": "train"}, "got 'train', but task.split is not set"),
+        ({"task__metrics": ["accuracy"]}, "task.metrics"),
+        ({**TRANSFORMER, "task__model__embedding_width": 7}, "got 7, expected an even number"),
+        ({**TRANSFORMER, "task__model__embedding_width": 10,
+          "task__model__num_attention_heads": 4}, "got 4, expected a divisor of the width, 10"),
+    ],
+)  # fmt: skip
+def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        text_config("data", **changes)
+    assert expected in str(caught.value)
+
+
+def _problems(folder: Path, **changes: Any) -> dict[str, str]:
+    return dict(text_config(folder, **changes).task.preflight())
+
+
+def test_files_are_found_plain_or_packed(folder: Path) -> None:
+    assert _problems(folder) == {}
+    others = write_texts(folder / "others")
+    (others / "val.de").unlink()
+    assert _problems(others) == {
+        "validation_data.files": f"text_files: no file matches {others / 'val.de'}, plain or with "
+        ".gz"
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"task__text__column": "tex"}, "text.column", "did you mean 'text'?"),
+        ({"task__label_column": "lable"}, "label_column", "did you mean 'label'?"),
+        ({"task__train_data__files__german": "train.en"}, "train_data.files",
+         "train.en.gz is listed twice"),
+        ({"task__validation_data__files": {"a": "val.de", "b": "val.*"}},
+         "validation_data.files", "val.de is listed twice"),
+        ({"task__train_data__input_path": "train.en"}, "train_data.input_path",
+         "list the files of each class in `files`"),
+        ({"task__split__column": "part"}, "split.column", "unknown column 'part'"),
+    ],
+)  # fmt: skip
+def test_problems_of_files_name_their_setting(
+    folder: Path, changes: dict[str, Any], field: str, message: str
+) -> None:
+    found = _problems(folder, **changes)
+    assert message in found[field]
+    assert list(found) == [field]
+
+
+def test_line_that_is_not_utf8_is_reported_with_file_and_line(folder: Path) -> None:
+    (folder / "train.de.gz").write_bytes(gzip.compress(b"ein\nzwei \xff\n"))
+    (problem,) = _problems(folder).values()
+    assert problem.startswith(f"{folder / 'train.de.gz'}:2: is not valid UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("rows", "field", "message"),
+    [
+        ([("one", "a"), ("two", ""), ("three", "b")], "label_column",
+         "column 'label' has no value in {path}, row 2\n"),
+        ([("one", "a"), ("two", "a")], "label_column", "has only the class 'a' in training"),
+        ([("", "a"), ("", "b")], "text", "column 'text' has no values in training"),
+    ],
+)  # fmt: skip
+def test_problems_of_rows_name_file_and_row(
+    rows: list[tuple[str, str]], field: str, message: str, tmp_path: Path
+) -> None:
+    path = write_csv(tmp_path / "a.csv", [{"text": t, "label": c} for t, c in rows])
+    found = _problems(tmp_path, **CSV)
+    assert message.format(path=path) in found[field]
+
+
+def test_class_that_training_does_not_have_is_reported(folder: Path) -> None:
+    changes = {"task__validation_data__files": {"german": "train.de", "Dutch": "val.de"}}
+    found = _problems(folder, **changes)
+    assert list(found) == ["label_column"]
+    assert f"the class 'Dutch' in {folder / 'val.de'}, row 1 and 8 other" in found["label_column"]
+
+
+def test_tokens_and_files_are_part_of_the_fingerprint() -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"task__text__max_length": 5},
+        {"task__text__vocab_size": 9},
+        {"task__text__tokenizer": "subwords"},
+        {"task__train_data__files__german": "other.de"},
+        {"task__label_column": "language"},
+    ]
+    found = {config_fingerprint(text_config("data", **one)) for one in changes}
+    assert len(found) == len(changes)

@@ -1,0 +1,157 @@
+"""Tokens and batches of text classification, and the examples of its steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.text.lines import read_lines
+from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.tabular.preprocessing import KEPT
+from orbit_runner.tasks.text_classification.task import TextClassificationTask
+from tests.support.texts import text_config, write_texts
+from tests.support.translations import WORDS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_texts(tmp_path_factory.mktemp("texts"))
+
+
+def _task(config: ExperimentConfig, run: Path | None = None) -> TextClassificationTask:
+    return TextClassificationTask(config.task, logging_dir=run and str(run))  # type: ignore[arg-type]
+
+
+def _rows(folder: Path) -> list[tuple[str, str]]:
+    """The validation texts with their class."""
+    return [
+        (line, name)
+        for name, suffix in (("english", "en"), ("german", "de"))
+        for line in read_lines(folder / f"val.{suffix}")
+    ]
+
+
+def _quiet(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Disables autotuning as the runner does: TensorFlow may block when iterators are destroyed."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def test_evaluation_batches_are_the_first_words_of_each_line(folder: Path) -> None:
+    config = text_config(folder)
+    task, rows = _task(config), _rows(folder)
+    found = []
+    for tokens, labels, weights in _quiet(task.build_inputs(config.task.validation_data)):
+        inside = weights.numpy() > 0
+        texts = task.vocabulary.decode(tokens.numpy()[inside])
+        names = [task.class_names[label] for label in labels.numpy()[inside]]
+        found += [*zip(texts, names, strict=True)]
+    assert found == [(" ".join(line.split()[:4]), name) for line, name in rows]
+    assert task.num_examples(config.task.validation_data) == len(rows) == 18
+
+
+def test_words_are_those_of_the_training_texts(folder: Path, tmp_path: Path) -> None:
+    whole = _task(text_config(folder)).vocabulary
+    assert sorted(whole.words) == sorted([*WORDS, *WORDS.values()])
+    assert whole.size == 22
+    few = _task(text_config(folder, task__text__vocab_size=8)).vocabulary
+    assert list(few.words) == list(whole.words[:6])
+    part = text_config(
+        folder, task__split__fractions={"few": 0.1, "all": 0.9}, task__train_data__split="few",
+        task__validation_data__split="all",
+    )  # fmt: skip
+    task = _task(part)
+    lines = task.table.part(part.task.train_data).column("text").text_counts()
+    assert set(task.vocabulary.words) == {word for line in lines for word in line.split()}
+    assert 2 <= len(lines) < 20
+
+
+def test_subwords_are_built_from_the_training_texts(folder: Path, tmp_path: Path) -> None:
+    config = text_config(
+        folder, task__text__tokenizer="subwords", task__text__vocab_size=40,
+        task__text__max_length=30,
+    )  # fmt: skip
+    task = _task(config, tmp_path)
+    tokens = task.arrays(config.task.validation_data).arrays["features"]
+    assert task.vocabulary.size == 40
+    assert task.vocabulary.decode(tokens.tolist()) == [line for line, _ in _rows(folder)]
+    again = _task(config, tmp_path)
+    assert again.vocabulary == task.vocabulary
+    assert (tmp_path / KEPT).is_file()
+
+
+def test_too_many_subwords_name_the_setting(folder: Path) -> None:
+    config = text_config(folder, task__text__tokenizer="subwords", task__text__vocab_size=900)
+    with pytest.raises(RunnerError, match=r"vocab_size: got 900, expected at most \d+") as caught:
+        _ = _task(config).vocabulary
+    assert getattr(caught.value, "path", "task.text") == "task.text"
+
+
+def test_batches_depend_on_seed_and_step_only(folder: Path) -> None:
+    config = text_config(folder)
+    task, data = _task(config), config.task.train_data
+    late = next(iter(_quiet(task.build_inputs(data, start_step=1_000_003))))
+    at = task.batch_at(data)(tf.constant(1_000_003, tf.int64))
+    tf.nest.map_structure(np.testing.assert_array_equal, late, at)
+    other = text_config(folder, task__train_data__seed=3)
+    moved = _task(other).batch_at(other.task.train_data)(tf.constant(1_000_003, tf.int64))
+    assert not np.array_equal(moved[0], late[0])
+
+
+def test_examples_of_a_step_are_those_of_its_batch(folder: Path) -> None:
+    config = text_config(folder, task__text__max_length=20)
+    task, data = _task(config), config.task.train_data
+    examples: Any = config.task.training_examples(data, None)
+    tokens, labels = task.batch_at(data)(tf.constant(7, tf.int64))
+    found = examples.describe(examples.order.rows(7), np.arange(8), text=True)
+    assert [one["text"] for one in found] == task.vocabulary.decode(tokens.numpy())
+    assert [one["class"] for one in found] == [task.class_names[n] for n in labels]
+    for one in found:
+        path, number = one["place"].split(", row ")
+        assert [*read_lines(Path(path))][int(number) - 1] == one["text"]
+        assert path.endswith({"english": ".en.gz", "german": ".de.gz"}[one["class"]])
+
+
+def test_examples_are_found_by_index_and_place(folder: Path) -> None:
+    config = text_config(folder)
+    examples: Any = config.task.training_examples(config.task.train_data, None)
+    assert examples.find("3") == 3
+    assert examples.find("train.en.gz:4") == 3
+    assert examples.find(f"{folder}/train.de.gz:1") == 40
+    for text in ("train.de.gz:41", "train.de.gz:0", "80", "other.de:1", "x"):
+        with pytest.raises(RunnerError, match="--example"):
+            examples.find(text)
+
+
+def test_example_of_another_part_is_not_found(folder: Path) -> None:
+    config = text_config(folder, task__split__fractions={"train": 0.5, "validation": 0.5})
+    data = config.task.train_data
+    examples: Any = config.task.training_examples(data, None)
+    part = _task(config).table.part(data)
+    assert part.rows is not None
+    inside = set(part.rows.tolist())
+    for row in range(40):
+        if row in inside:
+            assert part.rows[examples.find(f"train.en.gz:{row + 1}")] == row
+        else:
+            with pytest.raises(RunnerError, match="is in another part of the table"):
+                examples.find(f"train.en.gz:{row + 1}")
+
+
+def test_synthetic_texts_are_random_words_and_classes(folder: Path) -> None:
+    changes = {
+        f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
+    }
+    config = text_config(folder, **changes)
+    assert dict(config.task.preflight()) == {}
+    task = _task(config)
+    part = task.table.part(config.task.train_data)
+    assert set(part.column("label").text_counts()) == {"no", "yes"}
+    assert {len(text.split()) for text in part.column("text").text_counts()} == {*range(3, 13)}
+    assert len(task.vocabulary.words) == 100
