@@ -98,9 +98,20 @@ _NEVER = frozenset(
     }
 )
 
+_OF_LABELS = ("labels_file", "labels_split", "classes_file", "path_column", "label_column")
 # Settings that later versions added. If empty, they do not change the fingerprint.
 _LEFT_OUT_IF_EMPTY = frozenset(
-    {"callbacks", "task.init_ignore", "task.metrics", "trainer.fine_tuning"}
+    {
+        "callbacks",
+        "task.init_ignore",
+        "task.metrics",
+        "trainer.fine_tuning",
+        *(
+            f"task.{section}.{name}"
+            for section in ("train_data", "validation_data")
+            for name in _OF_LABELS
+        ),
+    }
 )
 
 

@@ -75,7 +75,7 @@ def _local_value(section: Any, name: str, value: Any, path: str, *, data: bool) 
             return _folder(value, path, (f"{tfds}/*",) if tfds else ())
         if name == "input_path":
             return _patterns(value, path)
-        if name == "sentencepiece_model_path":
+        if name in ("sentencepiece_model_path", "labels_file", "classes_file"):
             return _file(value, path)
     except PathError as error:
         reason = str(error).removeprefix(f"{path}: ")
@@ -101,6 +101,8 @@ def _has_url(value: Any) -> bool:
 
 def _relative_patterns(section: Any) -> tuple[str, ...]:
     """Returns the patterns of `input_path` that select files of a data directory; () for all."""
+    if getattr(section, "source", "") == "image_csv":
+        return ()  # `input_path` is a directory, and the CSV files may be outside of it.
     given = getattr(section, "input_path", "") or ""
     parts = [part for text in ([given] if isinstance(given, str) else given)
              for part in text.split(",")]  # fmt: skip

@@ -22,12 +22,16 @@ class TableOptions:
         column_names: The columns of CSV files without a header.
         missing_values: The texts in CSV files that mean that a value is missing.
         function: `module:function` that returns arrays by name.
+        tfds_name: The dataset of TensorFlow Datasets.
+        tfds_splits: Its splits, of which the first that exists is read.
     """
 
     delimiter: str = ","
     column_names: tuple[str, ...] = ()
     missing_values: tuple[str, ...] = ()
     function: str = ""
+    tfds_name: str = ""
+    tfds_splits: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,9 @@ _READ_BY = {
     "column_names": ("csv",),
     "missing_values": ("csv",),
     "function": ("arrays",),
+    "tfds_name": ("tfds",),
+    "tfds_split": ("tfds",),
+    "tfds_data_dir": ("tfds",),
 }
 
 
@@ -41,6 +44,14 @@ class TableDataConfig(DataConfig):
     function: str = field(
         "", help="`source: arrays`: function that returns arrays by name, as my_package.data:load"
     )
+    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
+    tfds_split: str = field(
+        "", help="`source: tfds`: split, such as train; by default depending on is_training"
+    )
+    tfds_data_dir: str = field(
+        "",
+        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
+    )
     augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
     augment_padding: int = field(
         4, help="pixels of padding around an image", unsupported=_NO_IMAGES
@@ -53,6 +64,10 @@ class TableDataConfig(DataConfig):
             yield "delimiter", f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
         if self.source == "arrays" and not self.function:
             yield "function", "is not set; for example, my_package.data:load"
+        if self.source == "tfds" and not self.tfds_name:
+            yield "tfds_name", "is not set; for example, titanic"
+        if self.source == "tfds" and self.data_dir:
+            yield "data_dir", "is not read by `source: tfds`; set tfds_data_dir"
         if self.source == "synthetic":
             return  # It may replace the source of any experiment, whose settings are then allowed.
         for name, sources in _READ_BY.items():
