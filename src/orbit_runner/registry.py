@@ -164,8 +164,20 @@ SOURCES.register(
 SOURCES.register(
     "tfds",
     config=_SOURCE,
-    target="orbit_runner.data.images.tfds:load",
+    target="orbit_runner.data.tfds.images:load",
     help="images prepared by TensorFlow Datasets, streamed from its files",
+)
+SOURCES.register(
+    "image_csv",
+    config=_SOURCE,
+    target="orbit_runner.data.images.csv_labels:load",
+    help="JPEG and PNG files that a CSV file lists with their labels",
+)
+SOURCES.register(
+    "array_record",
+    config=_SOURCE,
+    target="orbit_runner.data.array_record.source:load",
+    help="images in ArrayRecord files of tf.Example, read by index",
 )
 TEXT_MODELS.register(
     "transformer",
@@ -241,6 +253,7 @@ _READERS = "orbit_runner.data.tables"
 for _name, _target, _help in (
     ("csv", f"{_READERS}.csv_file:load", "CSV files, plain or gzip"),
     ("parquet", f"{_READERS}.parquet:load", "Parquet files"),
+    ("tfds", "orbit_runner.data.tfds.tables:load", "tables prepared by TensorFlow Datasets"),
     ("jsonl", f"{_READERS}.jsonl:load", "files of JSON objects, one per line"),
     ("npz", f"{_READERS}.array_tables:load_npz", "NumPy arrays by name in .npz files"),
     ("arrays", f"{_READERS}.array_tables:load_function", "arrays that a function returns"),

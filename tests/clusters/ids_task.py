@@ -1,6 +1,5 @@
 """Makes the image task record which images each pipeline produces, in order."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from tests.clusters.image_ids import image_id
 
 _build_inputs = ImageClassificationTask.build_inputs
 
@@ -22,7 +22,7 @@ def _noting(
     path = Path(self.logging_dir) / f"ids-{number}.txt"
 
     def write(images: np.ndarray) -> np.ndarray:
-        names = [hashlib.sha256(image.tobytes()).hexdigest()[:12] for image in images]
+        names = [image_id(image) for image in images]
         with path.open("a") as file:
             file.write(" ".join(names) + "\n")
         return images

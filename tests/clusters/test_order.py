@@ -1,10 +1,15 @@
 """Which examples each step gets, for any number of replicas and workers."""
 
+import json
+import subprocess
+import sys
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from orbit_runner.datasets import digits
+from tests.clusters.image_ids import image_id
 from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, finish
 
 _STEPS = 60
@@ -72,3 +77,19 @@ def test_workers_get_the_batches_of_one_process(
         assert set(codes.values()) == {0}, members["worker0"].text
 
     assert _batches(tmp_path, workers, workers) == expected
+    for worker in range(workers):
+        lines = (tmp_path / "run" / f"ids-{worker}.txt").read_text().splitlines()
+        assert _computed(tmp_path / "run", worker) == [line.split() for line in lines[:_STEPS]]
+
+
+def _computed(run: Path, worker: int) -> list[list[str]]:
+    """Returns the images of a worker's batches as `runner batch` computes them."""
+    command = ("batch", str(run), f"--step=1:{_STEPS}", f"--worker={worker}", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", *command], capture_output=True, text=True, check=True
+    )
+    images = digits.load(split="train").arrays["image"]
+    return [
+        [image_id(images[row["example"]]) for row in step["rows"]]
+        for step in json.loads(done.stdout)
+    ]

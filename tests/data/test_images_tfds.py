@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.images.tfds import load
 from orbit_runner.data.sampling.sharding import replica_slices
+from orbit_runner.data.tfds.images import load
 from orbit_runner.data.tfrecord.locations import RecordNames
 from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows
 from orbit_runner.data.tfrecord.source import RecordSource
@@ -118,8 +118,8 @@ def test_incomplete_files_or_unsupported_formats_are_rejected(folder: Path) -> N
     (place / "dataset_info.json").write_text(info.replace('"70"', '"71"'))
     with pytest.raises(DataError, match=r"got 203 records in .* expected 204"):
         load(tfds_name="toy", data_dir=str(folder))
-    (place / "dataset_info.json").write_text(info.replace('"tfrecord"', '"array_record"'))
-    with pytest.raises(DataError, match="format array_record"):
+    (place / "dataset_info.json").write_text(info.replace('"tfrecord"', '"riegeli"'))
+    with pytest.raises(DataError, match="format riegeli"):
         load(tfds_name="toy", data_dir=str(folder))
     (place / "dataset_info.json").write_text(info)
     shard = next(place.glob("*train*00002-of-00003"))

@@ -17,9 +17,11 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.inspection.step_examples import TrainingOrder
 from orbit_runner.serving.loader import make_task
+from tests.support.array_records import write_array_file
 from tests.support.batches import global_batches
 from tests.support.digits import digits_config
-from tests.support.images import write_folder, write_records
+from tests.support.images import write_folder, write_listed, write_records
+from tests.support.operations import apply_operation
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.translations import translation_config, write_set
 
@@ -89,6 +91,59 @@ def test_records_of_images(tmp_path: Path) -> None:
         examples.find("train-00003-of-00004:64")
 
 
+def test_array_records_of_images(tmp_path: Path) -> None:
+    paths = write_records(
+        tmp_path / "set", (70, 5, 0, 64), classes=1000, offset=1, write=write_array_file
+    )
+    config = digits_config(
+        task__train_data__source="array_record",
+        task__train_data__data_dir=str(tmp_path / "set"),
+        task__train_data__input_path="train-*",
+        task__train_data__label_offset=1,
+        task__train_data__global_batch_size=12,
+        task__model__input_size=[8, 8, 3],
+        task__model__num_classes=1000,
+        **_WORKERS,
+    )
+    firsts = dict(zip(map(str, paths), (0, 70, 75, 75), strict=True))
+    for step, (_, labels) in enumerate(_batches(config, 9, 6), 9):
+        rows = _rows(config, step)
+        # Labels are numbers of records, counted through all files.
+        assert [row["label"] for row in rows] == labels.tolist()
+        assert [row["example"] for row in rows] == labels.tolist()
+        assert [firsts[row["file"]] + row["record"] for row in rows] == labels.tolist()
+    examples = TrainingOrder(config, None).examples()
+    assert examples is not None
+    assert examples.find("train-00003-of-00004:7") == 82
+    assert examples.find(f"{paths[1]}:4") == 74
+    with pytest.raises(RunnerError, match="FILE:RECORD"):
+        examples.find("train-00003-of-00004:64")
+
+
+def test_listed_images(tmp_path: Path) -> None:
+    labels = write_listed(tmp_path / "set", {"cat": 9, "dog": 8})
+    config = digits_config(
+        task__train_data__source="image_csv",
+        task__train_data__data_dir=str(labels.parent),
+        task__train_data__input_path="images",
+        task__train_data__labels_file=labels.name,
+        task__train_data__labels_split={"column": "part"},
+        task__train_data__global_batch_size=8,
+        task__model__input_size=[16, 16, 3],
+        **_WORKERS,
+    )
+    lines = [line.split(",") for line in labels.read_text().splitlines() if "train" in line]
+    examples = TrainingOrder(config, None).examples()
+    assert examples is not None
+    for step, (_, classes) in enumerate(_batches(config, 2, 4), 2):
+        rows = _rows(config, step)
+        assert [row["label"] for row in rows] == classes.tolist()
+        for row in rows:
+            file, kind, *_ = lines[row["example"]]
+            assert (row["file"], row["class"]) == (str(labels.parent / "images" / file), kind)
+            assert examples.find(file) == row["example"]
+
+
 def _folder_config(folder: Path, **changes: Any) -> ExperimentConfig:
     return digits_config(
         task__train_data__source="image_folder",
@@ -127,6 +182,31 @@ def test_files_of_images_and_their_augmentation(tmp_path: Path) -> None:
                 )
             np.testing.assert_allclose(share, expected, atol=1e-4)
     assert kinds == {"window", "flip", "jitter", "erased", "mixup", "cutmix"}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"type": "randaug", "randaug": {"magnitude": 6, "cutout_const": 5, "translate_const": 8}},
+        {"type": "autoaug", "autoaug": {"cutout_const": 5, "translate_const": 8}},
+    ],
+)
+def test_pictures_follow_from_the_drawn_operations(tmp_path: Path, policy: dict[str, Any]) -> None:
+    write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
+    config = _folder_config(tmp_path / "set", task__train_data__aug_type=policy)
+    plain = _batches(_folder_config(tmp_path / "set"), 5, 3)
+    drawn = set()
+    for step, ((images, _), (before, _)) in enumerate(
+        zip(_batches(config, 5, 3), plain, strict=True), 5
+    ):
+        for row, image, original in zip(_rows(config, step), images, before, strict=True):
+            names = row["drawn"][policy["type"]]
+            expected = tf.constant(original)
+            for name in () if names == "none" else names:
+                drawn.add(name)
+                expected = apply_operation(expected, name, 5, 8)
+            np.testing.assert_array_equal(image, expected, err_msg=str(names))
+    assert len(drawn) > 5
 
 
 def test_pictures_follow_from_the_drawn_window_and_flip(tmp_path: Path) -> None:
@@ -206,6 +286,27 @@ def test_ratings_and_their_negatives(tmp_path: Path) -> None:
     last = max(n for n, line in enumerate(lines, 1) if line.startswith("10\t"))
     with pytest.raises(RunnerError, match="is held out of training"):
         examples.find(f"u.data:{last}")
+
+
+@pytest.mark.slow
+def test_ratings_of_a_thousand_steps(tmp_path: Path) -> None:
+    write_100k(tmp_path)
+    sections = ("train_data", "validation_data")
+    config = ratings_config(
+        **{f"task__{section}__source": "movielens" for section in sections},
+        **{f"task__{section}__data_dir": str(tmp_path) for section in sections},
+        **_WORKERS,
+    )
+    order = TrainingOrder(config, None)
+    epochs = set()
+    for step, (features, labels) in enumerate(_batches(config, 1, 1000), 1):
+        rows = order.step(step).chosen
+        epochs |= {row["epoch"] for row in rows}
+        found = [(row["user"], row["item"], row["label"]) for row in rows]
+        users, items = 10 * features["user"] + 10, 10 * features["item"] + 10
+        expected = np.stack([users, items, labels.astype(np.int64)], axis=1)
+        np.testing.assert_array_equal(found, expected, err_msg=f"step {step}")
+    assert len(epochs) > 1
 
 
 def test_occurrences_name_the_worker_and_the_epoch() -> None:

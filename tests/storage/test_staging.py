@@ -96,6 +96,29 @@ def test_only_files_that_match_input_path_are_downloaded(
     assert local.task.validation_data is config.task.validation_data
 
 
+def test_images_and_labels_of_a_csv_file_are_downloaded(store: ObjectStore) -> None:
+    names = ("images/a.jpg", "labels.csv", "more/all.csv")
+    for name in names:
+        store.write(name, b"x")
+    settings = {
+        "source": "image_csv",
+        "data_dir": store.url,
+        "input_path": "images",
+        "labels_file": "labels.csv",
+        "classes_file": f"{store.url}/more/all.csv",
+    }
+    flags = tuple(("x", f"task.train_data.{name}", value) for name, value in settings.items())
+    labeled = ("x", "task.train_data.label_offset", "0")
+    config = resolve(Request(experiment="resnet50_imagenet", flags=(*flags, labeled))).config
+
+    data = localize(config).task.train_data
+
+    folder = Path(data.data_dir)
+    assert all((folder / name).is_file() for name in names)
+    assert (data.input_path, data.labels_file) == ("images", "labels.csv")
+    assert Path(data.classes_file).read_bytes() == b"x"
+
+
 def test_a_config_without_urls_stays_the_same_object() -> None:
     config = resolve(Request(experiment="digits")).config
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
+from tests.support.array_records import write_array_file
 from tests.support.tfrecords import example, write_file
 
 GARBAGE = {"empty": b"", "garbage": b"no image at all" * 20}
@@ -40,9 +41,18 @@ def cut_short(number: int = 0) -> bytes:
 
 
 def write_records(
-    folder: Path, sizes: Sequence[int], *, classes: int, offset: int = 0, name: str = "train"
+    folder: Path,
+    sizes: Sequence[int],
+    *,
+    classes: int,
+    offset: int = 0,
+    name: str = "train",
+    write: Callable[[Path, Sequence[bytes]], Path] = write_file,
 ) -> list[Path]:
-    """Writes TFRecord files of JPEGs, every fifth a PNG; the label is the record's number."""
+    """Writes TFRecord files of JPEGs, every fifth a PNG; the label is the record's number.
+
+    With `write=write_array_file`, writes ArrayRecord files.
+    """
     paths, first = [], 0
     folder.mkdir(parents=True, exist_ok=True)
     for number, size in enumerate(sizes):
@@ -50,7 +60,7 @@ def write_records(
             example(jpeg(k) if k % 5 else png(k), k % classes + offset)
             for k in range(first, first + size)
         ]
-        paths.append(write_file(folder / f"{name}-{number:05}-of-{len(sizes):05}", records))
+        paths.append(write(folder / f"{name}-{number:05}-of-{len(sizes):05}", records))
         first += size
     return paths
 
@@ -71,6 +81,18 @@ def write_folder(folder: Path, counts: dict[str, int], first: int = 0) -> list[P
     return paths
 
 
+def write_listed(folder: Path, counts: dict[str, int], name: str = "labels.csv") -> Path:
+    """Writes photos in a directory `images`, and a CSV file of path, class, person and part."""
+    paths = write_folder(folder / "images", counts)
+    lines = ["file,kind,person,part"]
+    for number, path in enumerate(sorted(paths, key=lambda one: one.name)):
+        kind = path.relative_to(folder / "images").parts[0]
+        part = "validation" if number % 4 == 3 else "train"
+        lines.append(f"{path.relative_to(folder / 'images')},{kind},p{number % 5},{part}")
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder / name
+
+
 def write_tfds(
     folder: Path,
     name: str,
@@ -78,20 +100,21 @@ def write_tfds(
     labels: Sequence[str],
     version: str = "1.0.0",
     template: str | None = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+    file_format: str = "tfrecord",
 ) -> Path:
     """Writes a dataset as TensorFlow Datasets prepares it; labels are the records' numbers."""
     place = folder / name / version
     place.mkdir(parents=True)
-    said = []
+    said, write = [], write_file if file_format == "tfrecord" else write_array_file
     for split, sizes in splits.items():
         first = 0
         for number, size in enumerate(sizes):
-            path = place / f"{name}-{split}.tfrecord-{number:05}-of-{len(sizes):05}"
-            write_file(path, [_tfds_example(k, labels) for k in range(first, first + size)])
+            path = place / f"{name}-{split}.{file_format}-{number:05}-of-{len(sizes):05}"
+            write(path, [_tfds_example(k, labels) for k in range(first, first + size)])
             first += size
         entry = {"name": split, "shardLengths": [str(size) for size in sizes], "numBytes": "1"}
         said.append(entry | ({"filepathTemplate": template} if template else {}))
-    info = {"name": name, "version": version, "fileFormat": "tfrecord", "splits": said}
+    info = {"name": name, "version": version, "fileFormat": file_format, "splits": said}
     (place / "dataset_info.json").write_text(json.dumps(info))
     features = {"featuresDict": {"features": {"image": {}, "label": {}}}}
     (place / "features.json").write_text(json.dumps(features))

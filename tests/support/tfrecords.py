@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ def write_set(
     sizes: Sequence[int] = SIZES,
     shape: tuple[int, ...] = SHAPE,
     classes: int | None = None,
+    write: Callable[[Path, Sequence[bytes]], Path] = write_file,
 ) -> list[Path]:
     """Writes `train-00` and so on; labels are record numbers, modulo `classes` if given."""
     paths, first = [], 0
@@ -50,6 +51,6 @@ def write_set(
             example(tf.io.encode_png(pixels(k, shape)).numpy(), k % classes if classes else k)
             for k in range(first, first + size)
         ]
-        paths.append(write_file(folder / f"train-{number:02}", records))
+        paths.append(write(folder / f"train-{number:02}", records))
         first += size
     return paths

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.images.eval_image import decode_for_evaluation
@@ -18,8 +19,9 @@ from orbit_runner.data.source import Repeated
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from tests.support.array_records import write_array_file
 from tests.support.digits import digits_config
-from tests.support.images import write_folder, write_records, write_tfds
+from tests.support.images import write_folder, write_listed, write_records, write_tfds
 from tests.support.toy import run
 
 _SIZE = [12, 10, 3]
@@ -41,11 +43,23 @@ def files_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     write_folder(root / "folder" / "val", {"ant": 3, "cat": 4}, first=50)
     write_records(root / "records", [20, 9], classes=3, offset=1)
     write_tfds(root / "tfds", "toy", {"train": (20, 13), "validation": (6,)}, ["a", "b", "c"])
+    write_records(root / "arrays", [20, 9], classes=3, offset=1, write=write_array_file)
+    write_listed(root, {"ant": 9, "bee": 10, "cat": 11})
+    arrays = {"train": (20, 13), "test": (5,)}
+    write_tfds(root / "tfds", "arrays", arrays, ["a", "b", "c"], file_format="array_record")
     places: dict[str, dict[str, Any]] = {
         "image_folder": {"data_dir": str(root / "folder")},
         "tfrecord": {"data_dir": str(root / "records"), "input_path": "train*", "label_offset": 1},
         "tfds": {"tfds_data_dir": str(root / "tfds"), "tfds_name": "toy"},
-    }
+        "tfds arrays": {"tfds_data_dir": str(root / "tfds"), "tfds_name": "arrays"},
+        "array_record": {
+            "data_dir": str(root / "arrays"), "input_path": "train*", "label_offset": 1,
+        },
+        "image_csv": {
+            "data_dir": str(root), "input_path": "images", "labels_file": "labels.csv",
+            "labels_split": {"column": "part"},
+        },
+    }  # fmt: skip
 
     def config(kind: str, **changes: Any) -> ExperimentConfig:
         settings: dict[str, Any] = {
@@ -57,7 +71,7 @@ def files_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
             "trainer__train_steps": 3,
         }
         for section in (_TRAIN, _EVAL):
-            settings[f"{section}source"] = kind
+            settings[f"{section}source"] = kind.partition(" ")[0]
             settings |= {f"{section}{name}": value for name, value in places[kind].items()}
         return digits_config(**{**settings, **changes})
 
@@ -71,7 +85,17 @@ def _problems(config: Callable[[], ExperimentConfig]) -> dict[str, str]:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("kind", "count"), [("image_folder", 7), ("tfrecord", 29), ("tfds", 6)])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        ("image_folder", 7),
+        ("tfrecord", 29),
+        ("tfds", 6),
+        ("tfds arrays", 5),
+        ("array_record", 29),
+        ("image_csv", 7),
+    ],
+)
 def test_run_on_image_files_trains_and_evaluates(
     files_config: Callable[..., ExperimentConfig], tmp_path: Path, kind: str, count: int
 ) -> None:
@@ -83,6 +107,54 @@ def test_run_on_image_files_trains_and_evaluates(
     assert results["validation_examples"] == count
     assert np.isfinite(results["validation_loss"])
     assert 0 <= results["accuracy"] <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("kind", ["image_csv", "array_record", "tfds", "tfds arrays"])
+def test_stopped_and_resumed_run_ends_with_the_same_weights(
+    files_config: Callable[..., ExperimentConfig], tmp_path: Path, kind: str, strategy: str
+) -> None:
+    # The first epoch ends within step 5.
+    whole, half = (
+        files_config(kind, **{f"{_TRAIN}augment": "inception", "trainer__train_steps": steps})
+        for steps in (6, 3)
+    )
+    unbroken, _ = run(whole, tmp_path / "unbroken", "train", strategy)
+    run(half, tmp_path / "broken", "train", strategy)
+    resumed, _ = run(whole, tmp_path / "broken", "train", strategy)
+    assert weights_fingerprint(resumed) == weights_fingerprint(unbroken)
+
+
+def test_both_sections_must_split_the_rows_of_a_file_alike(
+    files_config: Callable[..., ExperimentConfig],
+) -> None:
+    found = _problems(lambda: files_config("image_csv", **{f"{_EVAL}labels_split": None}))
+    assert list(found) == ["task.validation_data.labels_split"]
+    assert "differs from that of train_data" in found["task.validation_data.labels_split"]
+
+
+def test_classes_of_validation_images_must_be_those_of_training(
+    files_config: Callable[..., ExperimentConfig], tmp_path: Path
+) -> None:
+    labels = tmp_path / "set" / "labels.csv"
+    lines = labels.read_text().splitlines()
+    row = next(n for n, line in enumerate(lines) if line.endswith("validation"))
+    file, _, rest = lines[row].split(",", 2)
+    labels.write_text("\n".join([*lines[:row], f"{file},wasp,{rest}", *lines[row + 1 :]]))
+    found = dict(files_config("image_csv", task__model__num_classes=4).task.preflight())
+    assert found == {
+        "validation_data.labels_file": f"{labels}, row {row}: got the class 'wasp', which no "
+        "training image has"
+    }
+    other = labels.with_name("other.csv")
+    other.write_text("file,kind\n" + "\n".join(",".join(one.split(",")[:2]) for one in lines[1:9]))
+    both = {f"{_TRAIN}labels_split": None, f"{_EVAL}labels_split": None}
+    named = {f"{_TRAIN}labels_file": "other.csv"}
+    found = dict(files_config("image_csv", **both, **named).task.preflight())
+    assert found["validation_data.source"].endswith(
+        "\nset validation_data.classes_file to the labels_file of train_data"
+    )
 
 
 @pytest.mark.slow
@@ -142,13 +214,25 @@ def test_contradictory_image_settings_are_rejected(
         ({"task__model__input_size": [8, 8, 1], f"{_TRAIN}color_jitter": 0.1},
          "train_data.color_jitter", "requires images with 3 channels"),
         ({f"{_EVAL}color_jitter": 0.1}, "validation_data.color_jitter", "augments training images"),
-        ({f"{_TRAIN}label_offset": 1}, "train_data.label_offset", "only by source tfrecord,"),
+        ({f"{_TRAIN}label_offset": 1}, "train_data.label_offset", "tfrecord and array_record, g"),
         ({f"{_TRAIN}tfds_name": "toy"}, "train_data.tfds_name", "only by source tfds,"),
         ({f"{_TRAIN}crop_area_range": [0.9, 0.1]}, "train_data.crop_area_range", "minimum"),
         ({f"{_TRAIN}mixup_and_cutmix": {"mixup_alpha": 0, "cutmix_alpha": 0}},
          "train_data.mixup_and_cutmix.mixup_alpha", "above 0"),
         ({f"{_TRAIN}aug_type": {"type": "randaug", "randaug": {"magnitude_std": 0.5}}},
          "train_data.aug_type.randaug.magnitude_std", "operations fail"),
+        ({f"{_TRAIN}labels_file": "a.csv"}, "train_data.labels_file", "only by source image_csv,"),
+        ({f"{_TRAIN}labels_split": {"column": "part"}},
+         "train_data.labels_split", "only by source image_csv,"),
+        ({f"{_TRAIN}split": "trian"}, "train_data.split", "did you mean 'train'?"),
+        ({f"{_TRAIN}source": "array_record", "task__model__num_classes": None},
+         "model.num_classes", "ArrayRecord files do not contain"),
+        ({f"{_TRAIN}source": "image_csv"}, "train_data.labels_file", "is not set; for example, la"),
+        ({f"{_TRAIN}source": "image_csv", f"{_TRAIN}labels_file": "a.csv", f"{_TRAIN}split": "a"},
+         "train_data.split", "got 'a', but labels_split is not set"),
+        ({f"{_TRAIN}source": "image_csv", f"{_TRAIN}labels_file": "a.csv",
+          f"{_TRAIN}labels_split": {"fractions": {"trn": 0.5}}},
+         "train_data.split", "unknown part 'train'; did you mean 'trn'?"),
     ]  # fmt: skip
     for changes, path, part in cases:
         found = _problems(lambda changes=changes: files_config("image_folder", **changes))

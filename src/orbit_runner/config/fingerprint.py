@@ -100,6 +100,7 @@ _NEVER = frozenset(
     }
 )
 
+_OF_LABELS = ("labels_file", "labels_split", "classes_file", "path_column", "label_column")
 # Settings that later versions added. If empty, they do not change the fingerprint.
 _LEFT_OUT_IF_EMPTY = frozenset(
     {
@@ -108,11 +109,13 @@ _LEFT_OUT_IF_EMPTY = frozenset(
         "task.features.text",
         "task.init_ignore",
         "task.metrics",
-        "task.train_data.files",
-        "task.validation_data.exclude",
-        "task.validation_data.files",
         "trainer.fine_tuning",
         "trainer.skip_steps",
+        *(
+            f"task.{section}.{name}"
+            for section in ("train_data", "validation_data")
+            for name in ("exclude", "files", *_OF_LABELS)
+        ),
     }
 )
 

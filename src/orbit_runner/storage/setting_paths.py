@@ -13,7 +13,10 @@ from orbit_runner.storage.paths import path_problem, scheme_of
 
 # This package's tasks read these from object stores, too.
 EXCLUDED = "exclude"
-STAGED = ("data_dir", "input_path", "tfds_data_dir", "sentencepiece_model_path", EXCLUDED)
+STAGED = (
+    *("data_dir", "input_path", "tfds_data_dir", "sentencepiece_model_path"),
+    *("labels_file", "classes_file", EXCLUDED),
+)
 CHECKPOINT = "init_checkpoint"
 _LOCAL = {
     "xla_cache_dir": "XLA writes to it directly: use a path on this machine",

@@ -17,6 +17,8 @@ from orbit_runner.storage.setting_paths import CHECKPOINT, EXCLUDED, STAGED
 from orbit_runner.storage.staging import stage, stage_file
 
 _WILDCARDS = re.compile(r"[*?\[]")
+# Settings that name one file; `exclude` may be a list of examples instead.
+_FILES = ("sentencepiece_model_path", "labels_file", "classes_file", EXCLUDED)
 _POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
 
 
@@ -86,7 +88,7 @@ def _local_value(section: Any, name: str, value: Any, path: str, *, data: bool) 
             return _folder(value, path, (f"{tfds}/*",) if tfds else ())
         if name == "input_path":
             return _patterns(value, path)
-        if name == "sentencepiece_model_path" or (name == EXCLUDED and isinstance(value, str)):
+        if name in _FILES and isinstance(value, str):
             return _file(value, path)
     except PathError as error:
         reason = str(error).removeprefix(f"{path}: ")
@@ -112,6 +114,8 @@ def _has_url(value: Any) -> bool:
 
 def _relative_patterns(section: Any) -> tuple[str, ...]:
     """Returns the patterns of `input_path` that select files of a data directory; () for all."""
+    if getattr(section, "source", "") == "image_csv":
+        return ()  # `input_path` is a directory, and the CSV files may be outside of it.
     given = getattr(section, "input_path", "") or ""
     parts = [part for text in ([given] if isinstance(given, str) else given)
              for part in text.split(",")]  # fmt: skip

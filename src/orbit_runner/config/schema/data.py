@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
     from orbit_runner.config.schema.runtime import RuntimeConfig
 
-_NO_TFDS = "only image_classification reads TFDS"
+_NO_TFDS = "only image_classification and tabular read TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _SECTIONS = {"train_data": TRAINING, "validation_data": EVALUATING}

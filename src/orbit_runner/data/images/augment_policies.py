@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.data.order.policy_draws import PURPOSE
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import DataError
 
@@ -64,7 +65,7 @@ def _keyed_policy(augmenter: Any) -> Policy:
     # Nothing here needs AutoGraph, which would take longer than the rest of the tracing.
     @tf.autograph.experimental.do_not_convert
     def policy(image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
-        with keyed_draws_scope(seed, number, epoch, "augmentation"):
+        with keyed_draws_scope(seed, number, epoch, PURPOSE):
             return tf.ensure_shape(augmenter.distort(image), image.shape)
 
     return policy

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.array_record.pipeline import add_records
+from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.decode_errors import zero_or_raise
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.sampling.exclusion import make_sampler
@@ -20,7 +22,7 @@ from orbit_runner.data.tfrecord.locations import RecordNames
 from orbit_runner.data.tfrecord.pipeline import evaluation_rows, training_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 
-ImageSource = ArraySource | FileSource | RecordSource
+ImageSource = ArraySource | FileSource | RecordSource | ArrayRecordSource
 # Tensors [b] by name: `id`, `epoch`, `weight` (evaluation), `record`; later `raw` and `label`.
 Columns = dict[str, Any]
 _ENDLESS = 2**62
@@ -36,7 +38,7 @@ def training_columns(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of the columns of a pipeline's training batches.
 
-    The columns are `id` and `epoch`, and also `record` if `source` is a `RecordSource`.
+    The columns are `id` and `epoch`, and also `record` if `source` has records.
     `start_step` is the step of the first batch. If `shuffle_buffer_size` is 0 or 1, examples are in
     stored order. `excluded`, int64 [k], are the examples to leave out, ascending.
     """
@@ -53,14 +55,14 @@ def training_columns(
         ids, epochs = sampler(slices.positions(element[tf.newaxis], start_step)[0])
         return _with_sizes(slices.batch_size, {"id": ids, "epoch": epochs})
 
-    return tf.data.Dataset.range(_ENDLESS).map(batch)
+    return _with_records(source, tf.data.Dataset.range(_ENDLESS).map(batch))
 
 
 def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
     """Returns a dataset of the columns of a pipeline's evaluation batches.
 
     It has each example once, in order. The columns are `id`, `epoch` (0) and `weight`, and also
-    `record` if `source` is a `RecordSource`. `steps` is the number of global steps.
+    `record` if `source` has records. `steps` is the number of global steps.
     """
     count = slices.elements(steps)
     if isinstance(source, RecordSource):
@@ -82,7 +84,11 @@ def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -
         }
         return _with_sizes(slices.batch_size, columns)
 
-    return tf.data.Dataset.range(count).map(batch)
+    return _with_records(source, tf.data.Dataset.range(count).map(batch))
+
+
+def _with_records(source: ImageSource, columns: tf.data.Dataset) -> tf.data.Dataset:
+    return add_records(source, columns) if isinstance(source, ArrayRecordSource) else columns
 
 
 class LookUp:
@@ -121,7 +127,7 @@ class LookUp:
 
 
 def _finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf.Tensor]]:
-    if isinstance(source, RecordSource):
+    if isinstance(source, RecordSource | ArrayRecordSource):
         keys = source.image_key, source.label_key
         offset = source.label_offset
         features = {
@@ -149,7 +155,7 @@ def _finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf.Tens
 
 
 def _namer(source: ImageSource) -> Callable[[tf.Tensor], tf.Tensor]:
-    if isinstance(source, RecordSource):
+    if isinstance(source, RecordSource | ArrayRecordSource):
         return RecordNames(source)
     if isinstance(source, FileSource):
         paths = on_cpu(np.array([os.fsencode(path) for path in source.paths], object))

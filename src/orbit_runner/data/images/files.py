@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import check_split, data_folder
+from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import detail, note
@@ -32,7 +33,7 @@ class FileSource:
     """An image dataset that is read from its files."""
 
     name: str
-    paths: tuple[str, ...]  # In the order of their classes.
+    paths: tuple[str, ...]  # In the order of their classes, or of the CSV file that lists them.
     label: np.ndarray  # Class number of each file, int32 [n].
     labels: tuple[str, ...]  # Class names.
     image_shape: tuple[int, int, int]  # Height, width, channels of the first image; 0 if unknown.
@@ -41,6 +42,9 @@ class FileSource:
     std: tuple[float, ...] = (127.5,)
     # Class directories and their numbers of images, in the order of `paths`.
     directories: tuple[tuple[str, int], ...] = ()
+    # The rows of a CSV file that list the images, if there is one, and the CSV files.
+    listed: TablePart | None = None
+    label_files: tuple[Path, ...] = ()
 
     @property
     def size(self) -> int:
@@ -86,7 +90,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         paths,
         label.astype(np.int32),
         labels,
-        _first_shape(paths[0]),
+        first_image_shape(paths[0]),
         directories=tuple((directory, len(part)) for _, directory, part in found),
     )
 
@@ -220,7 +224,8 @@ def _note(line: str) -> None:
     note(f"note: image_folder: {shown}")
 
 
-def _first_shape(path: str) -> tuple[int, int, int]:
+def first_image_shape(path: str) -> tuple[int, int, int]:
+    """Returns height, width and channels in the header of an image file; 0, 0, 0 if unknown."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.images.batch_decode import MakeImage, decode_batches
 from orbit_runner.data.images.decode_errors import BadImages
@@ -65,6 +66,7 @@ def train_images(
     set and the batch size per replica is odd.
     """
     slices = replica_slices(global_batch_size, input_context)
+    _check_services(source, options)
     if mixing is not None and slices.batch_size % 2:
         raise DataError(
             f"got {slices.batch_size} examples per replica, expected an even number: "
@@ -117,6 +119,7 @@ def eval_images(
     `DataError` if the batch is not divisible by the number of replicas, or if there is no batch.
     """
     slices = replica_slices(global_batch_size, input_context)
+    _check_services(source, options)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
     look_up, make = LookUp(source, num_classes), _maker(source, shape, resize, 0, variation)
 
@@ -130,6 +133,15 @@ def eval_images(
         batches = batches.cache()
     count = tf.data.experimental.assert_cardinality(slices.elements(steps))
     return options.ahead(batches).apply(count).with_options(options.tf_options())
+
+
+def _check_services(source: ImageSource, options: PipelineOptions) -> None:
+    if options.services and isinstance(source, ArrayRecordSource):
+        raise DataError(
+            f"{source.name}: a tf.data service cannot read ArrayRecord files, which need Python; "
+            "remove the service, or use TFRecord files",
+            field="enable_tf_data_service",
+        )
 
 
 def _maker(

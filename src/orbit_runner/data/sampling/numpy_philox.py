@@ -41,6 +41,16 @@ def random_words(bits: np.ndarray, count: int, offset: int = 0) -> np.ndarray:
     return words[:, :count].astype(np.uint32)
 
 
+def words_of_call(key: int, low: int, high: int) -> np.ndarray:
+    """Returns the four words of the generator for a key and a counter, uint32 [4].
+
+    `key` has 64 bits, and `low` and `high` are the lower and the upper 64 bits of the counter.
+    """
+    parts = [part >> shift & 0xFFFFFFFF for part in (low, high, key) for shift in (0, 32)]
+    words = np.array(parts, np.uint64)
+    return _philox(words[np.newaxis, :4], words[np.newaxis, 4:])[0].astype(np.uint32)
+
+
 def as_floats(words: np.ndarray) -> np.ndarray:
     """Returns random words, uint32, as float32 in [0, 1), as TensorFlow does."""
     return (words & _FRACTION | _ONE).view(np.float32) - np.float32(1)

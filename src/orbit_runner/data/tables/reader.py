@@ -23,6 +23,8 @@ class TableOptions:
         missing_values: The texts in CSV files that mean that a value is missing.
         function: `module:function` that returns arrays by name.
         files: The classes, each with the names of its text files.
+        tfds_name: The dataset of TensorFlow Datasets.
+        tfds_splits: Its splits, of which the first that exists is read.
     """
 
     delimiter: str = ","
@@ -30,6 +32,8 @@ class TableOptions:
     missing_values: tuple[str, ...] = ()
     function: str = ""
     files: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    tfds_name: str = ""
+    tfds_splits: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

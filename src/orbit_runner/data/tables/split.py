@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.data.tables.hashing import mix
+from orbit_runner.data.tables.hashing import hash_rows, mix
 from orbit_runner.errors import DataError, unknown
 
 _SALT = 0x7061727473  # Other uses of the same hashes are independent.
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSplit:
+    """How the rows of a table are split: by a column, or by a hash.
+
+    Attributes:
+        column: The column whose values are the names of the parts.
+        fractions: The share of each part; empty if a column decides.
+        hash_of: The columns whose hash decides.
+        seed: Another seed gives other parts.
+    """
+
+    column: str = ""
+    fractions: tuple[tuple[str, float], ...] = ()
+    hash_of: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def rows_of_part(columns: Mapping[str, Column], split: RowSplit, part: str) -> np.ndarray:
+    """Returns the rows of a part, in order: int64 [k].
+
+    `columns` must have the columns that the split uses. Raises `DataError` if the part has no rows.
+    """
+    if split.column:
+        return rows_with_value(columns[split.column], part)
+    places = positions(hash_rows(columns[name] for name in split.hash_of), split.seed)
+    return rows_of_fraction(places, dict(split.fractions), part)
 
 
 def rows_with_value(column: Column, value: str) -> np.ndarray:

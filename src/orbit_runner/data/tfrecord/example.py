@@ -100,6 +100,17 @@ def int_of(feature: bytes) -> int:
     raise ValueError("no integers")
 
 
+def value_of(feature: bytes) -> bytes | float | int:
+    """Returns the only value of a feature; raises ValueError if there is none or several."""
+    kind, count = _values(feature)
+    if count != 1:
+        raise ValueError(f"got {count} values")
+    if kind == "float":
+        # The tag, and the length of packed values, come before the four bytes of the number.
+        return float(struct.unpack("<f", next(_fields(feature, 2))[-4:])[0])
+    return bytes_of(feature) if kind == "bytes" else int_of(feature)
+
+
 def image_shape(encoded: bytes) -> tuple[int, int, int]:
     """Returns the height, width and channels in the header of a PNG or JPEG image.
 

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.table import on_cpu
-from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.data.tfrecord.source import Blocks
+
+
+class RecordFiles(Protocol):
+    """A dataset whose examples are records of files."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files, in the order in which records are numbered."""
+        ...
+
+    @property
+    def blocks(self) -> Blocks:
+        """Where the records are."""
+        ...
 
 
 class RecordNames:
     """Names records by their file and their position in it."""
 
-    def __init__(self, source: RecordSource) -> None:
+    def __init__(self, source: RecordFiles) -> None:
         blocks = source.blocks
         self._firsts, self._places, self._file = (
             on_cpu(column.astype(np.int64)) for column in (blocks.first, blocks.place, blocks.file)

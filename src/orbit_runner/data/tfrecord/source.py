@@ -135,7 +135,8 @@ def first_shape(
     filled = [path for path, index in zip(files, indexes, strict=True) if index.records]
     if not filled:
         raise DataError(f"{name}: no records found (files: {len(files)})", field="input_path")
-    return _shape(filled[0], *keys, any_size)
+    path = filled[0]
+    return shape_of_record(f"{path}: record 0 at byte 0", first_record(path), *keys, any_size)
 
 
 def _within(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blocks:
@@ -160,33 +161,39 @@ def _block_records(index: FileIndex) -> np.ndarray:
     return np.minimum(BLOCK_RECORDS, index.records - firsts)
 
 
-def _shape(path: Path, image: str, label: str, any_size: bool) -> tuple[int, int, int]:
-    record = first_record(path)
+def shape_of_record(
+    where: str, record: bytes, image: str, label: str, any_size: bool
+) -> tuple[int, int, int]:
+    """Returns the height, width and channels of the image in a serialized tf.Example.
+
+    `where` is the name of the record in messages. `image` and `label` are the features of the
+    image and of the label. If `any_size` is true and the image is not valid, returns 0, 0, 0.
+    Raises DataError if the record does not have the features.
+    """
     try:
         features = features_of(record)
     except ValueError:
-        raise _unlike(path, "data that is not a tf.Example", image, label) from None
+        raise _unlike(where, "data that is not a tf.Example", image, label) from None
     if not {image, label} <= set(features):
         got = f"features {', '.join(sorted(features)) or '(none)'}"
-        raise _unlike(path, got, image, label)
+        raise _unlike(where, got, image, label)
     problem = example_problem(record, {label: "int64"})
     if problem:
-        raise DataError(f"{path}: record 0 at byte 0: {problem}", field="input_path")
+        raise DataError(f"{where}: {problem}", field="input_path")
     try:
         encoded = bytes_of(features[image])
     except ValueError as error:
-        raise _unlike(path, f"{image} with {error}", image, label) from None
+        raise _unlike(where, f"{image} with {error}", image, label) from None
     try:
         return image_shape(encoded)
     except ValueError as error:
         if any_size:
             return 0, 0, 0
-        raise _unlike(path, f"{image} with {error}", image, label) from None
+        raise _unlike(where, f"{image} with {error}", image, label) from None
 
 
-def _unlike(path: Path, got: str, image: str, label: str) -> DataError:
+def _unlike(where: str, got: str, image: str, label: str) -> DataError:
     return DataError(
-        f"{path}: record 0 at byte 0: got {got}, expected a tf.Example with {image} (a PNG or JPEG "
-        f"image) and {label}",
+        f"{where}: got {got}, expected a tf.Example with {image} (a PNG or JPEG image) and {label}",
         field="input_path",
     )

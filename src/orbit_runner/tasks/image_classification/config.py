@@ -75,12 +75,27 @@ class ImageClassificationConfig(TaskConfig):
             known_sources = [entry.name for entry in SOURCES.entries()]
             if data.source not in known_sources:
                 yield f"{section}.source", unknown("data source", data.source, known_sources)
-        if self.train_data.source == "tfrecord" and self.model.num_classes is None:
+        formats = {"tfrecord": "TFRecord", "array_record": "ArrayRecord"}
+        if self.train_data.source in formats and self.model.num_classes is None:
             yield (
                 "model.num_classes",
-                "is not set; TFRecord files do not contain the number of classes",
+                f"is not set; {formats[self.train_data.source]} files do not contain the number of "
+                "classes",
             )
+        yield from self._split_problems()
         yield from self._variation_problems()
+
+    def _split_problems(self) -> Iterator[tuple[str, str]]:
+        names = ("source", "data_dir", "labels_file")
+        train, validation = (getattr(self, section) for section in _SECTIONS)
+        same = [getattr(train, name) == getattr(validation, name) for name in names]
+        differs = train.labels_split != validation.labels_split
+        if train.source == "image_csv" and all(same) and differs:
+            yield (
+                "validation_data.labels_split",
+                "differs from that of train_data, so that a row may be in both sections\n"
+                "set both to the same split",
+            )
 
     def _variation_problems(self) -> Iterator[tuple[str, str]]:
         data, size = self.train_data, self.model.input_size

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, OneOf, field
 from orbit_runner.config.schema.data import DataConfig, source_from
+from orbit_runner.errors import unknown
 from orbit_runner.registry import SOURCES
+from orbit_runner.tasks.tabular.data_config import TableSplitConfig
 
 _METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
@@ -112,10 +114,26 @@ class MixupAndCutmix(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelsSplitConfig(TableSplitConfig):
+    """How the rows of `labels_file` are split: by a column, or by a hash."""
+
+    hash_of: list[str] = field(
+        (),
+        help="`fractions`: columns that decide on the part of a row, such as an ID of the person; "
+        "by default the path",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageDataConfig(DataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
     source: str = source_from(SOURCES)
+    split: str = field(
+        "",
+        help="split of the dataset: train, test or all, by default depending on is_training; "
+        "`source: image_csv`: part that labels_split defines, by default train or validation",
+    )
     augment: str = field(
         "none",
         allowed=("none", "crop", "crop_flip", "inception"),
@@ -130,11 +148,31 @@ class ImageDataConfig(DataConfig):
         "",
         help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
     )
+    labels_file: str = field(
+        "", help="`source: image_csv`: CSV file with paths and labels, relative to data_dir"
+    )
+    classes_file: str = field(
+        "",
+        help="`source: image_csv`: CSV file whose labels are the classes, relative to data_dir; by "
+        "default labels_file",
+    )
+    path_column: str = field(
+        "", help="`source: image_csv`: column with the path of an image; by default the first"
+    )
+    label_column: str = field(
+        "", help="`source: image_csv`: column with the name of the class; by default the second"
+    )
+    labels_split: LabelsSplitConfig | None = field(
+        None,
+        help="`source: image_csv`: how the rows of labels_file are split into parts; null: the "
+        "section reads all rows",
+    )
     image_field_key: str = field(
-        "image/encoded", help="`source: tfrecord`: name of the image feature"
+        "image/encoded", help="`source: tfrecord` and `array_record`: name of the image feature"
     )
     label_field_key: str = field(
-        "image/class/label", help="`source: tfrecord`: name of the label feature"
+        "image/class/label",
+        help="`source: tfrecord` and `array_record`: name of the label feature",
     )
     label_offset: int = field(
         0,
@@ -187,6 +225,20 @@ class ImageDataConfig(DataConfig):
             for name in varying(self):
                 yield name, "augments training images; remove it, because is_training is false"
 
+    @property
+    def part(self) -> str:
+        """The part of the rows of `labels_file` that the section reads, if they are split."""
+        return self.split or ("train" if self.is_training else "validation")
+
+    def _part_problems(self) -> Iterator[tuple[str, str]]:
+        if not self.labels_file:
+            yield "labels_file", "is not set; for example, labels.csv"
+        if self.labels_split is None and self.split:
+            yield "split", f"got {self.split!r}, but labels_split is not set"
+        parts = self.labels_split.parts if self.labels_split else ()
+        if parts and self.part not in parts:
+            yield "split", unknown("part", self.part, parts)
+
     def _source_problems(self) -> Iterator[tuple[str, str]]:
         if self.source == "tfds" and not self.tfds_name:
             yield "tfds_name", "is not set; for example, imagenet2012"
@@ -194,6 +246,10 @@ class ImageDataConfig(DataConfig):
             for name in ("data_dir", "input_path", "split"):
                 if getattr(self, name):
                     yield name, f"is not read by `source: tfds`; set tfds_{_TFDS[name]}"
+        if self.source == "image_csv":
+            yield from self._part_problems()
+        elif self.source != "synthetic" and self.split not in _SPLITS:
+            yield "split", unknown("value", self.split, _SPLITS[1:])
         if self.source == "synthetic":
             return  # It may replace the source of any experiment, whose settings are then allowed.
         for name, sources in _READ_BY.items():
@@ -205,14 +261,21 @@ class ImageDataConfig(DataConfig):
 
 
 _TFDS = {"data_dir": "data_dir", "input_path": "name", "split": "split"}
+_SPLITS = ("", "train", "test", "all")
+_RECORDS = ("tfrecord", "array_record")
 _READ_BY = {
     "tfds_name": ("tfds",),
     "tfds_split": ("tfds",),
     "tfds_data_dir": ("tfds",),
-    "image_field_key": ("tfrecord",),
-    "label_field_key": ("tfrecord",),
-    "label_offset": ("tfrecord",),
-    "max_bad_images": ("tfrecord", "image_folder", "tfds"),
+    "labels_file": ("image_csv",),
+    "labels_split": ("image_csv",),
+    "classes_file": ("image_csv",),
+    "path_column": ("image_csv",),
+    "label_column": ("image_csv",),
+    "image_field_key": _RECORDS,
+    "label_field_key": _RECORDS,
+    "label_offset": _RECORDS,
+    "max_bad_images": (*_RECORDS, "image_folder", "image_csv", "tfds"),
 }
 
 

@@ -15,6 +15,7 @@ from orbit_runner.data.order.image_draws import (
     jitters,
     mixtures,
 )
+from orbit_runner.data.order.policy_draws import auto_augment, rand_augment
 from orbit_runner.data.order.step_order import StepRows
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import Size, Source, image_spec, is_ready
@@ -23,6 +24,11 @@ from orbit_runner.tasks.image_classification.sources import Size, Source, image_
 _OfRow = Callable[[int, tuple[int, int] | None], dict[str, Any]]
 # Seed, examples and epochs.
 _Key = tuple[int, np.ndarray, np.ndarray]
+# The function of each policy, and its settings that affect what it draws.
+_POLICIES: dict[str, tuple[Callable[..., list[str] | None], tuple[str, ...]]] = {
+    "randaug": (rand_augment, ("num_layers", "magnitude", "prob_to_apply", "exclude_ops")),
+    "autoaug": (auto_augment, ("augmentation_name",)),
+}
 _FACTORS = ("brightness", "contrast", "saturation")
 
 
@@ -96,9 +102,7 @@ class Drawn:
                 "jitter": dict(zip(_FACTORS, factors[row].round(4).tolist(), strict=True))
             }
         if data.aug_type is not None:
-            # Model Garden's operations draw within TensorFlow's graph.
-            kind = data.aug_type.type
-            yield lambda row, size: {"policy": kind}
+            yield lambda row, size: self._policy(*self._key(key, row))
         if data.random_erasing is not None:
             settings = data.random_erasing.as_dict()
 
@@ -107,6 +111,16 @@ class Drawn:
                 return {"erased": list(found)} if found else {}
 
             yield erase
+
+    def _policy(self, *key: int) -> dict[str, Any]:
+        choice = self._data.aug_type
+        assert choice is not None
+        assert choice.type is not None
+        draw, names = _POLICIES[choice.type]
+        settings = {name: getattr(choice.get(), name) for name in names}
+        found = draw(*key, size=self._size, **settings)
+        # Another version of Model Garden may have other operations.
+        return {"policy": choice.type} if found is None else {choice.type: found or "none"}
 
     @staticmethod
     def _key(key: _Key, row: int) -> tuple[int, int, int]:

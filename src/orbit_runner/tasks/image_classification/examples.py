@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.order.exclusion import excluding_sequence
 from orbit_runner.data.order.sequences import RecordSequence, Sequence, ShuffledSequence
@@ -44,8 +45,10 @@ class ImageExamples:
         self._starts: dict[int, list[int]] = {}  # The records of each block that was read.
         index = "an index as `runner batch` prints it"
         self.id_help = index + {
-            RecordSource: ", or FILE:RECORD", FileSource: ", or the path of an image"
-        }.get(type(self._source), "")  # fmt: skip
+            RecordSource: ", or FILE:RECORD",
+            ArrayRecordSource: ", or FILE:RECORD",
+            FileSource: ", or the path of an image",
+        }.get(type(self._source), "")
         self.excluded = find_excluded(data, self._source.size, self.find)
         sequence = excluding_sequence(_sequence(self._source, data), self.excluded)
         self.order = RowOrder(sequence, data.global_batch_size)
@@ -84,7 +87,7 @@ class ImageExamples:
         if isinstance(source, FileSource):
             numbers = self._by_name.get(text.rpartition("/")[2], ())
             yield from (n for n in numbers if is_file(source.paths[n], text))
-        if not isinstance(source, RecordSource) or place is None:
+        if not isinstance(source, RecordSource | ArrayRecordSource) or place is None:
             return
         blocks = source.blocks
         for number, path in enumerate(source.files):
@@ -108,6 +111,10 @@ class ImageExamples:
         source = self._source
         if isinstance(source, RecordSource):
             return self._record(source, number)
+        if isinstance(source, ArrayRecordSource):
+            file, record = source.place(number)
+            found = {"file": str(source.files[file]), "record": record}
+            return self._example(source, source.read([number])[0], found)
         if isinstance(source, FileSource):
             path = source.paths[number]
             return {"file": path} | self._label(int(source.label[number])), _size_of_file(path)
@@ -125,8 +132,13 @@ class ImageExamples:
             self._starts[block] = record_starts(path, int(blocks.offset[block]))
         start = self._starts[block][inner]
         place = {"file": str(path), "record": int(blocks.place[block]) + inner, "offset": start}
+        return self._example(source, record_data(path, start), place)
+
+    def _example(
+        self, source: RecordSource | ArrayRecordSource, record: bytes, place: dict[str, Any]
+    ) -> tuple[dict[str, Any], tuple[int, int] | None]:
         try:
-            features = features_of(record_data(path, start))
+            features = features_of(record)
             label = int_of(features[source.label_key]) - source.label_offset
             height, width, _ = image_shape(bytes_of(features[source.image_key]))
         except (ValueError, KeyError):

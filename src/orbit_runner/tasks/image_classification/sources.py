@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
@@ -17,16 +18,18 @@ from orbit_runner.data.fingerprint import (
     describe_directories,
     describe_files,
 )
+from orbit_runner.data.images.csv_labels import untrained_class
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.source import ArraySource, Repeated, leaves
+from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError, first_line
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, varies_images
 
-Source = ArraySource | FileSource | RecordSource
+Source = ArraySource | FileSource | RecordSource | ArrayRecordSource
 Size = Sequence[int] | None
 
 _SIZE, _CLASSES = (32, 32, 3), 10
@@ -70,9 +73,9 @@ def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) ->
             tfds_name=config.tfds_name,
         )
     places: dict[str, Any] = {"data_dir": config.data_dir, "input_path": input_paths(config)}
-    if config.source == "tfrecord":
+    if config.source in ("tfrecord", "array_record"):
         return _files(
-            "tfrecord",
+            config.source,
             **places,
             split=config.split,
             image_key=config.image_field_key,
@@ -80,9 +83,28 @@ def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) ->
             label_offset=config.label_offset,
             any_size=input_size is not None,
         )
+    if config.source == "image_csv":
+        return _files(
+            "image_csv",
+            **places,
+            part=config.part,
+            labels_file=config.labels_file,
+            classes_file=config.classes_file,
+            path_column=config.path_column,
+            label_column=config.label_column,
+            row_split=_row_split(config),
+        )
     return _files(
         config.source, **places, split=config.split or ("train" if config.is_training else "test")
     )
+
+
+def _row_split(config: ImageDataConfig) -> RowSplit | None:
+    split = config.labels_split
+    if split is None:
+        return None
+    fractions = tuple((split.fractions or {}).items())
+    return RowSplit(split.column, fractions, tuple(split.hash_of), split.seed)
 
 
 def source_files(source: Source) -> list[DataFile]:
@@ -94,7 +116,10 @@ def source_files(source: Source) -> list[DataFile]:
         for directory, count in source.directories:
             places[directory] = source.paths[start : start + count]
             start += count
-        return describe_directories(places)
+        rows = describe_files(source.label_files, content_digest)
+        return [*rows, *describe_directories(places)]
+    if isinstance(source, ArrayRecordSource):
+        return describe_files(source.files, content_digest)
     if source.files:
         return describe_files(source.files, content_digest)
     return [] if source.name == "synthetic" else describe_arrays(source.arrays)
@@ -241,6 +266,7 @@ def misfits(
                 f"{expected[1]} as in {first}",
             )
     yield from _other_labels(sources)
+    yield from _untrained_classes(sources)
 
 
 def _other_labels(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
@@ -249,8 +275,24 @@ def _other_labels(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
         first, expected = named[0]
         if labels != expected:
             odd = sorted(set(labels) ^ set(expected))
+            hint = ""
+            if sources[section].name == sources[first].name == "image_csv":
+                hint = f"\nset {section}.classes_file to the labels_file of {first}"
             yield (
                 f"{section}.source",
                 f"got {len(labels)} classes, expected the {len(expected)} of {first}; "
-                f"they differ in {', '.join(odd[:5]) or 'their order'}",
+                f"they differ in {', '.join(odd[:5]) or 'their order'}{hint}",
             )
+
+
+def _untrained_classes(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+    listed = [
+        (section, source)
+        for section, source in sources.items()
+        if isinstance(source, FileSource) and source.listed is not None
+    ]
+    for section, source in listed[1:]:
+        train = listed[0][1]
+        problem = untrained_class(train, source) if train.labels == source.labels else ""
+        if problem:
+            yield f"{section}.labels_file", problem

@@ -19,6 +19,9 @@ _READ_BY = {
     "missing_values": ("csv",),
     "function": ("arrays",),
     "files": ("text_files",),
+    "tfds_name": ("tfds",),
+    "tfds_split": ("tfds",),
+    "tfds_data_dir": ("tfds",),
 }
 
 
@@ -48,6 +51,14 @@ class TableDataConfig(DataConfig):
         help="`source: text_files`: text file, or list of files, of each class, such as "
         "{en: train.en, de: train.de}, with one example per line",
     )
+    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
+    tfds_split: str = field(
+        "", help="`source: tfds`: split, such as train; by default depending on is_training"
+    )
+    tfds_data_dir: str = field(
+        "",
+        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
+    )
     augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
     augment_padding: int = field(
         4, help="pixels of padding around an image", unsupported=_NO_IMAGES
@@ -62,6 +73,10 @@ class TableDataConfig(DataConfig):
             yield "function", "is not set; for example, my_package.data:load"
         if self.source == "text_files":
             yield from self._files_problems()
+        if self.source == "tfds" and not self.tfds_name:
+            yield "tfds_name", "is not set; for example, titanic"
+        if self.source == "tfds" and self.data_dir:
+            yield "data_dir", "is not read by `source: tfds`; set tfds_data_dir"
         if self.source == "synthetic":
             return  # It may replace the source of any experiment, whose settings are then allowed.
         for name, sources in _READ_BY.items():

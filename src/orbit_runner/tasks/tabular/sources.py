@@ -33,6 +33,9 @@ def load_reader(config: TabularConfig, section: str) -> TableReader:
     data: TableDataConfig = getattr(config, section)
     if data.source == SYNTHETIC:
         return _synthetic(config, data)
+    if data.source == "tfds":
+        options = TableOptions(tfds_name=data.tfds_name, tfds_splits=_tfds_splits(config, data))
+        return _open(data.source, data.tfds_data_dir, input_paths(data), options)
     options = TableOptions(
         delimiter=data.delimiter,
         column_names=tuple(data.column_names),
@@ -41,6 +44,14 @@ def load_reader(config: TabularConfig, section: str) -> TableReader:
         files=data.class_files,
     )
     return _open(data.source, data.data_dir, input_paths(data), options)
+
+
+def _tfds_splits(config: TabularConfig, data: TableDataConfig) -> tuple[str, ...]:
+    """Returns the split that a section reads, or those of which it reads the first that exists."""
+    if data.tfds_split:
+        return (data.tfds_split,)
+    # With `task.split`, both sections read parts of the same rows.
+    return ("train",) if data.is_training or config.split else ("validation", "test")
 
 
 @functools.lru_cache(maxsize=8)

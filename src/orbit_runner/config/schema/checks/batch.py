@@ -58,6 +58,12 @@ def parameter_server_problems(config: ExperimentConfig) -> Iterator[tuple[str, s
             "workers run only graphs, which cannot count bad images\n"
             "allowed: 0 under `parameter_server`",
         )
+    if getattr(config.task.train_data, "source", "") == "array_record":
+        yield (
+            "task.train_data.source",
+            "workers run only graphs, which cannot read ArrayRecord files\n"
+            "use TFRecord files, or another strategy than `parameter_server`",
+        )
     if config.task.train_data.enable_tf_data_service:
         yield (
             "task.train_data.enable_tf_data_service",

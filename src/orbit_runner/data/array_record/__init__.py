@@ -1,0 +1,1 @@
+"""ArrayRecord files, whose records are read by index."""

@@ -1,0 +1,102 @@
+"""Reads records of ArrayRecord files by their index. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.errors import DataError, first_line
+
+# Each open file takes a descriptor, of which processes have 1,024 by default, and a buffer.
+_OPEN_FILES = 256
+_BUFFER_BYTES = 2**15
+
+
+class ArrayRecordFiles:
+    """ArrayRecord files, opened when they are first read. Any thread may read.
+
+    Attributes:
+        paths: The files.
+        counts: The number of records of each file, from the end of the file.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises `DataError` if a file is not an ArrayRecord file or cannot be read."""
+        self.paths = tuple(paths)
+        self._readers: collections.OrderedDict[int, Any] = collections.OrderedDict()
+        self._lock = threading.Lock()
+        self.counts = tuple(self._count(number) for number in range(len(self.paths)))
+
+    def read(self, file: int, records: Sequence[int]) -> list[bytes]:
+        """Returns some records of a file, in the order of `records`.
+
+        Raises `DataError` that names the file and the first record that cannot be read.
+        """
+        with self._lock:
+            try:
+                return list(self._reader(file).read(list(records)))
+            except RuntimeError as error:
+                self._readers.pop(file)
+                raise self._damage(file, records, error) from None
+
+    def _damage(self, file: int, records: Sequence[int], error: Exception) -> DataError:
+        for record in records:
+            # A reader that has failed once fails for all records.
+            try:
+                _open(self.paths[file]).read([record])
+            except RuntimeError as found:
+                return DataError(
+                    f"{self.paths[file]}: record {record}: cannot be read: {first_line(found)}",
+                    field="input_path",
+                )
+        return _unreadable(self.paths[file], error)
+
+    def _count(self, file: int) -> int:
+        path = self.paths[file]
+        try:
+            path.open("rb").close()
+            reader = self._reader(file)
+            if not reader.ok():
+                reader.read([0])  # Raises the error.
+            return int(reader.num_records())
+        except (OSError, RuntimeError) as error:
+            raise _unreadable(path, error) from None
+
+    def _reader(self, file: int) -> Any:
+        if file in self._readers:
+            self._readers.move_to_end(file)
+        else:
+            self._readers[file] = _open(self.paths[file])
+            if len(self._readers) > _OPEN_FILES:
+                self._readers.popitem(last=False)[1].close()
+        return self._readers[file]
+
+
+def _open(path: Path) -> Any:
+    # Records are read in any order.
+    options = "readahead_buffer_size:0"
+    return _reader_class()(str(path), options=options, file_reader_buffer_size=_BUFFER_BYTES)
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path}: cannot be read as an ArrayRecord file: {first_line(error)}", field="input_path"
+    )
+
+
+@functools.cache
+def _reader_class() -> Any:
+    try:
+        # Not the package's `ArrayRecordDataSource`, which defines flags and starts threads.
+        from array_record.python.array_record_module import ArrayRecordReader
+    except ImportError as error:
+        raise DataError(
+            f"array_record: cannot import the package array_record: {first_line(error)}\n"
+            "install it: pip install array_record",
+            field="source",
+        ) from None
+    return ArrayRecordReader

@@ -1,0 +1,55 @@
+"""Reads the ArrayRecord records of a tf.data pipeline's batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.images.decode_errors import zero_or_raise
+from orbit_runner.data.tfrecord.example import example_problem
+from orbit_runner.errors import DataError
+
+_BATCHES_AHEAD = 2
+
+
+def add_records(source: ArrayRecordSource, columns: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns batches of columns with the column `record`: serialized examples, string [b].
+
+    The batches must have the column `id`, the numbers of the records, int64 [b]. A record that
+    cannot be read, or that is not an example with image and label, raises an error that names it.
+    """
+    expected = {source.image_key: "bytes", source.label_key: "int64"}
+
+    def read(ids: np.ndarray) -> tuple[np.ndarray, bytes]:
+        numbers, problem = ids.tolist(), ""
+        try:
+            records = source.read(numbers)
+        except DataError as error:
+            records, problem = [b""] * len(numbers), str(error)
+        if not problem:
+            found = (
+                (n, example_problem(r, expected)) for n, r in zip(numbers, records, strict=True)
+            )
+            problem = next((_named(source, n, said) for n, said in found if said), "")
+        return np.array(records, object), problem.encode()
+
+    def add(batch: dict[str, Any]) -> dict[str, Any]:
+        ids = batch["id"]
+        # Without TensorFlow's op for these files, which its packages do not contain. The result
+        # depends only on the ids.
+        records, problem = tf.numpy_function(read, [ids], [tf.string, tf.string], stateful=False)
+        zero = zero_or_raise(tf.equal(problem, ""), lambda: tf.ensure_shape(problem, []))
+        return batch | {
+            "record": tf.ensure_shape(records, ids.shape),
+            "id": ids + tf.cast(zero, ids.dtype),
+        }
+
+    return columns.map(add).prefetch(_BATCHES_AHEAD)
+
+
+def _named(source: ArrayRecordSource, number: int, problem: str) -> str:
+    file, record = source.place(number)
+    return f"{source.files[file]}: record {record}: {problem}"

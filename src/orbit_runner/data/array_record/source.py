@@ -1,0 +1,133 @@
+"""Images in ArrayRecord files of tf.Example; does not import TensorFlow, to report errors early."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.data.array_record.files import ArrayRecordFiles
+from orbit_runner.data.files import named_files
+from orbit_runner.data.tfrecord.source import IMAGE, LABEL, Blocks, shape_of_record
+from orbit_runner.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArrayRecordSource:
+    """A dataset of images in ArrayRecord files, which are read by index, in any order.
+
+    Fields that `RecordSource` has, too, mean the same.
+    """
+
+    name: str
+    records: ArrayRecordFiles
+    image_shape: tuple[int, int, int]
+    mean: tuple[float, ...] = (127.5,)
+    std: tuple[float, ...] = (127.5,)
+    image_key: str = IMAGE
+    label_key: str = LABEL
+    label_offset: int = 0
+    labels: tuple[str, ...] | None = None
+    part: tuple[int, int] | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files, in the order in which records are numbered."""
+        return self.records.paths
+
+    @property
+    def size(self) -> int:
+        """The number of records that are used."""
+        return int(self.blocks.records.sum())
+
+    @functools.cached_property
+    def blocks(self) -> Blocks:
+        """The records of each file that are used, as one block; its bytes are not known, so 0."""
+        counts = np.array(self.records.counts, np.int64)
+        firsts = np.cumsum(counts) - counts
+        start, stop = self.part or (0, int(counts.sum()))
+        begin = np.maximum(start, firsts)
+        records = np.minimum(stop, firsts + counts) - begin
+        (file,) = np.nonzero(records > 0)
+        zeros = np.zeros(len(file), np.int64)
+        return Blocks(
+            file=file,
+            offset=zeros,
+            length=zeros,
+            records=records[file],
+            first=begin[file] - start,
+            place=(begin - firsts)[file],
+        )
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Returns the index of the file of a record, and its index there."""
+        blocks = self.blocks
+        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
+        return int(blocks.file[block]), number - int(blocks.first[block]) + int(blocks.place[block])
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """Returns some records; raises `DataError` if one cannot be read."""
+        places = [self.place(number) for number in numbers]
+        rows: dict[int, list[int]] = {}
+        for row, (file, _) in enumerate(places):
+            rows.setdefault(file, []).append(row)
+        found = [b""] * len(places)
+        for file, of_file in rows.items():
+            records = self.records.read(file, [places[row][1] for row in of_file])
+            for row, record in zip(of_file, records, strict=True):
+                found[row] = record
+        return found
+
+
+def load(
+    *,
+    split: str = "",
+    data_dir: str = "",
+    input_path: Sequence[str] = (),
+    image_key: str = IMAGE,
+    label_key: str = LABEL,
+    label_offset: int = 0,
+    any_size: bool = False,
+) -> ArrayRecordSource:
+    """Returns the records of ArrayRecord files of tf.Example.
+
+    For the arguments and the errors, see `orbit_runner.data.tfrecord.source.load`.
+    """
+    if split:
+        raise DataError(
+            f"array_record: got split {split!r}, expected none: input_path specifies the files",
+            field="split",
+        )
+    files = named_files("array_record", data_dir, input_path)
+    if not files:
+        raise DataError(
+            "array_record: no files are specified; set input_path, for example to train-*",
+            field="input_path",
+        )
+    records = ArrayRecordFiles(files)
+    return ArrayRecordSource(
+        "array_record",
+        records,
+        first_shape("array_record", records, (image_key, label_key), any_size),
+        image_key=image_key,
+        label_key=label_key,
+        label_offset=label_offset,
+    )
+
+
+def first_shape(
+    name: str, records: ArrayRecordFiles, keys: tuple[str, str], any_size: bool = False
+) -> tuple[int, int, int]:
+    """Returns the height, width and channels of the first image.
+
+    For the arguments and the errors, see `orbit_runner.data.tfrecord.source.first_shape`.
+    """
+    file = next((file for file, count in enumerate(records.counts) if count), None)
+    if file is None:
+        count = len(records.paths)
+        raise DataError(f"{name}: no records found (files: {count})", field="input_path")
+    where = f"{records.paths[file]}: record 0"
+    return shape_of_record(where, records.read(file, [0])[0], *keys, any_size)

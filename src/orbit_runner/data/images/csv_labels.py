@@ -1,0 +1,245 @@
+"""Image files whose labels are in a CSV file; does not import TensorFlow, to report errors early.
+
+Each row of the CSV file names an image and its class. The file is read and cached as a table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.data.files import data_folder
+from orbit_runner.data.images.files import FileSource, first_image_shape
+from orbit_runner.data.tables import csv_file
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TableSource
+from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.data.tables.split import RowSplit, rows_of_part
+from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.errors import DataError, nearest, unknown
+from orbit_runner.utils.progress_line import Progress
+
+_NAME = "image_csv"
+_HINT = "set data_dir to the directory of the images, or input_path to a directory in it"
+# A class may be called NA.
+_OPTIONS = TableOptions(missing_values=("",))
+_FIELDS = ("path_column", "label_column")
+
+
+def load(
+    *,
+    part: str,
+    data_dir: str = "",
+    input_path: Sequence[str] = (),
+    labels_file: str = "",
+    classes_file: str = "",
+    path_column: str = "",
+    label_column: str = "",
+    row_split: RowSplit | None = None,
+) -> FileSource:
+    """Returns the images that a CSV file lists, in the order of its rows.
+
+    Args:
+        part: The part of the rows, if they are split.
+        data_dir: The directory of the images and of the CSV files.
+        input_path: The directory of the images, relative to `data_dir`; by default `data_dir`.
+        labels_file: The CSV file, relative to `data_dir`. Its first line names the columns.
+        classes_file: A CSV file with the same columns, whose labels are the classes. By default,
+            it is `labels_file`. The classes are sorted; by value if all are integers.
+        path_column: The column with the path of an image, relative to the directory of the images;
+            by default the first column.
+        label_column: The column with the name of the class; by default the second column.
+        row_split: How the rows are split; None for all rows. By default, the path decides.
+
+    Raises:
+        DataError: A file, a directory or a column is missing, or a row is invalid.
+    """
+    root = os.path.normpath(_image_folder(data_dir, input_path))
+    reader = _open(data_dir, labels_file, "labels_file")
+    paths_in, labels_in = _chosen_columns(reader, path_column, label_column)
+    table = _read(reader, (paths_in, labels_in), row_split)
+    classes, files = table.columns[labels_in].vocabulary, table.files
+    if classes_file:
+        other = _open(data_dir, classes_file, "classes_file")
+        classes, files = _classes(other, labels_in), (*files, *other.files)
+    listed = TablePart(table, _rows(table, part, paths_in, row_split))
+    paths = _paths(listed, paths_in, root)
+    return FileSource(
+        _NAME,
+        paths,
+        _class_numbers(listed, labels_in, classes),
+        classes,
+        first_image_shape(paths[0]),
+        directories=((root, len(paths)),),
+        listed=listed,
+        label_files=tuple(dict.fromkeys(files)),
+    )
+
+
+def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
+    if len(input_path) > 1:
+        raise DataError(
+            f"{_NAME}: got input_path {list(input_path)}, expected one directory",
+            field="input_path",
+        )
+    return data_folder(_NAME, os.path.join(data_dir, *input_path), _HINT)
+
+
+def _open(data_dir: str, name: str, field: str) -> TableReader:
+    try:
+        return csv_file.load(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
+    except DataError as error:
+        raise _renamed(error, field) from None
+
+
+def _renamed(error: DataError, field: str) -> DataError:
+    """Returns an error of a table as one of this source."""
+    said = str(error)
+    if said.startswith("csv: "):
+        said = f"{_NAME}: {said.removeprefix('csv: ')}"
+    return DataError(said, field=field)
+
+
+def _chosen_columns(reader: TableReader, *given: str) -> tuple[str, str]:
+    """Returns the columns with the paths and with the labels."""
+    known, file, found = list(reader.kinds), reader.files[0], []
+    for place, (field, name) in enumerate(zip(_FIELDS, given, strict=True)):
+        if name and name not in known:
+            raise DataError(f"{file}: {unknown('column', name, known)}", field=field)
+        if not name and place >= len(known):
+            raise DataError(
+                f"{file}: got only the column {known[0]!r}, expected a column with paths and one "
+                "with labels",
+                field="labels_file",
+            )
+        found.append(name or known[place])
+    if found[0] == found[1]:
+        raise DataError(
+            f"{file}: got column {found[0]!r} for both the paths and the labels; "
+            f"columns: {', '.join(known)}",
+            field=_FIELDS[1 if given[1] else 0],
+        )
+    return found[0], found[1]
+
+
+def _read(reader: TableReader, columns: tuple[str, str], row_split: RowSplit | None) -> TableSource:
+    kinds = dict.fromkeys(columns, CATEGORY)
+    if row_split is not None:
+        kinds |= {row_split.column: CATEGORY} if row_split.column else {}
+        kinds = dict.fromkeys(row_split.hash_of, KEY) | kinds
+    try:
+        return read_table(reader, kinds)
+    except DataError as error:
+        raise _renamed(error, "labels_file") from None
+
+
+def _classes(reader: TableReader, column: str) -> tuple[str, ...]:
+    if column not in reader.kinds:
+        problem = unknown("column", column, list(reader.kinds))
+        raise DataError(f"{reader.files[0]}: {problem}", field="classes_file")
+    return read_table(reader, {column: CATEGORY}).columns[column].vocabulary
+
+
+def _rows(
+    table: TableSource, part: str, path_column: str, row_split: RowSplit | None
+) -> np.ndarray | None:
+    if row_split is None:
+        return None
+    if not row_split.hash_of:
+        row_split = dataclasses.replace(row_split, hash_of=(path_column,))
+    return rows_of_part(table.columns, row_split, part)
+
+
+def _paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:
+    """Returns the paths of the images of a part; checks that they exist and are listed once."""
+    column = listed.column(name)
+    paths = [os.path.normpath(os.path.join(root, text)) for text in column.vocabulary]
+    _check_duplicates(listed.source, name, paths)
+    _check(listed, name, column.missing(), "has no value, expected the path of an image")
+    above = os.path.join(root, "") if root != "." else ""
+    outside = [not p.startswith(above) or p.startswith("..") for p in paths]
+    _check(listed, name, np.array(outside)[column.values], f"is not in {root}")
+    absent = _absent(paths, column.values)
+    _check(listed, name, absent[column.values], f"is not a file in {root}")
+    return tuple(paths[code] for code in column.values.tolist())
+
+
+def _check_duplicates(table: TableSource, name: str, paths: Sequence[str]) -> None:
+    column: Column = table.columns[name]
+    # `a.jpg` and `./a.jpg` are the same file.
+    numbers = {path: number for number, path in enumerate(paths)}
+    same = np.array([numbers[path] for path in paths], np.int64)
+    rows = np.flatnonzero(~column.missing())
+    files = same[column.values[rows]]
+    _, first = np.unique(files, return_index=True)
+    again = np.setdiff1d(np.arange(len(files)), first)
+    if not len(again):
+        return
+    row = int(rows[again[0]])
+    before = int(rows[np.argmax(files == files[again[0]])])
+    raise DataError(
+        f"{table.where(row)}: column {name!r}: {column.text(row)!r} is also in "
+        f"{table.where(before)}{_others(len(again))}\nlist each image once",
+        field="labels_file",
+    )
+
+
+def _absent(paths: Sequence[str], codes: np.ndarray) -> np.ndarray:
+    """Returns which paths are not files, bool [n]; looks only for those of `codes`."""
+    found = np.zeros(len(paths), bool)
+    progress = Progress("looking for images")
+    for count, code in enumerate(np.unique(codes).tolist()):
+        found[code] = not os.path.isfile(paths[code])
+        if count % 1024 == 0:
+            progress(f"{count:,} files")
+    return found
+
+
+def _class_numbers(listed: TablePart, name: str, classes: Sequence[str]) -> np.ndarray:
+    """Returns the class of each image, int32 [n]."""
+    column = listed.column(name)
+    _check(listed, name, column.missing(), "has no value, expected the name of a class")
+    numbers = {text: number for number, text in enumerate(classes)}
+    found = np.array([numbers.get(text, -1) for text in column.vocabulary], np.int32)[column.values]
+    new = found < 0
+    near = nearest(column.text(int(new.argmax())), classes) if new.any() else ""
+    _check(listed, name, new, f"is not a label of classes_file{near}")
+    return found
+
+
+def _check(listed: TablePart, name: str, wrong: np.ndarray, problem: str) -> None:
+    """Raises `DataError` for the first row in which the value of a column is wrong."""
+    if not wrong.any():
+        return
+    row = int(wrong.argmax())
+    text = listed.column(name).text(row)
+    got = f"got {text!r}, which " if text else ""
+    raise DataError(
+        f"{listed.where(row)}: column {name!r}: {got}{problem}{_others(int(wrong.sum()))}",
+        field="labels_file",
+    )
+
+
+def _others(count: int) -> str:
+    more = count - 1
+    return f" (and {more:,} other row{'s' if more > 1 else ''})" if more else ""
+
+
+def untrained_class(train: FileSource, validation: FileSource) -> str:
+    """Returns a message about validation images of a class that no training image has, or "".
+
+    Both sources are from `load`, and have the same classes.
+    """
+    new = ~np.isin(validation.label, train.label)
+    if not new.any() or validation.listed is None:
+        return ""
+    row = int(new.argmax())
+    return (
+        f"{validation.listed.where(row)}: got the class "
+        f"{validation.labels[validation.label[row]]!r}, which no training image has"
+        f"{_others(int(new.sum()))}"
+    )

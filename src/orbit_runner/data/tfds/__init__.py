@@ -1,0 +1,1 @@
+"""Datasets that TensorFlow Datasets has prepared, read without that package."""

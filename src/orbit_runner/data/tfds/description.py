@@ -1,0 +1,215 @@
+"""The files, splits and features of a dataset that TensorFlow Datasets has prepared.
+
+Reads `dataset_info.json` and `features.json` without that package and without TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.errors import DataError, first_line
+
+TFRECORD, ARRAY_RECORD = "tfrecord", "array_record"
+_NAME = re.compile(r"(?P<name>\w+)(/(?P<config>[\w.\-]+))?(:(?P<version>[\d.*]+))?")
+_SLICE = re.compile(r"(?P<name>\w+)(\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\])?")
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedSplit:
+    """A split of a prepared dataset, or a part of one.
+
+    Attributes:
+        folder: The directory of the version.
+        file_format: `tfrecord` or `array_record`.
+        files: The files of the whole split, in order.
+        records: The number of records of the whole split.
+        part: The first record that is used, and the one after the last; None for all.
+    """
+
+    folder: Path
+    file_format: str
+    files: tuple[Path, ...]
+    records: int
+    part: tuple[int, int] | None
+
+    def check_records(self, count: int) -> None:
+        """Raises `DataError` if the files have another number of records than described."""
+        if count != self.records:
+            raise DataError(
+                f"tfds: got {count:,} records in {self.folder}, expected {self.records:,} "
+                "according to its dataset_info.json",
+                field="tfds_data_dir",
+            )
+
+
+def version_folder(name: str, data_dir: str = "") -> Path:
+    """Returns the directory of the newest prepared version of a dataset.
+
+    `name` is `name`, `name/config` or `name:version`. `data_dir` defaults to `TFDS_DATA_DIR` or
+    `~/tensorflow_datasets`. Raises `DataError` if the dataset is not prepared.
+    """
+    asked = _NAME.fullmatch(name)
+    if asked is None:
+        raise DataError(
+            f"tfds: got {name!r}, expected name, name/config or name:version", field="tfds_name"
+        )
+    given = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
+    above = Path(given).expanduser() / asked["name"] / (asked["config"] or "")
+    pattern = re.compile((asked["version"] or "*").replace(".", r"\.").replace("*", r"[\d.]+"))
+    found = [path for path in _folders(above) if pattern.fullmatch(path.name)]
+    if not found:
+        raise DataError(
+            f"tfds: no prepared dataset {name} in {Path(given).expanduser()}{_nearby(above)}; "
+            f"prepare it with TensorFlow Datasets: tfds build {name} --data_dir={given}",
+            field="tfds_name" if Path(given).expanduser().is_dir() else "tfds_data_dir",
+        )
+    return max(found, key=lambda path: [int(part) for part in path.name.split(".") if part])
+
+
+def _folders(above: Path) -> list[Path]:
+    if not above.is_dir():
+        return []
+    return sorted(p for p in above.iterdir() if (p / "dataset_info.json").is_file())
+
+
+def _nearby(above: Path) -> str:
+    if not above.is_dir():
+        return ""
+    there = sorted(p.name for p in above.iterdir() if p.is_dir())
+    return f" (found: {', '.join(there)})" if there else ""
+
+
+def read_split(folder: Path, split: str, usual: Sequence[str] = ("train",)) -> PreparedSplit:
+    """Returns a split of a version, such as `train` or `train[:90%]`.
+
+    If `split` is empty, it is the first split in `usual` that exists. Raises `DataError` if there
+    is no such split, or if a file is missing or of another format.
+    """
+    path = folder / "dataset_info.json"
+    with description_error_scope(path):
+        info = read_description(path)
+        splits = {str(each["name"]): each for each in info.get("splits", [])}
+    split = split or next((each for each in usual if each in splits), usual[0])
+    asked = _SLICE.fullmatch(split)
+    if asked is None or asked["name"] not in splits:
+        raise DataError(
+            f"tfds: got split {split!r}, expected {', '.join(sorted(splits)) or '(none)'}, or a "
+            "slice such as train[:90%] or train[1000:2000]",
+            field="tfds_split",
+        )
+    with description_error_scope(path):
+        kind = _file_format(folder, info)
+        files, records = _files(folder, info, splits[asked["name"]], kind)
+    return PreparedSplit(folder, kind, files, records, _part(asked, records))
+
+
+@contextlib.contextmanager
+def description_error_scope(path: Path) -> Iterator[None]:
+    """Converts errors in reading a description into a `DataError` that names the file."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        said = first_line(error)[:80]
+        raise DataError(
+            f"{path}: is not in the format of TensorFlow Datasets ({type(error).__name__}: {said})",
+            field="tfds_data_dir",
+        ) from None
+
+
+def read_description(path: Path) -> Mapping[str, Any]:
+    """Returns the JSON object in a file; raises `DataError` if there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: is not a JSON object", field="tfds_data_dir")
+    return found
+
+
+def read_features(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Returns the descriptions in `features.json` by name; inner names follow after a slash.
+
+    Raises `DataError` if the file cannot be read.
+    """
+    path = folder / "features.json"
+    with description_error_scope(path):
+        return dict(_flat_features(read_description(path), ""))
+
+
+def _flat_features(
+    description: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, feature in description.get("featuresDict", {}).get("features", {}).items():
+        if "featuresDict" in feature:
+            yield from _flat_features(feature, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", feature
+
+
+def class_names(folder: Path, feature: str) -> tuple[str, ...] | None:
+    """Returns the names of the classes of a feature, or None if they are unknown."""
+    path = folder / f"{feature.replace('/', '-')}.labels.txt"
+    if not path.is_file():
+        return None
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
+    return tuple(line.strip() for line in lines if line.strip()) or None
+
+
+def _file_format(folder: Path, info: Mapping[str, Any]) -> str:
+    kind = str(info.get("fileFormat", TFRECORD))
+    if kind not in (TFRECORD, ARRAY_RECORD):
+        raise DataError(
+            f"tfds: got files of format {kind} in {folder}, expected {TFRECORD} or {ARRAY_RECORD}; "
+            f"prepare the dataset with --file_format={TFRECORD}",
+            field="tfds_name",
+        )
+    return kind
+
+
+def _files(
+    folder: Path, info: Mapping[str, Any], split: Mapping[str, Any], kind: str
+) -> tuple[tuple[Path, ...], int]:
+    """Returns the files of a split, and the number of their records."""
+    lengths = [int(length) for length in split.get("shardLengths", [])]
+    template = split.get("filepathTemplate") or "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+    of, paths = f"{len(lengths):05}", []
+    for index in (f"{number:05}" for number in range(len(lengths))):
+        named = template.replace("{SHARD_X_OF_Y}", f"{index}-of-{of}")
+        named = named.replace("{SHARD_INDEX}", index).replace("{NUM_SHARDS}", of)
+        named = named.replace("{DATASET}", info["name"]).replace("{SPLIT}", split["name"])
+        paths.append(folder / named.replace("{FILEFORMAT}", kind))
+    missing = next((path for path in paths if not os.path.isfile(path)), None)
+    if missing is not None:
+        raise DataError(f"{missing}: file not found", field="tfds_data_dir")
+    return tuple(paths), sum(lengths)
+
+
+def _part(asked: re.Match[str], size: int) -> tuple[int, int] | None:
+    if asked["start"] is None and asked["stop"] is None:
+        return None
+    start = 0 if asked["start"] is None else _boundary(asked["start"], size)
+    stop = size if asked["stop"] is None else _boundary(asked["stop"], size)
+    if start >= stop:
+        raise DataError(
+            f"tfds: got split {asked[0]!r}, which contains none of the {size:,} records",
+            field="tfds_split",
+        )
+    return start, stop
+
+
+def _boundary(text: str, size: int) -> int:
+    """Returns the number of a record; percentages are rounded as in TensorFlow Datasets."""
+    number = int(text.rstrip("%"))
+    found = round(number * size / 100.0) if text.endswith("%") else number
+    return min(max(found + size if number < 0 else found, 0), size)

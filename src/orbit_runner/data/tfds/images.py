@@ -1,0 +1,98 @@
+"""Images that TensorFlow Datasets has prepared, read without that package or TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.data.array_record import source as array_records
+from orbit_runner.data.array_record.files import ArrayRecordFiles
+from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.tfds.description import (
+    ARRAY_RECORD,
+    class_names,
+    read_features,
+    read_split,
+    version_folder,
+)
+from orbit_runner.data.tfrecord.index_cache import index_files
+from orbit_runner.data.tfrecord.source import RecordSource, first_shape
+from orbit_runner.errors import DataError
+
+_KEYS = ("image", "label")
+_CLASSES = ("Image", "ClassLabel")
+
+
+def load(
+    *,
+    tfds_name: str,
+    split: str = "",
+    usual: Sequence[str] = ("train",),
+    data_dir: str = "",
+    any_size: bool = False,
+) -> RecordSource | ArrayRecordSource:
+    """Returns the records of a dataset that TensorFlow Datasets has prepared.
+
+    The directory of the dataset contains `dataset_info.json`, with the splits and their files, and
+    `features.json`. The examples must have the features `image` (a JPEG or PNG file) and `label`,
+    or other names for the only `Image` and the only `ClassLabel`.
+
+    `tfds_name` is, for example, `imagenet2012`, `name/config` or `name:5.1.0`; by default, the
+    newest version found is used. `split` is a split or a part of one, such as `train[:90%]`,
+    `train[1000:2000]` or `train[-5%:]`; if it is empty, the first split in `usual` that exists is
+    used. `data_dir` defaults to `TFDS_DATA_DIR` or `~/tensorflow_datasets`. If `any_size` is True,
+    the first image need not be readable, because all images are resized.
+
+    Raises `DataError` if the dataset is not prepared, has files of another format than TFRecord and
+    ArrayRecord, or lacks the split.
+    """
+    folder, name = version_folder(tfds_name, data_dir), f"tfds {tfds_name}"
+    keys = _keys(folder)
+    found = read_split(folder, split, usual)
+    labels = class_names(folder, keys[1])
+    if found.file_format == ARRAY_RECORD:
+        records = ArrayRecordFiles(found.files)
+        found.check_records(sum(records.counts))
+        return ArrayRecordSource(
+            name,
+            records,
+            array_records.first_shape(name, records, keys, any_size),
+            image_key=keys[0],
+            label_key=keys[1],
+            labels=labels,
+            part=found.part,
+        )
+    indexes = index_files(found.files)
+    found.check_records(sum(index.records for index in indexes))
+    return RecordSource(
+        name,
+        found.files,
+        tuple(indexes),
+        first_shape(name, found.files, indexes, keys, any_size),
+        image_key=keys[0],
+        label_key=keys[1],
+        labels=labels,
+        part=found.part,
+    )
+
+
+def _keys(folder: Path) -> tuple[str, str]:
+    """Returns the features of the image and of the label."""
+    path = folder / "features.json"
+    if not path.is_file():
+        return _KEYS
+    features = read_features(folder)
+    kinds = {name: str(one.get("pythonClassName", "")) for name, one in features.items()}
+    keys = []
+    for key, kind in zip(_KEYS, _CLASSES, strict=True):
+        named = [name for name, full in kinds.items() if full.rpartition(".")[2] == kind]
+        if key in features:
+            named = [key]
+        if len(named) != 1:
+            raise DataError(
+                f"{path}: got features {', '.join(sorted(features)) or '(none)'}, expected image "
+                "and label, or one Image and one ClassLabel",
+                field="tfds_name",
+            )
+        keys += named
+    return keys[0], keys[1]

@@ -1,0 +1,157 @@
+"""Tables that TensorFlow Datasets has prepared: the features of an example that are single values.
+
+Reads the files without that package and without TensorFlow.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.data.array_record.files import ArrayRecordFiles
+from orbit_runner.data.tables.columns import CATEGORY, NUMBER
+from orbit_runner.data.tables.reader import Block, TableOptions, TableReader
+from orbit_runner.data.tfds.description import (
+    ARRAY_RECORD,
+    PreparedSplit,
+    class_names,
+    read_features,
+    read_split,
+    version_folder,
+)
+from orbit_runner.data.tfrecord.example import features_of, value_of
+from orbit_runner.data.tfrecord.framing import records_of
+from orbit_runner.data.tfrecord.index_cache import index_files
+from orbit_runner.errors import DataError, shorten
+
+_BLOCK_ROWS = 2**13
+# Each of the files of a split, as records in order.
+_Reader = Callable[[int], Iterator[bytes]]
+_NUMBERS = ("int", "uint", "float", "bfloat")
+
+
+def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
+    """Returns the reader of a prepared dataset.
+
+    Args:
+        data_dir: The directory of all prepared datasets; see `version_folder`.
+        input_path: Must be empty.
+        options: `tfds_name` is the dataset. `tfds_splits` are splits, of which the first that
+            exists is read.
+
+    Returns:
+        The reader. Its columns are the features. Classes are read as their names.
+
+    Raises:
+        DataError: The dataset is not prepared, or a file is missing or damaged.
+    """
+    if input_path:
+        raise DataError(
+            f"tfds: got input_path {list(input_path)}, expected none: tfds_split names the files",
+            field="input_path",
+        )
+    folder = version_folder(options.tfds_name, data_dir)
+    split = read_split(folder, *_asked(options.tfds_splits))
+    if split.part is not None:
+        raise DataError(
+            f"tfds: got split {options.tfds_splits[0]!r}, expected a whole split; to split the "
+            "rows of a table, set task.split",
+            field="tfds_split",
+        )
+    features = read_features(folder)
+    kinds = {name: _kind(feature) for name, feature in features.items()}
+    texts = {name: _converter(folder, name, feature) for name, feature in features.items()}
+    read = _open(split)
+
+    def blocks(names: Sequence[str]) -> Iterator[Block]:
+        for number, path in enumerate(split.files):
+            yield from _blocks(path, read(number), {name: texts[name] for name in names})
+
+    return TableReader("tfds", kinds, blocks, split.files, options)
+
+
+def _asked(splits: Sequence[str]) -> tuple[str, Sequence[str]]:
+    return (splits[0], splits) if len(splits) == 1 else ("", splits)
+
+
+def _open(split: PreparedSplit) -> _Reader:
+    if split.file_format != ARRAY_RECORD:
+        split.check_records(sum(index.records for index in index_files(split.files)))
+        return lambda number: records_of(split.files[number])
+    files = ArrayRecordFiles(split.files)
+    split.check_records(sum(files.counts))
+
+    def read(number: int) -> Iterator[bytes]:
+        for first in range(0, files.counts[number], _BLOCK_ROWS):
+            last = min(first + _BLOCK_ROWS, files.counts[number])
+            yield from files.read(number, range(first, last))
+
+    return read
+
+
+def _class_of(feature: Mapping[str, Any]) -> str:
+    return str(feature.get("pythonClassName", "")).rpartition(".")[2]
+
+
+def _kind(feature: Mapping[str, Any]) -> str:
+    """Returns the kind of a column; for a feature that is not a single value, what it is."""
+    name = _class_of(feature)
+    if name in ("ClassLabel", "Text"):
+        return CATEGORY
+    tensor = feature.get("tensor")
+    if name not in ("Tensor", "Scalar") or not isinstance(tensor, Mapping):
+        return name or "unknown"
+    if tensor.get("shape"):
+        sizes = tensor["shape"].get("dimensions", [])
+        return f"{name} [{', '.join(map(str, sizes))}]"
+    dtype = str(tensor.get("dtype"))
+    return NUMBER if dtype.startswith(_NUMBERS) else CATEGORY
+
+
+def _converter(folder: Path, name: str, feature: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Returns the function from a stored value to that of the column; None is a missing value."""
+    if _class_of(feature) == "ClassLabel":
+        classes = class_names(folder, name) or ()
+        # A label of -1 is unknown, as in the test sets of competitions.
+        return lambda value: (
+            None if value < 0 else (classes[value] if value < len(classes) else str(value))
+        )
+    if feature.get("tensor", {}).get("dtype") == "bool":
+        return lambda value: "true" if value else "false"
+    return lambda value: value.decode() if isinstance(value, bytes) else value
+
+
+def _blocks(
+    path: Path, records: Iterator[bytes], columns: Mapping[str, Callable[[Any], Any]]
+) -> Iterator[Block]:
+    import pyarrow
+
+    first = 1
+    while chunk := list(itertools.islice(records, _BLOCK_ROWS)):
+        rows = [_row(path, number, record, columns) for number, record in enumerate(chunk, first)]
+        values = zip(*rows, strict=True) if columns else ()
+        arrays = [pyarrow.array(column) for column in values]
+        yield Block(dict(zip(columns, arrays, strict=True)), str(path), first)
+        first += len(chunk)
+
+
+def _row(
+    path: Path, number: int, record: bytes, columns: Mapping[str, Callable[[Any], Any]]
+) -> list[Any]:
+    try:
+        features, found = features_of(record), []
+    except ValueError as error:
+        raise DataError(f"{path}, row {number}: {error}", field="tfds_name") from None
+    for name, convert in columns.items():
+        try:
+            found.append(convert(value_of(features[name])))
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            said = "is missing" if isinstance(error, KeyError) else shorten(str(error), 80)
+            raise DataError(
+                f"{path}, row {number}: column {name!r}: {said}, expected one value as "
+                "features.json describes it",
+                field="tfds_name",
+            ) from None
+    return found

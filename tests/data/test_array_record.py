@@ -1,0 +1,234 @@
+"""ArrayRecord files: records by index, batches as a function of (seed, step), and bad records."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.array_record import files as array_files
+from orbit_runner.data.array_record.files import ArrayRecordFiles
+from orbit_runner.data.array_record.source import ArrayRecordSource, load
+from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.pipeline import eval_images, train_images
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.tfds.images import load as load_tfds
+from orbit_runner.errors import DataError
+from tests.support.array_records import write_array_file
+from tests.support.batches import global_batches
+from tests.support.images import GARBAGE, write_tfds
+from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_set
+
+COUNT = sum(SIZES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_set(tmp_path, write=write_array_file)
+    return tmp_path
+
+
+def _stored(number: int, label: int | None = None) -> bytes:
+    encoded = tf.io.encode_png(pixels(number)).numpy()
+    return example(encoded, number if label is None else label)
+
+
+def open_set(folder: Path, **settings: Any) -> ArrayRecordSource:
+    return load(**{"data_dir": str(folder), "input_path": ["train-*"], **settings})
+
+
+def batches(
+    source: ArrayRecordSource, start: int, steps: int, *, replicas: int = 1, pipelines: int = 1
+) -> list[Any]:
+    def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return train_images(
+            source, shape=SHAPE, resize=False, global_batch_size=12, seed=5, start_step=start,
+            bad=BadImages("train_data", 0), shuffle_buffer_size=9, input_context=context,
+        )  # fmt: skip
+
+    return global_batches(make, replicas, pipelines, steps)
+
+
+def test_records_are_read_by_index_through_all_files(folder: Path) -> None:
+    source = open_set(folder)
+    assert (source.size, source.image_shape) == (COUNT, SHAPE)
+    assert source.records.counts == SIZES
+    numbers = [0, 69, 70, 71, 134, 269, 5, 5, 269]
+    stored = [_stored(number) for number in numbers]
+    assert source.read(numbers) == stored
+    assert [source.place(n) for n in (69, 70, 71, 135)] == [(0, 69), (1, 0), (3, 0), (4, 0)]
+
+
+def test_more_files_than_may_be_open_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_files, "_OPEN_FILES", 2)
+    source = open_set(folder)
+    expected = open_set(folder)
+    for numbers in ([0, 70, 80, 200, 269, 1], [269, 0]):
+        assert source.read(numbers) == expected.read(numbers)
+    assert len(source.records._readers) == 2
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 1), (2, 2)])
+def test_batches_are_those_of_the_index_sampler(
+    folder: Path, replicas: int, pipelines: int
+) -> None:
+    source = open_set(folder)
+    order = IndexSampler(COUNT, 5, shuffle=True)
+
+    found = batches(source, 20, 6, replicas=replicas, pipelines=pipelines)
+
+    for step, batch in enumerate(found, 20):
+        ids, _ = order(tf.range(step * 12, step * 12 + 12, dtype=tf.int64))
+        np.testing.assert_array_equal(batch["label"], ids)
+        np.testing.assert_array_equal(batch["image"], [pixels(n) for n in ids.numpy()])
+
+
+def test_evaluation_reads_each_record_once_in_order(folder: Path) -> None:
+    found = eval_images(
+        open_set(folder), shape=SHAPE, resize=False, global_batch_size=50,
+        bad=BadImages("validation_data", 0),
+    )  # fmt: skip
+    labels = np.concatenate([b["label"].numpy()[b["weight"].numpy() > 0] for b in found])
+    assert labels.tolist() == [*range(COUNT)]
+
+
+def test_files_with_groups_of_records_give_the_same_records(tmp_path: Path) -> None:
+    stored = [_stored(number) for number in range(9)]
+    write_array_file(tmp_path / "train-0", stored, group_size=4)
+    assert open_set(tmp_path).read([8, 0, 5]) == [stored[n] for n in (8, 0, 5)]
+
+
+def _flip(path: Path, text: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(text)] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: b"no example", "record 4: is not a tf.Example"),
+        (lambda: b"", "record 4: got features (none), expected image/"),
+        (lambda: example(b"", 3)[:-3], "record 4: is not a tf.Example"),
+        (lambda: _stored(1, label=77), "record 4: got label 77, expected 0 to 6"),
+        (lambda: example(GARBAGE["garbage"], 1), "record 4: cannot be decoded; set max_bad_images"),
+    ],
+)
+def test_bad_records_are_named(tmp_path: Path, make: Callable[[], bytes], message: str) -> None:
+    good = [_stored(number) for number in range(7)]
+    path = write_array_file(tmp_path / "train-0", [*good[:4], make(), *good[5:]])
+    found = eval_images(
+        open_set(tmp_path), shape=SHAPE, resize=False, global_batch_size=7, num_classes=7,
+        bad=BadImages("validation_data", 0),
+    )  # fmt: skip
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(found)
+    assert f"{path}: {message}" in str(caught.value)
+
+
+def test_damaged_records_and_files_are_named(tmp_path: Path) -> None:
+    noise = [np.random.default_rng(n).bytes(3000) for n in range(40)]
+    path = write_array_file(tmp_path / "train-0", noise)
+    _flip(path, noise[17][100:200])
+    records = ArrayRecordFiles([path])
+    assert records.read(0, [16, 18]) == [noise[16], noise[18]]
+    with pytest.raises(DataError, match=r"train-0: record 17: cannot be read: .*mismatch"):
+        records.read(0, [3, 17, 5])
+    assert records.read(0, [3]) == [noise[3]]
+    for content in (path.read_bytes()[:100_000], b"", b"x" * 70_000):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="train-0: cannot be read as an ArrayRecord file: "):
+            ArrayRecordFiles([path])
+    with pytest.raises(DataError, match="gone: cannot be read as an ArrayRecord file"):
+        ArrayRecordFiles([tmp_path / "gone"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "message"),
+    [
+        ({"split": "train"}, "split", "expected none: input_path specifies the files"),
+        ({"input_path": []}, "input_path", "no files are specified"),
+        ({"input_path": ["no*"]}, "input_path", "array_record: no file matches"),
+        ({"label_key": "label"}, "input_path", "train-00: record 0: got features image/class"),
+    ],
+)
+def test_invalid_settings_are_rejected(
+    folder: Path, settings: dict[str, Any], field: str, message: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        open_set(folder, **settings)
+    assert message in str(caught.value)
+    assert caught.value.field == field
+
+
+def test_empty_files_are_rejected(tmp_path: Path) -> None:
+    write_array_file(tmp_path / "train-0", [])
+    with pytest.raises(DataError, match=r"no records found \(files: 1\)"):
+        open_set(tmp_path)
+
+
+def test_tf_data_services_are_rejected(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"a tf\.data service cannot read ArrayRecord files"):
+        train_images(
+            open_set(folder), shape=SHAPE, resize=False, global_batch_size=12, seed=5,
+            bad=BadImages("train_data", 0), options=PipelineOptions(services=("127.0.0.1:1",)),
+        )  # fmt: skip
+
+
+def test_missing_package_is_reported(folder: Path) -> None:
+    code = (
+        "import sys; sys.modules['array_record.python.array_record_module'] = None\n"
+        "from orbit_runner.data.array_record.source import load\n"
+        f"load(data_dir={str(folder)!r}, input_path=['train-*'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "install it: pip install array_record" in done.stderr
+
+
+def test_loading_does_not_import_tensorflow(folder: Path) -> None:
+    code = (
+        "import sys\nfrom orbit_runner.data.array_record.source import load\n"
+        f"print(load(data_dir={str(folder)!r}, input_path=['train-*']).size)\n"
+        "print('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{COUNT}\nFalse\n"
+
+
+@pytest.mark.parametrize(
+    ("split", "numbers"),
+    [
+        ("train", range(203)),
+        ("train[65:140]", range(65, 140)),
+        ("train[-5:]", range(198, 203)),
+        ("train[70:73]", range(70, 73)),
+    ],
+)
+def test_prepared_dataset_in_array_records(
+    tmp_path: Path, split: str, numbers: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sizes = {"train": (70, 3, 130)}
+    write_tfds(tmp_path, "arrays", sizes, ["a", "b"], file_format="array_record")
+    write_tfds(tmp_path, "records", sizes, ["a", "b"])
+    load_part: Callable[..., Any] = load_tfds
+
+    source = load_part(tfds_name="arrays", split=split, data_dir=str(tmp_path))
+
+    other = load_part(tfds_name="records", split=split, data_dir=str(tmp_path))
+    assert (source.size, source.labels) == (other.size, other.labels) == (len(numbers), ("a", "b"))
+    whole = load_part(tfds_name="arrays", split="train", data_dir=str(tmp_path))
+    assert source.read(range(source.size)) == whole.read(numbers)
+    place = tmp_path / "arrays" / "1.0.0" / "dataset_info.json"
+    place.write_text(place.read_text().replace('"70"', '"71"'))
+    with pytest.raises(DataError, match=r"got 203 records in .* expected 204"):
+        load_tfds(tfds_name="arrays", data_dir=str(tmp_path))

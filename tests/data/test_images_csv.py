@@ -1,0 +1,215 @@
+"""Images that a CSV file lists: files, classes and parts, and errors that name row and column."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.images.csv_labels import load, untrained_class
+from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.tables.split import RowSplit
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.image_classification.sources import source_files
+from tests.support.images import write_listed
+
+COLUMNS = {"path_column": "file", "label_column": "kind"}
+BY_HASH = RowSplit(fractions=(("train", 0.6), ("validation", 0.4)))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    return write_listed(tmp_path / "set", {"10": 7, "9": 6, "ant": 8})
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def open_listed(path: Path, **settings: Any) -> FileSource:
+    return load(
+        **{
+            "part": "train",
+            "data_dir": str(path.parent),
+            "input_path": ("images",),
+            "labels_file": path.name,
+            **settings,
+        }
+    )
+
+
+def change(path: Path, row: int, **values: str) -> Path:
+    """Changes values of a row, which is numbered from 1."""
+    rows = rows_of(path)
+    rows[row - 1] |= values
+    with path.open("w") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_images_are_in_the_order_of_the_rows(listed: Path) -> None:
+    source = open_listed(listed)
+
+    rows = rows_of(listed)
+    images = listed.parent / "images"
+    assert source.paths == tuple(str(images / row["file"]) for row in rows)
+    assert source.labels == ("10", "9", "ant")
+    assert [source.labels[label] for label in source.label] == [row["kind"] for row in rows]
+    assert source.image_shape[2] == 3
+    assert open_listed(listed, **COLUMNS).paths == source.paths
+    assert open_listed(listed, label_column="person").labels == ("p0", "p1", "p2", "p3", "p4")
+
+
+def test_classes_that_are_integers_are_sorted_by_value(tmp_path: Path) -> None:
+    assert open_listed(write_listed(tmp_path, {"10": 3, "9": 3})).labels == ("9", "10")
+
+
+@pytest.mark.parametrize(
+    ("split", "by"),
+    [(RowSplit(column="part"), "part"), (BY_HASH, "file"),
+     (RowSplit(fractions=BY_HASH.fractions, hash_of=("person",)), "person")],
+)  # fmt: skip
+def test_each_row_is_in_one_part(listed: Path, split: RowSplit, by: str) -> None:
+    rows = {str(listed.parent / "images" / row["file"]): row[by] for row in rows_of(listed)}
+
+    parts = {name: open_listed(listed, part=name, row_split=split) for name in BY_HASH_PARTS}
+
+    paths = [path for source in parts.values() for path in source.paths]
+    assert sorted(paths) == sorted(rows)
+    train, validation = ({rows[path] for path in source.paths} for source in parts.values())
+    assert not train & validation
+    assert parts["train"].labels == parts["validation"].labels
+    listed_rows = parts["validation"].listed
+    assert listed_rows is not None
+    number = int(listed_rows.where(0).rpartition(" ")[2])
+    assert parts["validation"].paths[0].endswith(rows_of(listed)[number - 1]["file"])
+
+
+BY_HASH_PARTS = [name for name, _ in BY_HASH.fractions]
+
+
+def test_classes_file_decides_on_the_numbers_of_classes(listed: Path) -> None:
+    rows = [row for row in rows_of(listed) if row["kind"] != "9"]
+    other = listed.with_name("other.csv")
+    other.write_text(
+        "".join(
+            f"{row['file']},{row['kind']}\n" for row in [{"file": "file", "kind": "kind"}, *rows]
+        )
+    )
+
+    source = open_listed(other, classes_file="labels.csv")
+
+    assert source.labels == ("10", "9", "ant")
+    assert {*source.label.tolist()} == {0, 2}
+    assert open_listed(other).labels == ("10", "ant")
+    with pytest.raises(
+        DataError, match=r"row \d+: column 'kind': got '9', which is not a label of "
+    ):
+        open_listed(listed, classes_file="other.csv")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"file": "no.jpg"}, "row 5: column 'file': got 'no.jpg', which is not a file in {images}"),
+        ({"file": ""}, "row 5: column 'file': has no value, expected the path of an image"),
+        (
+            {"file": "../labels.csv"},
+            "row 5: column 'file': got '../labels.csv', which is not in {images}",
+        ),
+        ({"file": "/etc/passwd"}, "which is not in {images}"),
+        ({"kind": ""}, "row 5: column 'kind': has no value, expected the name of a class"),
+        ({"file": "./{first}"}, "row 5: column 'file': './{first}' is also in {listed}, row 1\n"),
+    ],
+)
+def test_errors_name_row_and_column(listed: Path, values: dict[str, str], message: str) -> None:
+    words = {
+        "images": listed.parent / "images",
+        "listed": listed,
+        "first": rows_of(listed)[0]["file"],
+    }
+    change(listed, 5, **{name: value.format(**words) for name, value in values.items()})
+
+    with pytest.raises(DataError) as caught:
+        open_listed(listed)
+
+    assert message.format(**words) in str(caught.value)
+    assert str(listed) in str(caught.value)
+    assert caught.value.field == "labels_file"
+
+
+def test_rows_of_other_parts_need_no_label(listed: Path) -> None:
+    row = next(n for n, one in enumerate(rows_of(listed), 1) if one["part"] == "validation")
+    change(listed, row, kind="")
+    split = RowSplit(column="part")
+    assert open_listed(listed, row_split=split).size == sum(
+        one["part"] == "train" for one in rows_of(listed)
+    )
+    with pytest.raises(DataError, match=f"row {row}: column 'kind': has no value"):
+        open_listed(listed, row_split=split, part="validation")
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "message"),
+    [
+        ({"labels_file": "none.csv"}, "labels_file", "image_csv: no file matches"),
+        ({"classes_file": "none.csv"}, "classes_file", "image_csv: no file matches"),
+        ({"input_path": ("none",)}, "data_dir", "none not found; set data_dir"),
+        ({"input_path": ("a", "b")}, "input_path", "expected one directory"),
+        ({"path_column": "fil"}, "path_column", "unknown column 'fil'; did you mean 'file'?"),
+        ({"label_column": "file"}, "label_column", "'file' for both the paths and the labels"),
+        ({"row_split": RowSplit(column="parts")}, "labels_file", "did you mean 'part'?"),
+        ({"row_split": RowSplit(column="part"), "part": "trian"}, "split", "did you mean 'train'?"),
+    ],
+)
+def test_invalid_settings_are_rejected(
+    listed: Path, settings: dict[str, Any], field: str, message: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        open_listed(listed, **settings)
+    assert message in str(caught.value)
+    assert caught.value.field == field
+
+
+def test_file_with_one_column_is_rejected(listed: Path) -> None:
+    listed.write_text("file\na.jpg\n")
+    with pytest.raises(DataError, match="got only the column 'file', expected a column with paths"):
+        open_listed(listed)
+
+
+def test_class_without_training_images_is_reported(listed: Path) -> None:
+    rows = rows_of(listed)
+    row = next(n for n, one in enumerate(rows, 1) if one["part"] == "validation")
+    change(listed, row, kind="wasp")
+    train, validation = (
+        open_listed(listed, row_split=RowSplit(column="part"), part=part)
+        for part in ("train", "validation")
+    )
+    assert untrained_class(train, validation) == (
+        f"{listed}, row {row}: got the class 'wasp', which no training image has"
+    )
+    assert untrained_class(train, train) == ""
+
+
+def test_fingerprint_covers_labels_and_images(listed: Path) -> None:
+    before = {row.name: row.digest for row in source_files(open_listed(listed))}
+    assert list(before) == ["labels.csv", "images"]
+    change(listed, 2, kind="ant")
+    labels = {row.name: row.digest for row in source_files(open_listed(listed))}
+    assert [labels[name] == before[name] for name in before] == [False, True]
+    image = Path(open_listed(listed).paths[0])
+    image.write_bytes(image.read_bytes() + b"\0")
+    images = {row.name: row.digest for row in source_files(open_listed(listed))}
+    assert [images[name] == labels[name] for name in before] == [True, False]
+    assert np.all(open_listed(listed).label >= 0)

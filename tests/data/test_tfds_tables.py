@@ -1,0 +1,174 @@
+"""Tables that TensorFlow Datasets has prepared: columns, splits, and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.columns import TableSource
+from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.data.tfds import tables
+from orbit_runner.errors import DataError
+from tests.support.prepared_tables import CLASSES, make_row, write_table
+
+KINDS = {
+    "size": "number",
+    "age": "number",
+    "old": "category",
+    "color": "category",
+    "y": "category",
+    "inner/n": "number",
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def open_table(folder: Path, *splits: str, name: str = "rows", **options: Any) -> TableReader:
+    return tables.load(
+        **{
+            "data_dir": str(folder),
+            "input_path": (),
+            "options": TableOptions(tfds_name=name, tfds_splits=splits or ("train",)),
+            **options,
+        }
+    )
+
+
+def check_rows(found: TableSource, numbers: range) -> None:
+    rows = [make_row(number) for number in numbers]
+    assert found.size == len(rows)
+    for name in ("size", "age", "inner/n"):
+        expected = np.array([row[name] for row in rows], np.float32)
+        np.testing.assert_array_equal(found.columns[name].values, expected)
+    texts = {
+        name: [found.columns[name].text(n) for n in range(len(rows))]
+        for name in ("old", "color", "y")
+    }
+    assert texts["old"] == [("false", "true")[row["old"]] for row in rows]
+    assert texts["color"] == [row["color"] for row in rows]
+    assert texts["y"] == ["" if row["y"] < 0 else CLASSES[row["y"]] for row in rows]
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_features_become_columns(
+    file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK_ROWS", 7)
+    place = write_table(tmp_path, {"train": (20, 0, 13), "test": (9,)}, file_format)
+
+    reader = open_table(tmp_path)
+
+    assert {**reader.kinds} == KINDS | {"pair": "Tensor [2]"}
+    found = read_table(reader, KINDS)
+    check_rows(found, range(33))
+    assert found.where(25) == f"{place / f'rows-train.{file_format}-00002-of-00003'}, row 6"
+    assert len(reader.files) == 3
+    check_rows(read_table(open_table(tmp_path, "test"), KINDS), range(33, 42))
+
+
+def test_first_split_that_exists_is_read(tmp_path: Path) -> None:
+    write_table(tmp_path, {"train": (5,), "test": (3,)})
+    assert read_table(open_table(tmp_path, "validation", "test"), {"age": "number"}).size == 3
+    with pytest.raises(DataError, match="got split 'validation', expected test, train"):
+        open_table(tmp_path, "validation")
+
+
+@pytest.mark.parametrize(
+    ("splits", "options", "field", "message"),
+    [
+        (("train[:50%]",), {}, "tfds_split", "expected a whole split; to split the rows of a "),
+        ((), {"input_path": ("a",)}, "input_path", "expected none: tfds_split names the files"),
+        ((), {"name": "other"}, "tfds_name", "tfds build other --data_dir="),
+    ],
+)
+def test_invalid_settings_are_rejected(
+    splits: tuple[str, ...], options: dict[str, Any], field: str, message: str, tmp_path: Path
+) -> None:
+    write_table(tmp_path, {"train": (5,)})
+    with pytest.raises(DataError) as caught:
+        open_table(tmp_path, *splits, **options)
+    assert message in str(caught.value)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"age": None}, "row 4: column 'age': is missing, expected one value as"),
+        ({"age": [1, 2]}, "row 4: column 'age': got 2 values, expected one value as"),
+        ({"y": "big"}, "row 4: column 'y': '<' not supported"),
+    ],
+)
+def test_invalid_values_are_reported_with_their_row(
+    change: dict[str, Any],
+    message: str,
+    file_format: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK_ROWS", 2)
+    write_table(tmp_path, {"train": (2, 5)}, file_format, {5: change})
+    with pytest.raises(DataError, match="-00001-of-00002, " + message):
+        read_table(open_table(tmp_path), KINDS)
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_number_of_records_is_compared(file_format: str, tmp_path: Path) -> None:
+    info = write_table(tmp_path, {"train": (5,)}, file_format) / "dataset_info.json"
+    info.write_text(info.read_text().replace('"5"', '"6"'))
+    with pytest.raises(DataError, match=r"got 5 records in .*, expected 6 according to"):
+        open_table(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_dataset_that_the_package_prepares_has_the_same_columns(
+    file_format: str, tmp_path: Path
+) -> None:
+    import tensorflow_datasets as tfds
+
+    class Rows(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        # Otherwise looked up with a package that may not be installed.
+        code_path = tmp_path / "rows.py"
+
+        def _info(self) -> Any:
+            features = {
+                "size": np.float32,
+                "age": np.int64,
+                "old": np.bool_,
+                "color": tfds.features.Text(),
+                "pair": tfds.features.Tensor(shape=(2,), dtype=np.float32),
+                "y": tfds.features.ClassLabel(names=CLASSES),
+                "inner": {"n": np.int32},
+            }
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager: Any) -> Any:
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self) -> Any:
+            for number in range(50):
+                row = make_row(number)
+                yield number, row | {"old": bool(row["old"]), "inner": {"n": row.pop("inner/n")}}
+
+    Rows(data_dir=str(tmp_path), file_format=file_format).download_and_prepare()
+    found = read_table(open_table(tmp_path), KINDS)
+
+    # The package shuffles the rows of a dataset.
+    order = np.argsort(-found.columns["age"].values, kind="stable")
+    columns = {name: column.take(order) for name, column in found.columns.items()}
+    check_rows(TableSource("tfds", columns, [("", 50)]), range(50))
+    described = json.loads((tmp_path / "rows" / "1.0.0" / "dataset_info.json").read_text())
+    assert described["fileFormat"] == file_format

@@ -1,0 +1,90 @@
+"""The tabular task on tables that TensorFlow Datasets has prepared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.tasks.tabular.sources import load_part, source_files
+from tests.support.prepared_tables import write_table
+from tests.support.tables import table_config
+from tests.support.toy import run
+
+_SECTIONS = ("train_data", "validation_data")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def rows_config(folder: Path, **changes: Any) -> ExperimentConfig:
+    settings: dict[str, Any] = {"task__split": None}
+    for section in _SECTIONS:
+        settings |= {
+            f"task__{section}__source": "tfds",
+            f"task__{section}__tfds_name": "rows",
+            f"task__{section}__tfds_data_dir": str(folder),
+        }
+    return table_config([], **{**settings, **changes})  # type: ignore[arg-type]
+
+
+def sizes(config: ExperimentConfig) -> list[int]:
+    return [load_part(config.task, section).size for section in _SECTIONS]  # type: ignore[arg-type]
+
+
+def write(folder: Path, file_format: str = "tfrecord") -> None:
+    # Row 4, which has no label, is in a split that no section reads.
+    write_table(folder, {"unlabeled": (5,), "train": (30, 20), "test": (9,)}, file_format)
+
+
+def test_sections_read_their_splits(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert sizes(rows_config(tmp_path)) == [50, 9]
+    assert sizes(rows_config(tmp_path, task__validation_data__tfds_split="train")) == [50, 50]
+    split = {"fractions": {"train": 0.5, "validation": 0.5}}
+    train, validation = sizes(rows_config(tmp_path, task__split=split))
+    assert train + validation == 50
+    assert list(rows_config(tmp_path).task.preflight()) == []
+    files = source_files(rows_config(tmp_path).task, "train_data")  # type: ignore[arg-type]
+    assert [row.digest[:7] for row in files] == ["sha256:"] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task__train_data__tfds_name": "''"}, "is not set; for example, titanic"),
+        ({"task__train_data__data_dir": "a"}, "is not read by `source: tfds`; set tfds_data_dir"),
+        ({"task__train_data__source": "csv"}, "is read only by source 'tfds', got source 'csv'"),
+    ],
+)
+def test_contradictory_settings_are_rejected(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        rows_config(Path("rows"), **changes)
+    assert message in str(caught.value)
+
+
+def test_preflight_names_file_and_row_of_a_missing_class(tmp_path: Path) -> None:
+    place = write_table(tmp_path, {"train": (30,), "test": (9,)})
+    found = dict(rows_config(tmp_path).task.preflight())
+    assert list(found) == ["targets[0].column"]
+    assert (
+        f"no value in {place / 'rows-train.tfrecord-00000-of-00001'}, row 5"
+        in found["targets[0].column"]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_stopped_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, strategy: str) -> None:
+    write(tmp_path, "array_record")
+    whole, half = (rows_config(tmp_path, trainer__train_steps=steps) for steps in (16, 8))
+    unbroken, _ = run(whole, tmp_path / "unbroken", "train", strategy)
+    run(half, tmp_path / "broken", "train", strategy)
+    resumed, _ = run(whole, tmp_path / "broken", "train", strategy)
+    assert weights_fingerprint(resumed) == weights_fingerprint(unbroken)
