@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -125,11 +126,13 @@ def check_layers(run: Run, names: Sequence[str]) -> None:
 @contextlib.contextmanager
 def eager_functions_scope() -> Iterator[None]:
     """Runs functions eagerly in a `with` block, also those that were traced before."""
-    before = tf.config.functions_run_eagerly()
+    before, level = tf.config.functions_run_eagerly(), tf.get_logger().level
     tf.config.run_functions_eagerly(True)
+    tf.get_logger().setLevel(logging.ERROR)  # It warns that this is slow.
     try:
         yield
     finally:
+        tf.get_logger().setLevel(level)
         tf.config.run_functions_eagerly(before)
 
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -184,6 +185,27 @@ def _print(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
     if not flags.pdb:
         for line in format_examination(found.examination, layers=flags.layer, every=flags.all):
             print(line)
+    excluded = _exclude_advice(flags.run, plan, found.examination)
+    if excluded:
+        print(f"\n{excluded}")
+
+
+def _exclude_advice(run: str, plan: ReplayPlan, examination: Any) -> str:
+    """Returns how to train without the examples that are to blame; "" if they are not known."""
+    ids = [one.about.get("example") for one in examination.culprits]
+    known = [one for one in ids if one is not None]
+    is_some = 0 < len(known) == len(ids) < examination.rows
+    if not is_some or not plan.resolved.config.task.excludes_examples:
+        return ""
+    data = plan.resolved.config.task.train_data
+    earlier = data.exclude if isinstance(data.exclude, list | tuple) else ()
+    chosen = ", ".join(map(str, [*earlier, *known]))
+    directory = shlex.quote(f"{run.rstrip('/')}-without")
+    return (
+        "to train without them from the last checkpoint before they were first used:\n"
+        f"  runner branch {shlex.quote(run)} --model_dir={directory} "
+        f"--task.train_data.exclude='[{chosen}]'"
+    )
 
 
 def _print_json(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:

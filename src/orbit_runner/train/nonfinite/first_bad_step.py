@@ -71,7 +71,8 @@ class _Search:
         if not return_to_checkpoint(self._run) or self._run.step >= bad:
             return None
         begin, good = self._run.step, max(good, self._run.step)
-        phase(f"training again from step {begin} to {good}")
+        if good > begin:
+            phase(f"training again from step {begin} to {good}")
         if not self._train(good):
             if good == begin:
                 return None
