@@ -30,6 +30,7 @@ from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.loops.staged_loop import staged_loop
 from orbit_runner.train.measurements.step_profiler import StepProfiler
+from orbit_runner.train.measurements.step_timer import StepTimer
 from orbit_runner.train.measurements.watch import Watch
 from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps, skip_function
@@ -41,28 +42,6 @@ from orbit_runner.utils.log import phase
 from orbit_runner.utils.mfu import Work
 
 DatasetFn = Callable[[int], Any]
-
-
-class StepTimer:
-    """Measures steps per second inside loops; the time between loops does not count."""
-
-    def __init__(self) -> None:
-        self.last = 0, 0.0  # steps and seconds of the last loop
-        self.reset()
-
-    def reset(self) -> None:
-        """Resets the mean."""
-        self._steps, self._seconds = 0, 0.0
-
-    def add(self, steps: int, seconds: float) -> None:
-        """Adds a loop."""
-        self.last = steps, seconds
-        self._steps += steps
-        self._seconds += seconds
-
-    def steps_per_second(self) -> float:
-        """Returns the mean over the loops since the last reset."""
-        return self._steps / self._seconds if self._seconds else 0.0
 
 
 def compiles(config: ExperimentConfig) -> bool:
