@@ -11,13 +11,14 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.images import files, tfds
+from orbit_runner.data.images import files
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.example_columns import ImageSource
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.images.train_image import Variation
 from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tfds.images import load as load_tfds
 from orbit_runner.data.tfrecord import source as records
 from orbit_runner.errors import DataError
 from tests.support.batches import assert_equal_batches, contexts, global_batches
@@ -50,7 +51,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Ima
             return records.load(data_dir=str(place), input_path=["train*"], label_offset=1)
         if kind == "tfds":
             write_tfds(place, "toy", {"train": (16, 9)}, ["a", "b", "c"])
-            return tfds.load(tfds_name="toy", split="train[1:24]", data_dir=str(place))
+            return load_tfds(tfds_name="toy", split="train[1:24]", data_dir=str(place))
         images = np.stack([photo(number, 20, 22) for number in range(23)])
         return ArraySource("made", {"image": images, "label": np.arange(23, dtype=np.int32) % 3})
 
