@@ -32,6 +32,8 @@ class FaultyConfig(TaskConfig):
     """Settings of the task."""
 
     fault: str = field("", help="image, log, label, target or root")
+    num_examples: int = field(COUNT, ge=1, help="size of the set")
+    bad_example: int = field(BAD, ge=0, help="the index of the example with the fault")
 
 
 class FaultyTask(Task):
@@ -63,7 +65,8 @@ class FaultyTask(Task):
     def build_inputs(
         self, params: Any, input_context: Any = None, start_step: int = 0
     ) -> tf.data.Dataset:
-        x, y = images(self.task_config.fault)
+        config = self.task_config
+        x, y = images(config.fault, config.num_examples, config.bad_example)
         data = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
         replicas = input_context.num_replicas_in_sync if input_context else 1
         batches = data.batch(BATCH // replicas, drop_remainder=True)
@@ -102,20 +105,20 @@ def faulty_config(fault: str, **changes: Any) -> ExperimentConfig:
     return config_of(_BASE, **({"task__fault": fault} if fault else {}), **changes)
 
 
-def images(fault: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Returns images with their classes; that of `BAD` has the fault."""
+def images(fault: str = "", count: int = COUNT, bad: int = BAD) -> tuple[np.ndarray, np.ndarray]:
+    """Returns images with their classes; that of `bad` has the fault."""
     rng = np.random.default_rng(1)
-    x = rng.uniform(0.1, 1.0, size=(COUNT, 6, 6, 1)).astype(np.float32)
-    y = rng.integers(0, 3, COUNT)
+    x = rng.uniform(0.1, 1.0, size=(count, 6, 6, 1)).astype(np.float32)
+    y = rng.integers(0, 3, count)
     if fault == "image":
-        x[BAD, 3, 3] = np.inf
+        x[bad, 3, 3] = np.inf
     if fault in ("log", "root"):
-        x[BAD] = 0.0
+        x[bad] = 0.0
     if fault == "label":
-        y[BAD] = 99
+        y[bad] = 99
     if fault == "target":
         y = y.astype(np.float32)
-        y[BAD] = np.nan
+        y[bad] = np.nan
     return x, y
 
 
