@@ -7,14 +7,13 @@ must be equal. A ratio below 1 is the share of training speed that is left with 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from typing import Any
 
-from benchmarks.observability import measure
+from benchmarks.observability import row
 from orbit_runner import Callback
 
-_WORKLOADS = ("mlp", "cnn", "ResNet-20")
+_WORKLOADS = ("mlp", "cnn", "ResNet-20", "Transformer")
 _WITH = ("--quiet", "--params_override=callbacks=[benchmarks.nonfinite.Checked]")
 _WITHOUT = ("--quiet", "--params_override=callbacks=[benchmarks.nonfinite.Unchecked]")
 
@@ -31,21 +30,6 @@ class Unchecked(Callback):
         run.trainer.finite_check = None
 
 
-def row(name: str, rounds: int) -> str:
-    """Returns the table row of a workload."""
-    ratios = []
-    for turn in range(rounds + 1):
-        order = [_WITH, _WITHOUT] if turn % 2 else [_WITHOUT, _WITH]
-        found = {flags: measure(name, flags) for flags in order}
-        (checked, weights), (unchecked, other_weights) = found[_WITH], found[_WITHOUT]
-        if weights != other_weights:
-            raise SystemExit(f"{name}: the weights differ, {weights} and {other_weights}")
-        if turn:  # The first round only warms the file cache.
-            ratios.append(checked / unchecked)
-    spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-    return f"| {name} | {statistics.median(ratios):.3f} ({spread}) | equal |"
-
-
 def main() -> int:
     """Prints the table."""
     to = argparse.ArgumentParser(prog="python -m benchmarks.nonfinite", description=__doc__)
@@ -54,7 +38,7 @@ def main() -> int:
     asked = to.parse_args()
     print("| | steps/s, with / without the check | weights |\n|---|---|---|", flush=True)
     for name in asked.only:
-        print(row(name, asked.rounds), flush=True)
+        print(row(name, asked.rounds, _WITH, _WITHOUT), flush=True)
     return 0
 
 

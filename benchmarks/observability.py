@@ -20,8 +20,10 @@ from pathlib import Path
 
 from tools.fingerprints import ROOT, write_cifar
 
+Flags = tuple[str, ...]
+
 # At least 15 seconds of training on two cores.
-_STEPS = {"cnn": 40000, "mlp": 150000, "ResNet-20": 200}
+_STEPS = {"cnn": 40000, "mlp": 150000, "ResNet-20": 200, "Transformer": 120}
 _WORDS = {
     "cnn": ("--experiment=digits", "--trainer.validation_interval=20000"),
     "mlp": ("--experiment=digits_mlp", "--trainer.validation_interval=50000"),
@@ -32,13 +34,19 @@ _WORDS = {
         "--trainer.validation_interval=1000",
         "--trainer.steps_per_loop=10",
     ),
+    "Transformer": (
+        "--experiment=transformer_multi30k",
+        f"--config_file={ROOT}/configs/data/synthetic.yaml",
+        "--task.train_data.global_batch_size=16",
+        "--trainer.validation_interval=1000",
+    ),
 }
 # The report is updated far more often than by default. Records are those of the experiment.
 _ON = ("--progress=bar", "--trainer.report_interval=1")
 _OFF = ("--quiet", "--trainer.report_interval=0", "--trainer.summary_interval=1000000")
 
 
-def measure(name: str, flags: tuple[str, ...]) -> tuple[float, str]:
+def measure(name: str, flags: Flags) -> tuple[float, str]:
     """Runs a workload. Returns the training steps per second, and the SHA-256 of the weights."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
@@ -78,13 +86,16 @@ def _drain(terminal: int) -> None:
         return  # The other end was closed.
 
 
-def row(name: str, rounds: int) -> str:
-    """Returns the table row of a workload."""
+def row(name: str, rounds: int, on_flags: Flags = _ON, off_flags: Flags = _OFF) -> str:
+    """Returns the table row of a workload: the speed with some flags, divided by that with others.
+
+    Raises SystemExit if the weights differ.
+    """
     ratios = []
     for turn in range(rounds + 1):
-        order = [_ON, _OFF] if turn % 2 else [_OFF, _ON]
+        order = [on_flags, off_flags] if turn % 2 else [off_flags, on_flags]
         found = {flags: measure(name, flags) for flags in order}
-        (on, weights), (off, other_weights) = found[_ON], found[_OFF]
+        (on, weights), (off, other_weights) = found[on_flags], found[off_flags]
         if weights != other_weights:
             raise SystemExit(f"{name}: the weights differ, {weights} and {other_weights}")
         if turn:  # The first round only warms the file cache.
