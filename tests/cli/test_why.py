@@ -132,7 +132,7 @@ SETTINGS: Mapping[str, tuple[str, str, str]] = {
     "order": (
         "--task.train_data.seed=5",
         "task.train_data.seed differs (null and 5)",
-        "the features of the batch at step 1",
+        "the examples of the batch at step 1",
     ),
     "dtype": (
         "--runtime.mixed_precision_dtype=bfloat16",
