@@ -26,7 +26,7 @@ AVERAGE = {
 def _check(**changes: Any) -> tuple[Any, FiniteCheck]:
     strategy = make_strategy("mirrored2")
     state = state_of(toy_config(**changes), strategy)
-    return state, FiniteCheck(state, Workers(strategy), seconds=-1.0)
+    return state, FiniteCheck(state, Workers(strategy), seconds=-1.0, share=-1.0)
 
 
 @pytest.mark.parametrize("part", ["weight", "statistic", "slot", "average"])
@@ -63,14 +63,16 @@ def test_constants_of_the_model_may_be_infinite() -> None:
 def test_running_loss_and_records_are_checked() -> None:
     state, loss = state_of(toy_config(), make_strategy("off")), tf.Variable(1.0)
     workers = Workers(make_strategy("off"))
-    check = FiniteCheck(state, workers, loss.read_value, seconds=-1.0)
+    check = FiniteCheck(state, workers, loss.read_value, seconds=-1.0, share=-1.0)
     check.after_piece(5, [(3, {"training_loss": 1.0})])
     with pytest.raises(Diverged, match="the loss is nan at step 3"):
         check.after_piece(5, [(3, {"training_loss": float("nan")})])
     loss.assign(np.nan)
     with pytest.raises(Diverged, match="the loss is not finite"):
         check.after_piece(5, [])
-    uncounted = FiniteCheck(state, workers, loss.read_value, counts_losses=False, seconds=-1.0)
+    uncounted = FiniteCheck(
+        state, workers, loss.read_value, counts_losses=False, seconds=-1.0, share=-1.0
+    )
     uncounted.after_piece(5, [(3, {"training_loss": float("nan")})])
 
 

@@ -46,10 +46,8 @@ class FiniteCheck:
         ]
         self._workers, self._loss = workers, loss if counts_losses else None
         self.counts_losses = counts_losses
-        self._total = tf.function(self._sum_of_squares, autograph=False)
         self._last, self._seconds, self._share = time.monotonic(), seconds, share
         self._pause = seconds
-        self._is_traced = False
         self.good_step = 0  # the last step at which a check found only finite values
 
     def after_piece(self, step: int, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
@@ -69,13 +67,11 @@ class FiniteCheck:
             what = describe_non_finite(self.non_finite()) or "the loss is not finite"
             raise _error(f"{what} at step {step}")
         self.good_step, self._last = step, time.monotonic()
-        if self._is_traced:
-            self._pause = max(self._seconds, (self._last - start) / self._share)
-        self._is_traced = True  # Only the first check takes longer.
+        self._pause = max(self._seconds, (self._last - start) / self._share)
 
     def is_finite(self) -> bool:
         """Returns whether all values are finite now."""
-        if math.isfinite(self._total().numpy()):
+        if math.isfinite(self._sum_of_squares().numpy()):
             return True
         # The sum may also overflow.
         return not self.non_finite() and (self._loss is None or math.isfinite(self._loss().numpy()))
@@ -85,7 +81,8 @@ class FiniteCheck:
         return non_finite_variables(self._variables)
 
     def _sum_of_squares(self) -> tf.Tensor:
-        # One op for each variable, which needs no memory of its size.
+        # One op for each variable, which needs no memory of its size. Run eagerly, because tracing
+        # them takes longer than hundreds of such checks.
         squares = [tf.cast(tf.nn.l2_loss(one), tf.float32) for one in self._variables]
         return tf.add_n([*squares, *([] if self._loss is None else [self._loss()])])
 
