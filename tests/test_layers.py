@@ -47,6 +47,7 @@ LAYERS = (
     "launch",
     "reporting",
     "differences",
+    "sweep",
     "cli",
     "run_model",
 )

@@ -1,0 +1,133 @@
+"""The results of a sweep, as `sweep.json` has them: no times, so that two sweeps can be compared.
+
+Written in the order of trial numbers. Two sweeps of the same file write the same bytes, whatever
+was killed and however many workers there were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS_FILE = "sweep.json"
+# `stopped` trials were not kept by successive halving. `pending` trials have not ended yet.
+TRIAL_STATUSES = ("finished", "stopped", "diverged", "failed", "excluded", "pending")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeedResult:
+    """The run of one seed of a trial.
+
+    Attributes:
+        seed: `runtime.seed` of the run.
+        directory: The run directory, relative to that of the sweep.
+        status: One of `TRIAL_STATUSES`.
+        step: The last step that the run trained.
+        objective: The objective at that step; None if the run has none.
+        weights: SHA-256 of the weights at that step; "" before the first checkpoint.
+    """
+
+    seed: int
+    directory: str
+    status: str
+    step: int
+    objective: float | None
+    weights: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """A trial: its settings, and the result of each of its seeds.
+
+    Attributes:
+        number: The number of the trial, from 0.
+        settings: The value of each setting of the space, by dotted path.
+        status: One of `TRIAL_STATUSES`: the worst of its seeds.
+        runs: The result of each seed, in the order of the sweep's seeds.
+    """
+
+    number: int
+    settings: Mapping[str, Any]
+    status: str
+    runs: Sequence[SeedResult]
+
+    @property
+    def step(self) -> int:
+        """The last step that all seeds trained."""
+        return min((run.step for run in self.runs), default=0)
+
+    @property
+    def objectives(self) -> list[float]:
+        """The objective of each seed that has one."""
+        return [run.objective for run in self.runs if run.objective is not None]
+
+    @property
+    def objective(self) -> float | None:
+        """The mean of the seeds' objectives; None unless each seed has one."""
+        found = self.objectives
+        return statistics.fmean(found) if found and len(found) == len(self.runs) else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepResults:
+    """A sweep and its trials, in the order of their numbers.
+
+    Attributes:
+        experiment: The name of the experiment.
+        metric: The metric of the objective.
+        mode: "max" or "min".
+        space: The space as the sweep file has it, by dotted path.
+        search: The search as the sweep file has it.
+        seeds: `runtime.seed` of each run of a trial.
+        train_steps: The step at which a trial ends.
+        trials: The trials.
+    """
+
+    experiment: str
+    metric: str
+    mode: str
+    space: Mapping[str, Any]
+    search: Mapping[str, Any]
+    seeds: Sequence[int]
+    train_steps: int
+    trials: Sequence[TrialResult]
+
+    @property
+    def best(self) -> TrialResult | None:
+        """The finished trial with the best objective, the first one of equals."""
+        found = [
+            (trial.objective if self.mode == "min" else -trial.objective, trial.number, trial)
+            for trial in self.trials
+            if trial.status == "finished" and trial.objective is not None
+        ]
+        return min(found, key=lambda rank: rank[:2])[2] if found else None
+
+    def to_json(self) -> str:
+        """Returns the text of `sweep.json`."""
+        values = dataclasses.asdict(self)
+        for trial, written in zip(self.trials, values["trials"], strict=True):
+            written["objective"] = trial.objective
+        best = self.best
+        values["best"] = None if best is None else best.number
+        return json.dumps(values, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> SweepResults:
+        """Reads the text of `sweep.json`."""
+        values = json.loads(text)
+        values.pop("best")
+        trials = []
+        for written in values.pop("trials"):
+            written.pop("objective")
+            runs = [SeedResult(**run) for run in written.pop("runs")]
+            trials.append(TrialResult(runs=runs, **written))
+        return cls(trials=trials, **values)
+
+
+def read_results(directory: Path) -> SweepResults:
+    """Reads `sweep.json` of a sweep's directory."""
+    return SweepResults.from_json((directory / RESULTS_FILE).read_text(encoding="utf-8"))
