@@ -23,10 +23,10 @@ from tools.fingerprints import ROOT, write_cifar
 Flags = tuple[str, ...]
 
 # At least 15 seconds of training on two cores.
-_STEPS = {"cnn": 40000, "mlp": 150000, "ResNet-20": 200, "Transformer": 120}
+_STEPS = {"cnn": 20000, "mlp": 60000, "ResNet-20": 200, "Transformer": 120}
 _WORDS = {
-    "cnn": ("--experiment=digits", "--trainer.validation_interval=20000"),
-    "mlp": ("--experiment=digits_mlp", "--trainer.validation_interval=50000"),
+    "cnn": ("--experiment=digits", "--trainer.validation_interval=10000"),
+    "mlp": ("--experiment=digits_mlp", "--trainer.validation_interval=20000"),
     "ResNet-20": (
         "--experiment=resnet_cifar",
         "--data_dir=.",
@@ -100,6 +100,7 @@ def row(name: str, rounds: int, on_flags: Flags = _ON, off_flags: Flags = _OFF) 
             raise SystemExit(f"{name}: the weights differ, {weights} and {other_weights}")
         if turn:  # The first round only warms the file cache.
             ratios.append(on / off)
+            print(f"{name}: round {turn} of {rounds}, {on / off:.3f}", file=sys.stderr, flush=True)
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
     return f"| {name} | {statistics.median(ratios):.3f} ({spread}) | equal |"
 

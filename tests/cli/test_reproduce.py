@@ -262,7 +262,7 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
         (["a", "--last=25"], ["at or before step 5", "available steps: 20, 30"]),
         (["a", "--last=0"], ["--last: got 0, allowed: at least 1"]),
         (["a", "--last=x"], ["--last", "'x'"]),
-        (["a", "--model_dir=a/b"], ["--model_dir: a/b is inside the run directory"]),
+        (["a", "--model_dir=a/b"], ["--model_dir: a/b is inside RUN, a"]),
         (["a", "--model_dir=full"], ["--model_dir: full is not empty"]),
         (["broken"], ["invalid YAML"]),
         (["elsewhere"], ["task.train_data.data_dir", "directory nowhere not found"]),

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,38 +12,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.determinism import op_patches
 from orbit_runner.determinism.audit import unkeyed_draws
 from orbit_runner.determinism.scopes import keyed_draws_scope, keyed_piece_scope
-from tests.support.toy import make_strategy
-
-KEY = {"seed": 7, "step": 5, "replica": 1, "purpose": "train"}
-
-
-def _uniform() -> tf.Tensor:
-    return tf.random.uniform([4])
-
-
-def _drawn(draw: Callable[[], Any] = _uniform, **key: Any) -> Any:
-    """Returns draws with a key, as numpy arrays."""
-    with keyed_draws_scope(**{**KEY, **key}):
-        return tf.nest.map_structure(np.asarray, draw())
-
-
-def _step(draw: Callable[[], Any], seed: int = 7) -> Any:
-    """Returns a function of the step that draws and is not yet traced."""
-
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int64)])
-    def step(index: tf.Tensor) -> Any:
-        with keyed_draws_scope(seed, index, 0):
-            return draw()
-
-    return step
-
-
-def _distinct(arrays: Any) -> bool:
-    return len({np.asarray(array).tobytes() for array in arrays}) == len(arrays)
-
+from tests.support.draws import all_distinct, drawn, traced_step, uniform_draw
 
 # The parts of the key
 
@@ -65,7 +35,7 @@ def test_equal_keys_give_equal_draws_in_another_process() -> None:
         check=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
-    here = _drawn(lambda: [_uniform(), _uniform()])
+    here = drawn(lambda: [uniform_draw(), uniform_draw()])
     assert json.loads(done.stdout) == [draw.tolist() for draw in here]
 
 
@@ -74,49 +44,49 @@ def test_equal_keys_give_equal_draws_in_another_process() -> None:
     [{"seed": 8}, {"seed": -7}, {"step": 6}, {"step": 2**40}, {"replica": 0}, {"purpose": "eval"}],
 )
 def test_each_part_of_the_key_changes_the_draws(other: dict[str, Any]) -> None:
-    assert np.array_equal(_drawn(), _drawn())
-    assert not np.array_equal(_drawn(), _drawn(**other))
+    assert np.array_equal(drawn(), drawn())
+    assert not np.array_equal(drawn(), drawn(**other))
 
 
 def test_step_and_replica_are_not_interchangeable() -> None:
-    assert not np.array_equal(_drawn(step=1, replica=2), _drawn(step=2, replica=1))
+    assert not np.array_equal(drawn(step=1, replica=2), drawn(step=2, replica=1))
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_tensor_and_integer_keys_draw_the_same(dtype: tf.DType) -> None:
     tensors = {"step": tf.constant(5, dtype), "replica": tf.constant(1)}
-    assert np.array_equal(_drawn(**tensors), _drawn())
+    assert np.array_equal(drawn(**tensors), drawn())
     variable = {"step": tf.Variable(5, dtype=dtype), "replica": 1}
-    assert np.array_equal(_drawn(**variable), _drawn())
+    assert np.array_equal(drawn(**variable), drawn())
 
 
 def test_calls_are_numbered_from_the_start_of_the_scope() -> None:
-    first = _drawn(lambda: [_uniform() for _ in range(3)])
-    assert _distinct(first)
-    assert np.array_equal(first, _drawn(lambda: [_uniform() for _ in range(3)]))
+    first = drawn(lambda: [uniform_draw() for _ in range(3)])
+    assert all_distinct(first)
+    assert np.array_equal(first, drawn(lambda: [uniform_draw() for _ in range(3)]))
 
 
 def test_graph_and_eager_draws_are_equal() -> None:
     def draw() -> list[tf.Tensor]:
         with keyed_piece_scope(3):
-            inner = _uniform()
-        return [_uniform(), inner, _uniform()]
+            inner = uniform_draw()
+        return [uniform_draw(), inner, uniform_draw()]
 
-    step = _step(draw)
+    step = traced_step(draw)
     for index in (4, 5):
-        eager = _drawn(draw, step=index, replica=0)
+        eager = drawn(draw, step=index, replica=0)
         assert np.array_equal(np.stack(step(index)), np.stack(eager))
 
 
 def test_scope_without_draws_adds_no_ops() -> None:
-    without = _step(lambda: tf.constant(1.0)).get_concrete_function().graph
+    without = traced_step(lambda: tf.constant(1.0)).get_concrete_function().graph
     assert {op.type for op in without.get_operations()} <= {"Placeholder", "Const", "Identity"}
     assert len(without.get_operations()) == 3
 
 
 def test_keyed_draw_adds_two_ops() -> None:
     def operations(draws: int) -> int:
-        step = _step(lambda: [tf.random.normal([2]) for _ in range(draws)])
+        step = traced_step(lambda: [tf.random.normal([2]) for _ in range(draws)])
         return len(step.get_concrete_function().graph.get_operations())
 
     @tf.function
@@ -228,7 +198,7 @@ def _rows(n: Any) -> tf.Tensor:
 @pytest.mark.parametrize("name", OPS)
 def test_keyed_ops_keep_dtype_shape_and_distribution(name: str) -> None:
     draw, low, high, mean = OPS[name]
-    found = _drawn(lambda: draw(600))
+    found = drawn(lambda: draw(600))
     unkeyed = draw(600)
     assert found.dtype == unkeyed.dtype.as_numpy_dtype
     assert found.shape == unkeyed.shape
@@ -243,10 +213,10 @@ def test_keyed_ops_keep_dtype_shape_and_distribution(name: str) -> None:
 @pytest.mark.parametrize("name", OPS)
 def test_op_draws_depend_only_on_the_key(name: str) -> None:
     draw = OPS[name][0]
-    found = _drawn(lambda: draw(600))
-    assert found.tobytes() == _drawn(lambda: draw(600)).tobytes()
-    assert found.tobytes() != _drawn(lambda: draw(600), step=6).tobytes()
-    step = _step(lambda: draw(600))
+    found = drawn(lambda: draw(600))
+    assert found.tobytes() == drawn(lambda: draw(600)).tobytes()
+    assert found.tobytes() != drawn(lambda: draw(600), step=6).tobytes()
+    step = traced_step(lambda: draw(600))
     assert unkeyed_draws(step.get_concrete_function()) == []
 
 
@@ -276,12 +246,12 @@ def test_keyed_ops_have_the_same_static_shapes(name: str) -> None:
 
 
 def test_truncated_normal_keeps_the_bounds_of_each_row() -> None:
-    found = np.abs(_drawn(lambda: _rows(600)))
+    found = np.abs(drawn(lambda: _rows(600)))
     assert found[::2].max() <= 1 < found[1::2].max() <= 3
 
 
 def test_keyed_shuffle_permutes_rows() -> None:
-    found = _drawn(lambda: tf.random.shuffle(tf.reshape(tf.range(40), [20, 2])))
+    found = drawn(lambda: tf.random.shuffle(tf.reshape(tf.range(40), [20, 2])))
     assert not np.array_equal(found[:, 0], np.arange(0, 40, 2))
     assert np.array_equal(np.sort(found[:, 0]), np.arange(0, 40, 2))
     assert np.array_equal(found[:, 1], found[:, 0] + 1)
@@ -295,7 +265,7 @@ def test_keyed_gamma_has_a_gradient() -> None:
             mean = tf.reduce_mean(tf.random.gamma([4000], alpha), axis=0)
         return tape.gradient(mean, alpha)
 
-    assert _drawn(draw) == pytest.approx([1, 1, 1], abs=0.15)  # the mean of a gamma is its alpha
+    assert drawn(draw) == pytest.approx([1, 1, 1], abs=0.15)  # the mean of a gamma is its alpha
 
 
 @pytest.mark.parametrize(
@@ -313,21 +283,21 @@ def test_keyed_gamma_has_a_gradient() -> None:
 def test_generators_draw_by_key_without_changing_state(draw: Any) -> None:
     generator = tf.random.Generator.from_seed(3)
     before = generator.state.numpy()
-    pair = [_drawn(lambda: [draw(generator), draw(generator)]) for _ in range(2)]
+    pair = [drawn(lambda: [draw(generator), draw(generator)]) for _ in range(2)]
     assert np.array_equal(pair[0], pair[1])
-    assert _distinct(pair[0])
-    assert not np.array_equal(pair[0][0], _drawn(lambda: draw(generator), step=6))
+    assert all_distinct(pair[0])
+    assert not np.array_equal(pair[0][0], drawn(lambda: draw(generator), step=6))
     assert np.array_equal(generator.state.numpy(), before)
-    step = _step(lambda: draw(generator))
+    step = traced_step(lambda: draw(generator))
     assert unkeyed_draws(step.get_concrete_function()) == []
 
 
 def test_threefry_generators_are_keyed_under_xla() -> None:
     generator = tf.random.Generator.from_seed(3, alg="threefry")  # which runs only under XLA
     draws = tf.function(lambda: [generator.uniform([4]) for _ in range(2)], jit_compile=True)
-    whole = _step(lambda: [*draws(), *draws()])
+    whole = traced_step(lambda: [*draws(), *draws()])
     found = [row for index in (3, 4) for row in whole(index)]
-    assert _distinct(found)
+    assert all_distinct(found)
     assert np.array_equal(whole(3), found[:4])
 
 
@@ -383,9 +353,9 @@ def test_layers_draw_the_same_after_a_restart(name: str) -> None:
     def draw() -> list[tf.Tensor]:
         return [model(x, training=True), model(x, training=True)]
 
-    whole, resumed = _step(draw), _step(draw)
+    whole, resumed = traced_step(draw), traced_step(draw)
     outputs = [whole(index) for index in range(4)]
-    assert _distinct([call for step in outputs for call in step])
+    assert all_distinct([call for step in outputs for call in step])
     assert np.array_equal(outputs[3], resumed(3))
     assert unkeyed_draws(whole.get_concrete_function()) == []
 
@@ -394,310 +364,5 @@ def test_dropout_layers_of_one_model_have_different_masks() -> None:
     inputs = tf_keras.Input([256])
     outputs = [tf_keras.layers.Dropout(0.5)(inputs) for _ in range(2)]
     model = tf_keras.Model(inputs, outputs)
-    one, other = _step(lambda: model(tf.ones([4, 256]), training=True))(1)
+    one, other = traced_step(lambda: model(tf.ones([4, 256]), training=True))(1)
     assert abs(np.mean((one - 1) * (other - 1))) < 5 / 32
-
-
-# Functions inside functions
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_function_traced_once_uses_the_key_of_its_caller(jit_compile: bool) -> None:
-    traces = []
-
-    @tf.function(jit_compile=jit_compile)
-    def inner() -> tuple[tf.Tensor, tf.Tensor]:
-        traces.append(1)
-        return tf.nn.dropout(tf.ones([64]), 0.5), tf.random.uniform([64])
-
-    whole = _step(lambda: [*inner(), *inner()])
-    resumed = _step(lambda: [*inner(), *inner()])
-    steps = [whole(index) for index in range(4)]
-    assert len(traces) == 1
-    assert _distinct([draw for step in steps for draw in step])
-    assert np.array_equal(steps[3], resumed(3))
-    assert set(np.unique(steps[0][0])) == {0.0, 2.0}
-    assert unkeyed_draws(whole.get_concrete_function()) == []
-    eager = [_drawn(lambda: inner()[1], step=index) for index in (3, 4, 3)]
-    assert np.array_equal(eager[0], eager[2])
-    assert not np.array_equal(eager[0], eager[1])
-
-
-@pytest.mark.parametrize("inside", ["plain", "function", "xla"])
-def test_gradient_uses_the_dropout_mask_of_the_forward_pass(inside: str) -> None:
-    def inner(x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.dropout(x, 0.5)
-
-    if inside != "plain":
-        inner = tf.function(inner, jit_compile=inside == "xla")
-
-    def draw() -> tuple[tf.Tensor, tf.Tensor]:
-        x = tf.ones([64])
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = inner(x)
-        return y, tape.gradient(y, x)
-
-    y, gradient = _step(draw)(3)
-    assert np.array_equal(y, gradient)
-    assert not np.array_equal(y, _step(draw)(4)[0])
-
-
-def test_function_called_without_a_key_draws_new_values() -> None:
-    inner = tf.function(_uniform)
-    _drawn(inner)
-    outer = tf.function(inner)
-    assert _distinct([inner(), inner(), outer(), outer()])
-    assert len(unkeyed_draws(outer.get_concrete_function())) == 1
-
-
-# Loops and pieces
-
-
-def _while() -> tf.Tensor:
-    array = tf.TensorArray(tf.float32, 4)
-    return tf.while_loop(
-        lambda turn, _: turn < 4,
-        lambda turn, rows: (turn + 1, rows.write(turn, _uniform())),
-        (0, array),
-    )[1].stack()
-
-
-def _autograph() -> tf.Tensor:
-    rows = tf.TensorArray(tf.float32, 4)
-    for turn in tf.range(4):
-        rows = rows.write(turn, _uniform())
-    return rows.stack()
-
-
-def _nested() -> tf.Tensor:
-    rows = tf.map_fn(lambda _: tf.map_fn(lambda _: _uniform(), tf.zeros([3])), tf.zeros([2]))
-    return tf.reshape(rows, [6, 4])
-
-
-def _branch() -> tf.Tensor:
-    turns = tf.range(4)
-    return tf.map_fn(
-        lambda turn: tf.cond(turn < 2, _uniform, lambda: 1 - _uniform()),
-        turns,
-        fn_output_signature=tf.float32,
-    )
-
-
-def _function() -> tf.Tensor:
-    inner = tf.function(_uniform)
-    return tf.map_fn(lambda _: inner(), tf.zeros([4]))
-
-
-LOOPS = {
-    "while_loop": _while,
-    "autograph": _autograph,
-    "map_fn": lambda: tf.map_fn(lambda _: _uniform(), tf.zeros([4])),
-    "scan": lambda: tf.scan(lambda _, x: _uniform(), tf.zeros([4]), tf.zeros([4])),
-    "vectorized_map": lambda: tf.vectorized_map(lambda _: _uniform(), tf.zeros([4])),
-    "nested": _nested,
-    "branch": _branch,
-    "function": _function,
-}
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("name", LOOPS)
-def test_loop_iterations_draw_different_values(name: str) -> None:
-    def draw() -> list[tf.Tensor]:
-        return [_uniform()[tf.newaxis], LOOPS[name](), LOOPS[name]()]
-
-    whole, resumed = _step(draw), _step(draw)
-    steps = [whole(index) for index in range(3)]
-    assert _distinct([row for step in steps for rows in step for row in rows.numpy()])
-    assert all(map(np.array_equal, steps[2], resumed(2)))
-    assert unkeyed_draws(whole.get_concrete_function()) == []
-
-
-def test_gradient_of_a_loop_uses_the_masks_of_its_iterations() -> None:
-    def draw() -> tuple[tf.Tensor, tf.Tensor]:
-        x = tf.ones([4, 32])
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.map_fn(lambda row: tf.nn.dropout(row, 0.5), x)
-        return y, tape.gradient(y, x)
-
-    y, gradient = _step(draw)(3)
-    assert np.array_equal(y, gradient)
-    assert _distinct(list(y.numpy()))
-
-
-@pytest.mark.parametrize("compiled", [None, False, True])
-def test_piece_draws_depend_on_the_piece_index(compiled: bool | None) -> None:
-    draw = _uniform if compiled is None else tf.function(_uniform, jit_compile=compiled)
-
-    def piece(index: Any) -> tf.Tensor:
-        with keyed_piece_scope(index):
-            return draw()
-
-    def loop() -> list[tf.Tensor]:
-        rows = tf.TensorArray(tf.float32, 4).write(0, piece(0))
-        _, rows = tf.while_loop(
-            lambda index, _: index < 4,
-            lambda index, rows: (index + 1, rows.write(index, piece(index))),
-            (1, rows),
-            parallel_iterations=1,
-        )
-        return [*tf.unstack(rows.stack()), _uniform()]
-
-    def unrolled() -> list[tf.Tensor]:
-        return [*(piece(index) for index in range(4)), _uniform()]
-
-    found = _step(loop)(3)
-    assert _distinct(found)
-    assert np.array_equal(found, _step(unrolled)(3))
-    assert _distinct([*found, *_step(loop)(4)])
-
-
-def test_calls_in_a_piece_are_numbered_from_its_start() -> None:
-    def draw(before: int) -> np.ndarray:
-        with keyed_draws_scope(7, 5, 1):
-            for _ in range(before):
-                _uniform()
-            with keyed_piece_scope(2):
-                return np.stack([_uniform(), _uniform()])
-
-    assert np.array_equal(draw(0), draw(3))
-    assert _distinct(list(draw(0)))
-
-
-def test_piece_scope_outside_a_keyed_scope_has_no_effect() -> None:
-    def draw() -> tf.Tensor:
-        with keyed_piece_scope(0):
-            return _uniform()
-
-    assert not np.array_equal(draw(), draw())
-
-
-# Replicas
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("name", ["mirrored2", "mirrored4"])
-@pytest.mark.parametrize("inside", ["plain", "function", "xla"])
-def test_mirrored_replicas_have_different_masks(name: str, inside: str) -> None:
-    strategy = make_strategy(name)
-    with strategy.scope():
-        model = tf_keras.Sequential([tf_keras.Input([64]), tf_keras.layers.Dropout(0.5)])
-        step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    compute = lambda: model(tf.ones([1, 64]), training=True)  # noqa: E731
-    if inside != "plain":
-        compute = tf.function(compute, jit_compile=inside == "xla")
-
-    def replica_step() -> tf.Tensor:
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        with keyed_draws_scope(7, step, replica):
-            outputs = compute()
-        step.assign_add(1)
-        return outputs
-
-    def train_from(start: int) -> list[np.ndarray]:
-        step.assign(start)
-        run = tf.function(lambda: strategy.experimental_local_results(strategy.run(replica_step)))
-        return [np.stack(run()) for _ in range(start, 4)]
-
-    whole, resumed = train_from(0), train_from(2)
-    assert _distinct([replica for outputs in whole for replica in outputs])
-    assert np.array_equal(whole[2:], resumed)
-
-
-# Outside the scope
-
-
-def test_draws_outside_the_scope_are_unchanged() -> None:
-    def unkeyed() -> list[tf.Tensor]:
-        tf.random.set_seed(3)
-        initial = tf_keras.initializers.GlorotUniform(seed=2)([2, 2])
-        return [_uniform(), tf.function(_uniform)(), initial]
-
-    before = unkeyed()
-    _drawn()
-    assert all(map(np.array_equal, before, unkeyed()))
-    with pytest.raises(KeyError), keyed_draws_scope(7, 5, 1), keyed_piece_scope(1):
-        raise KeyError
-    assert all(map(np.array_equal, before, unkeyed()))
-
-
-def test_outer_scope_continues_after_a_nested_one() -> None:
-    def draw() -> list[tf.Tensor]:
-        first = _uniform()
-        with pytest.raises(KeyError), keyed_draws_scope(8, 5, 1):
-            raise KeyError
-        return [first, _uniform()]
-
-    assert np.array_equal(_drawn(draw), _drawn(lambda: [_uniform(), _uniform()]))
-
-
-def test_scope_does_not_affect_other_threads() -> None:
-    found: list[Any] = []
-    with keyed_draws_scope(7, 5, 1):
-        thread = threading.Thread(target=lambda: found.extend([_uniform(), _uniform()]))
-        thread.start()
-        thread.join()
-        here = [_uniform(), _uniform()]
-    assert np.array_equal(here, _drawn(lambda: [_uniform(), _uniform()]))
-    assert not np.array_equal(found, here)
-
-
-def test_draws_in_init_scope_are_not_keyed() -> None:
-    def draw() -> tf.Tensor:
-        with tf.init_scope():
-            tf.random.set_seed(3)
-            made.append(_uniform().numpy())
-        return _uniform()
-
-    made: list[np.ndarray] = []
-    _step(draw)(3)
-    tf.random.set_seed(3)
-    assert np.array_equal(made[0], _uniform())
-
-
-def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = (tf.random.Generator, "gone", None)
-    monkeypatch.setattr(op_patches, "_installed", False)
-    monkeypatch.setattr(op_patches, "STAND_INS", (missing,))
-    with pytest.raises(RuntimeError, match=r"has no `.*\.gone`"), keyed_draws_scope(7, 5, 1):
-        pass
-
-
-# Draws without a key
-
-
-def _raw() -> tf.Tensor:
-    return tf.raw_ops.RandomUniform(shape=[2], dtype=tf.float32)
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        _raw,
-        lambda: tf.function(lambda: tf.function(_raw)())(),
-        lambda: tf.function(_raw, jit_compile=True)(),
-        lambda: tf.map_fn(lambda _: _raw(), tf.zeros([2])),
-        lambda: tf.cond(tf.random.uniform([]) < 0.5, _raw, lambda: tf.zeros([2])),
-        lambda: tf.switch_case(tf.constant(1), [lambda: tf.zeros([2]), _raw]),
-    ],
-)
-def test_unkeyed_draws_are_found_in_nested_graphs(draw: Callable[[], tf.Tensor]) -> None:
-    step = _step(draw).get_concrete_function()
-    for function in (step, step.graph):
-        (found,) = unkeyed_draws(function)
-        assert found.endswith("RandomUniform (RandomUniform)")
-
-
-def test_unkeyed_candidate_sampling_is_found() -> None:
-    step = _step(
-        lambda: tf.random.uniform_candidate_sampler(tf.constant([[1]], tf.int64), 1, 2, True, 9)[0]
-    )
-    assert "(UniformCandidateSampler)" in unkeyed_draws(step.get_concrete_function())[0]
-
-
-@pytest.mark.parametrize("seed", [0, 3])
-def test_fractional_pooling_is_found_only_if_random(seed: int) -> None:
-    step = _step(lambda: tf.nn.fractional_max_pool(tf.ones([1, 9, 9, 1]), 1.5, seed=seed)[0])
-    assert bool(unkeyed_draws(step.get_concrete_function())) == (seed == 0)

@@ -48,7 +48,7 @@ MACHINE_SETTINGS = (
 class Original:
     """The run to repeat."""
 
-    resolved: Resolved  # config of the run, for a single process
+    resolved: Resolved  # config of the run, changed to fit a single process
     same_config: bool  # whether that config made the newest checkpoint
     history: RunHistory  # as it was at the start
     record: CheckpointRecord  # of the checkpoint to reach
@@ -125,10 +125,10 @@ def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
 
 def check_outside(folder: Path, run: Path) -> None:
     """Raises `RunnerError` if the directory of a new run is inside that of another one."""
-    if folder.resolve().is_relative_to(run.resolve()):
-        raise RunnerError(
-            f"--model_dir: {folder} is inside the run directory; use another directory"
-        )
+    inside, parent = folder.resolve(), run.resolve()
+    if inside.is_relative_to(parent):
+        place = "the directory of RUN itself" if inside == parent else f"inside RUN, {run}"
+        raise RunnerError(f"--model_dir: {folder} is {place}\nuse another directory")
 
 
 def check_data(original: Original) -> DataRecord:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.inspection.layers import replaced_methods_scope
-from orbit_runner.replay.examine_step import eager_functions_scope, require_examinable
+from orbit_runner.replay.examine_step import check_examinable, eager_functions_scope
 from orbit_runner.replay.kept_state import kept_state_scope
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def debug_step(run: Run) -> None:
     Raises:
         RunnerError: The run cannot be examined, or has no more batches.
     """
-    require_examinable(run)
+    check_examinable(run)
     assert run.trainer is not None
     batch = run.trainer.next_batch()
     with (

@@ -19,15 +19,24 @@ class StepExamined(Exception):
 class ExamineAtStep(Callback):
     """Calls a function when the run is about to take a step for the first time.
 
-    With `stops`, the run then ends with `StepExamined`; otherwise, it continues.
+    `check` is called when the run begins, so that mistakes are reported before any step is taken.
+    With `stops`, the run ends with `StepExamined` afterwards; otherwise, it continues.
     """
 
-    def __init__(self, step: int, examine: Callable[[Run], Any], *, stops: bool) -> None:
-        self._step, self._examine, self._stops = step, examine, stops
+    def __init__(
+        self,
+        step: int,
+        examine: Callable[[Run], Any],
+        *,
+        stops: bool,
+        check: Callable[[Run], Any] = lambda run: None,
+    ) -> None:
+        self._step, self._examine, self._stops, self._check = step, examine, stops, check
         self.is_done = False
 
     def on_run_begin(self, run: Run) -> None:
         """Makes a loop end before the step."""
+        self._check(run)
         run.plan = dataclasses.replace(run.plan, pauses=(self._step - 1,))
 
     def on_train_begin(self, run: Run) -> None:

@@ -56,8 +56,7 @@ def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
         RunnerError: The run cannot be examined, has no layer of such a name, or has no more
             batches.
     """
-    require_examinable(run)
-    check_layers(run, layers)
+    check_examinable(run, layers)
     assert run.trainer is not None
     step = run.step + 1
     phase(f"examining step {step}")
@@ -98,8 +97,8 @@ def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
     )
 
 
-def require_examinable(run: Run) -> None:
-    """Raises `RunnerError` if the steps of a run cannot be taken under instruments."""
+def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
+    """Raises `RunnerError` if a run cannot be examined, or if its model lacks one of the layers."""
     reason = ""
     if run.trainer is None:
         reason = "it does not train"
@@ -113,12 +112,8 @@ def require_examinable(run: Run) -> None:
         reason = "several processes train together"
     if reason:
         raise RunnerError(f"the steps of this run cannot be examined: {reason}")
-
-
-def check_layers(run: Run, names: Sequence[str]) -> None:
-    """Raises `RunnerError` if the model has no layer of a name."""
     known = layers_by_name(run.model)
-    for name in names:
+    for name in layers:
         if name not in known:
             raise RunnerError(f"--layer: {unknown('layer', name, [*known])}")
 

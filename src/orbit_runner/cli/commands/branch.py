@@ -31,6 +31,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
     refuse_streams,
     request,
+    step_number,
 )
 from orbit_runner.cli.preflight import check_same_config
 from orbit_runner.cli.reference_run import check_outside
@@ -122,7 +123,7 @@ def _parser() -> Parser:
     to = parser("branch", _DESCRIPTION)
     add = to.add_argument
     add("run", metavar="RUN", help="run directory of the run to continue")
-    add("--at", type=int, metavar="N", help="last step that both runs have in common")
+    add("--at", type=step_number, metavar="N", help="last step that both runs have in common")
     add("--model_dir", metavar="DIR", required=True, help="run directory of the branch, a new one")
     add("--mode", metavar="MODE", help=f"one of: {', '.join(TRAINING)} (default: that of RUN)")
     add(

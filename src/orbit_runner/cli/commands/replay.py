@@ -21,6 +21,7 @@ from orbit_runner.cli.flags.config_flags import (
     parse,
     parser,
     progress_of,
+    step_number,
 )
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint
@@ -71,7 +72,7 @@ def _parser() -> Parser:
     to = parser("replay", _DESCRIPTION)
     to.settings, to.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
     to.add_argument("run", metavar="RUN", help="run directory")
-    to.add_argument("--step", type=_step, required=True, metavar="N", help="the step")
+    to.add_argument("--step", type=step_number, required=True, metavar="N", help="the step")
     to.add_argument(
         "--layer",
         action="append",
@@ -109,12 +110,6 @@ def _parser() -> Parser:
     add_progress_flags(to)
     to.add_argument("--json", action="store_true", help="print JSON with all values")
     return to
-
-
-def _step(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a step of at least 1")
-    return int(text)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from orbit_runner.cli.flags.config_flags import (
     parser,
     print_notes,
     request,
+    step_number,
 )
 from orbit_runner.cli.flags.trained_flag import add_trained, run_of, take_trained
 from orbit_runner.cli.preflight import setting_error_scope
@@ -86,7 +86,7 @@ def _parser() -> Parser:
     )
     to.add_argument(
         "--until",
-        type=_step,
+        type=step_number,
         metavar="STEP",
         help="the last step to list; by default the last step of the run",
     )
@@ -94,12 +94,6 @@ def _parser() -> Parser:
     to.add_argument("--json", action="store_true", help="print JSON with all steps")
     add_config_flags(to)
     return to
-
-
-def _step(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a step, at least 1")
-    return int(text)
 
 
 def _about(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> dict[str, Any]:

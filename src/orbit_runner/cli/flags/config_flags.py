@@ -177,6 +177,13 @@ def messages_scope(flags: argparse.Namespace) -> contextlib.AbstractContextManag
     return log_scope(PlainMessages() if is_line else progress_of(flags))
 
 
+def step_number(text: str) -> int:
+    """Returns the step that a flag names."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a step of at least 1")
+    return int(text)
+
+
 def _seconds(text: str) -> float:
     """Returns the value of a flag in seconds."""
     try:

@@ -26,7 +26,7 @@ _MOST_STEPS = 300
 class ReplayPlan:
     """How a step is replayed."""
 
-    resolved: Resolved  # config of the run, for a single process
+    resolved: Resolved  # config of the run, changed to fit a single process
     history: RunHistory
     step: int
     start: int | None  # step of the checkpoint to start from; None for the beginning

@@ -13,7 +13,7 @@ from orbit_runner.cli.rerun import rerun
 from orbit_runner.errors import RunnerError
 from orbit_runner.replay.examination import Examination
 from orbit_runner.replay.examine_at_step import ExamineAtStep, StepExamined
-from orbit_runner.replay.examine_step import examine_step
+from orbit_runner.replay.examine_step import check_examinable, examine_step
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.train.callbacks.base import Callback
 
@@ -46,6 +46,9 @@ def replay_to_step(
         found.append(examine_step(run, layers=layers))
         then(run, found[0])
 
+    def check(run: Any) -> None:
+        check_examinable(run, layers)
+
     done = rerun(
         plan.resolved,
         plan.history,
@@ -53,7 +56,7 @@ def replay_to_step(
         progress,
         step=plan.last,
         after=plan.after,
-        callbacks=[ExamineAtStep(plan.step, examine, stops=not plan.continues)],
+        callbacks=[ExamineAtStep(plan.step, examine, stops=not plan.continues, check=check)],
     )
     error = None if isinstance(done.error, StepExamined) else done.error
     if not found:

@@ -16,10 +16,16 @@ import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
-from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.errors import RunnerError
+from orbit_runner.model_garden.driver.custom_parts import (
+    OF_OWN_BEST,
+    OF_OWN_MANAGER,
+    check_custom_loop,
+    check_custom_trainer,
+    refuse_settings,
+)
 from orbit_runner.model_garden.driver.trainer_facade import (
     GardenCheckpoints,
     GardenTrainer,
@@ -31,10 +37,9 @@ from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.multitask import Evaluated
-from orbit_runner.trackers.tracking import make_tracking
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.callback_list import CallbackList, keeps_state
+from orbit_runner.train.callbacks.callback_list import CallbackList
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
@@ -43,11 +48,6 @@ from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
 from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
-
-# Settings that only this runner's own loops, checkpoint manager and best checkpoints implement.
-_OF_OWN_LOOPS = ("max_time", "checkpoint_time_interval")
-_OF_OWN_MANAGER = ("keep_checkpoint_interval", "keep_checkpoint_time_interval")
-_OF_OWN_BEST = ("best_checkpoints_to_keep",)
 
 
 class OrbitExperimentRunner:
@@ -158,7 +158,12 @@ class OrbitExperimentRunner:
             trainer=self._trainer if trains else None, evaluator=self._trainer, **controller
         )
         if self._controller is not self._own_controller:
-            self._check_callbacks()
+            check_custom_loop(
+                self._config,
+                self._callbacks,
+                stop_at_step=self._stop_at_step,
+                has_own_trainer=self._run is not None,
+            )
         if self._controller is self._own_controller and self._run is not None:
             self._run.restore_or_initialize()
         elif self._run is None:
@@ -166,33 +171,6 @@ class OrbitExperimentRunner:
             if trains and Workers(self.strategy).is_chief:
                 cut_records(RunDirectory(Path(self._model_dir)).metrics, after=step)
             self._own_trainer_run.callbacks.on_run_begin(self._own_trainer_run)
-
-    def _check_callbacks(self) -> None:
-        """Raises an error if something was requested that only this runner's own loops support."""
-        kept = [one for one in self._callbacks if keeps_state(one)]
-        if self._config.callbacks or kept or (self._run is not None and self._callbacks):
-            raise SettingError(
-                "callbacks",
-                "a custom trainer or controller does not call them or save their state\n"
-                "use `train_actions` and `eval_actions` instead",
-            )
-        if make_tracking(self._config.trackers):
-            raise SettingError(
-                "trackers",
-                "a custom trainer or controller passes records only to tensorboard\n"
-                "remove the others, and use `train_actions` and `eval_actions` instead",
-            )
-        if self._stop_at_step is not None:
-            raise RunnerError("stop_at_step: is not supported with a custom controller")
-        self._refuse(_OF_OWN_LOOPS, "trainer or controller")
-        if self._run is None:
-            self._refuse((*_OF_OWN_MANAGER, *_OF_OWN_BEST), "trainer")
-
-    def _refuse(self, settings: Sequence[str], part: str) -> None:
-        """Raises an error for settings of this runner that a custom part does not implement."""
-        for name in settings:
-            if getattr(self._config.trainer, name) != getattr(TrainerConfig, name):
-                raise SettingError(f"trainer.{name}", f"is not supported with a custom {part}")
 
     @property
     def params(self) -> Any:
@@ -250,7 +228,7 @@ class OrbitExperimentRunner:
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter
         exporter = self._build_best_checkpoint_exporter() if replaced else None
         if replaced:
-            self._refuse(_OF_OWN_BEST, "exporter of the best checkpoint")
+            refuse_settings(self._config, OF_OWN_BEST, "exporter of the best checkpoint")
         return GardenTrainer(self._run, self.params, exporter)
 
     def _build_best_checkpoint_exporter(self) -> Any:
@@ -314,15 +292,7 @@ class OrbitExperimentRunner:
             summary_managers,
         )
 
-        settings = self._config.trainer
-        for name, is_set in (
-            ("fine_tuning", settings.fine_tuning is not None),
-            ("skip_steps", bool(settings.skip_steps)),
-            ("on_nonfinite", settings.on_nonfinite == "skip"),
-        ):
-            if is_set:
-                reason = "is not supported by custom trainers; remove it"
-                raise SettingError(f"trainer.{name}", reason)
+        check_custom_trainer(self._config.trainer)
         self._reports = Reports(self._own_trainer_run)
         leave = SignalAction(
             self._signals,
@@ -453,7 +423,7 @@ class OrbitExperimentRunner:
                     "_maybe_build_checkpoint_manager returned None, but this runner needs one\n"
                     "return super()._maybe_build_checkpoint_manager() or a custom manager"
                 )
-            self._refuse(_OF_OWN_MANAGER, "checkpoint manager")
+            refuse_settings(self._config, OF_OWN_MANAGER, "checkpoint manager")
             run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
 
     def _trainer_of_gin(self, task: Any, train: bool, evaluate: bool) -> Any:

@@ -1,0 +1,230 @@
+"""What is recorded if the code version is not known, and what differs between two of them."""
+
+import hashlib
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.reporting.code_version import (
+    CodeVersion,
+    code_differences,
+    keep_patch,
+    read_code_version,
+)
+from tests.support.repository import IDENTITY, applied, commit, edit, files_of, git
+
+
+def _no_repository(root: Path) -> None:
+    (root / ".git").rename(root / "git")
+
+
+def _no_commit(root: Path) -> None:
+    _no_repository(root)
+    git("init", "-q", cwd=root)
+
+
+def _damaged(root: Path) -> None:
+    (root / ".git/index").write_text("damaged")
+
+
+def _merge_conflict(root: Path) -> None:
+    git("checkout", "-q", "-b", "other", cwd=root)
+    (root / "notes.txt").write_text("other\n")
+    commit(root)
+    git("checkout", "-q", "main", cwd=root)
+    (root / "notes.txt").write_text("main\n")
+    commit(root)
+    subprocess.run(["git", *IDENTITY, "merge", "-q", "other"], cwd=root, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (_no_repository, "not in a git repository"),
+        (_no_commit, "the git repository has no commit"),
+        (_damaged, "the uncommitted changes are unknown: "),
+    ],
+)
+def test_reason_for_a_missing_patch_is_a_note(
+    change: Callable[[Path], None], note: str, repository: Path
+) -> None:
+    revision = git("rev-parse", "HEAD", cwd=repository)
+    change(repository)
+
+    code = read_code_version()
+
+    assert code.revision == (revision if change is _damaged else None)
+    assert (code.changed, code.patch) == (None, b"")
+    assert code.notes[0].startswith(note)
+
+
+def test_changes_during_a_merge_are_in_the_patch(repository: Path) -> None:
+    _merge_conflict(repository)
+
+    assert applied(read_code_version(), repository) == files_of(repository)
+
+
+def test_unexpected_error_is_a_note(repository: Path) -> None:
+    (note,) = read_code_version(Path("a\0b")).notes
+
+    assert note.startswith("the uncommitted changes are unknown: ")
+
+
+def test_missing_git_is_a_note(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(repository))
+
+    assert read_code_version().notes == ("git is not installed",)
+
+
+def test_git_that_takes_too_long_is_killed(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbit_runner.reporting.git.SECONDS", 1.0)
+    os.mkfifo(repository.parent / "pipe")
+    reader = os.open(repository.parent / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    (repository / ".gitattributes").write_text("*.txt filter=slow\n")
+    git("config", "filter.slow.clean", "exec 9> ../pipe; sleep 300", cwd=repository)
+    (repository / "notes.txt").write_text("three\n")
+
+    code = read_code_version()
+
+    assert code.revision
+    assert code.notes == ("the uncommitted changes are unknown: git took longer than 1 seconds",)
+    # The pipe is closed once the filter, which git started, has been killed as well.
+    closed = select.poll()
+    closed.register(reader, select.POLLHUP)
+    assert closed.poll(10_000)
+    os.close(reader)
+
+
+def test_output_of_git_is_limited(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("reporting.git", "reporting.code_version"):
+        monkeypatch.setattr(f"orbit_runner.{module}.MAX_OUTPUT", 2**20)
+    (repository / "notes.txt").write_text("x\n" * 2**20)
+
+    assert read_code_version().notes == (
+        "the uncommitted changes are unknown: they are larger than 1 MiB",
+    )
+
+
+def test_index_of_the_repository_is_not_written(repository: Path) -> None:
+    os.utime(repository / "notes.txt", (1, 1))  # `git diff` would refresh it in the index.
+    before = (repository / ".git/index").stat().st_mtime_ns
+
+    assert read_code_version().changed == {}
+    assert (repository / ".git/index").stat().st_mtime_ns == before
+
+
+def test_starts_with_other_changes_have_their_own_patches(repository: Path) -> None:
+    run = repository / "runs/a"
+    entries = []
+    for depth in (2, 3, 2, 1, 3):
+        (repository / "pkg/model.py").write_text(f"depth = {depth}\n")
+        entries.append(keep_patch(read_code_version(run), run))
+
+    names = [entry["patch"] for entry in entries]
+    assert names == ["code.patch", "code-2.patch", "code.patch", None, "code-2.patch"]
+    assert sorted(path.name for path in run.iterdir()) == ["code-2.patch", "code.patch"]
+    for entry in entries[:2]:
+        content = (run / entry["patch"]).read_bytes()
+        assert entry["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+def test_run_directory_has_at_most_20_patches(repository: Path) -> None:
+    run = repository / "runs/a"
+    for depth in range(2, 23):
+        (repository / "pkg/model.py").write_text(f"depth = {depth}\n")
+        entry = keep_patch(read_code_version(run), run)
+
+    assert len([*run.iterdir()]) == 20
+    assert (entry["patch"], entry["notes"]) == (
+        None, ["the run directory already has 20 patches"],
+    )  # fmt: skip
+    assert entry["sha256"]
+
+
+def test_patch_that_cannot_be_written_is_a_note(repository: Path) -> None:
+    edit(repository)
+    (repository / "runs").touch()
+
+    entry = keep_patch(read_code_version(), repository / "runs/a")
+
+    assert entry["patch"] is None
+    assert entry["notes"][0].startswith("the patch cannot be written: ")
+
+
+def _trained(code: CodeVersion, **values: Any) -> dict[str, Any]:
+    return {"mode": "train", "train_steps": 20, "code": code.as_dict(), **values}
+
+
+def test_differences_name_the_revision_and_the_files(repository: Path) -> None:
+    (repository / "pkg/model.py").write_text("depth = 2\n")
+    (repository / "same.py").touch()
+    before = read_code_version()
+    (repository / "pkg/model.py").write_text("depth = 3\n")
+    (repository / "new.py").touch()
+    git("commit", "-q", "--allow-empty", "-m", "empty", cwd=repository)
+    now = read_code_version()
+
+    assert [*code_differences([_trained(before)], 20, before)] == []
+    assert [*code_differences([_trained(before)], 20, now)] == [
+        f"git revision: {str(before.revision)[:7]} → {str(now.revision)[:7]}",
+        "uncommitted changes of the code: new.py, pkg/model.py",
+    ]
+
+
+def test_differences_name_at_most_five_files(repository: Path) -> None:
+    before = read_code_version()
+    for number in range(7):
+        (repository / f"{number}.py").touch()
+
+    assert [*code_differences([_trained(before)], 20, read_code_version())] == [
+        "uncommitted changes of the code: 0.py, 1.py, 2.py, 3.py, 4.py and 2 more"
+    ]
+
+
+A, B, C = (CodeVersion(revision=letter * 40, changed={}) for letter in "abc")
+NOWHERE = CodeVersion(notes=("not in a git repository",))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "now", "expected"),
+    [
+        ([], A, []),
+        ([{"train_steps": 20}], A, []),
+        ([_trained(NOWHERE)], A, []),
+        ([_trained(NOWHERE)], NOWHERE, []),
+        (
+            [_trained(A)],
+            NOWHERE,
+            ["the code cannot be compared with revision aaaaaaa: not in a git repository"],
+        ),
+        (
+            [_trained(A)],
+            CodeVersion(revision="a" * 40),
+            ["the uncommitted changes of the code cannot be compared"],
+        ),
+        ([_trained(A), _trained(B)], C, ["git revision: bbbbbbb → ccccccc"]),
+        # The last start failed before it trained, or the run was complete.
+        ([_trained(A), {"code": B.as_dict()}], A, []),
+        ([_trained(A, outcome="done", step=20), _trained(B, outcome="done", step=20)], A, []),
+        # The run was extended.
+        ([_trained(A, outcome="done", step=10), _trained(B, outcome="done", step=20)], B, []),
+    ],
+)
+def test_differences_from_the_start_that_reached_the_checkpoint(
+    attempts: list[dict[str, Any]], now: CodeVersion, expected: list[str]
+) -> None:
+    assert [*code_differences(attempts, 20, now)] == expected
+
+
+def test_module_does_not_import_tensorflow() -> None:
+    code = "import sys, orbit_runner.reporting.code_version; assert 'tensorflow' not in sys.modules"
+
+    subprocess.run([sys.executable, "-c", code], check=True)
