@@ -24,8 +24,9 @@ from orbit_runner import Callback
 # The environment variable with the file to which each run with the check adds its share.
 _SHARES = "ORBIT_BENCHMARK_CHECK_SHARES"
 _WORKLOADS = ("mlp", "cnn", "ResNet-20", "Transformer")
-_WITH = ("--quiet", "--params_override=callbacks=[benchmarks.nonfinite.Checked]")
-_WITHOUT = ("--quiet", "--params_override=callbacks=[benchmarks.nonfinite.Unchecked]")
+_CALLBACKS = "--params_override=callbacks=[benchmarks.observability.ProcessorTime, {}]"
+_WITH = ("--quiet", _CALLBACKS.format("benchmarks.nonfinite.Checked"))
+_WITHOUT = ("--quiet", _CALLBACKS.format("benchmarks.nonfinite.Unchecked"))
 
 
 class Checked(Callback):
@@ -66,8 +67,9 @@ def main() -> int:
     to.add_argument("--only", nargs="+", choices=_WORKLOADS, default=_WORKLOADS)
     to.add_argument("--rounds", type=int, default=5)
     asked = to.parse_args()
-    print("| | steps/s, with / without the check | weights | time in the check |", flush=True)
-    print("|---|---|---|---|", flush=True)
+    columns = ["steps/s", "steps per processor second", "weights", "time in the check"]
+    print(f"| with / without the check | {' | '.join(columns)} |", flush=True)
+    print("|---|---|---|---|---|", flush=True)
     for name in asked.only:
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
             os.environ[_SHARES] = file.name
