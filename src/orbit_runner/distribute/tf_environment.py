@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.utils import xla_cache
 from orbit_runner.utils.deferred_imports import defer
 from orbit_runner.utils.streams import tolerant
+
+# The environment of this process when it imported TensorFlow, if it was forked after that.
+_imported_with: Mapping[str, str] | None = None
+
+
+class ImportedTooEarly(BaseException):
+    """Raised if TensorFlow was imported before a variable was set: a new process must be started.
+
+    Not an `Exception`, because no part of a run can handle it.
+    """
+
+
+def imported_with(environ: Mapping[str, str]) -> None:
+    """Tells that TensorFlow was imported with an environment, before the config was known."""
+    global _imported_with
+    _imported_with = dict(environ)
 
 
 def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
@@ -28,7 +44,10 @@ def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
 
 
 def prepare_environment(runtime: RuntimeConfig) -> None:
-    """Sets the environment variables. Must be called before TensorFlow is imported."""
+    """Sets the environment variables. Must be called before TensorFlow is imported.
+
+    Raises `ImportedTooEarly` in a process that was forked after the import, if it needs others.
+    """
     # The messages of TensorFlow's C++ code at startup bury the runner's own, even at the error
     # level: on a CPU it reports that there is no CUDA driver. Errors in ops are raised as Python
     # exceptions in any case.
@@ -37,7 +56,12 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     # dependencies, which takes a fifth of the time until the first step.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     defer()
-    os.environ.update(variables(runtime))
+    required = dict(variables(runtime))
+    if _imported_with is not None:
+        late = [name for name, value in required.items() if _imported_with.get(name) != value]
+        if late:
+            raise ImportedTooEarly(f"{', '.join(late)} must be set before TensorFlow is imported")
+    os.environ.update(required)
 
 
 def keep_native_output(path: Path | None) -> None:

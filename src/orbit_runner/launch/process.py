@@ -56,7 +56,7 @@ class Process:
                 stderr=subprocess.PIPE,
                 env=dict(spec.environ),
                 start_new_session=True,
-                preexec_fn=_dies_with(os.getpid()),
+                preexec_fn=dies_with(os.getpid()),
             )
         except OSError as error:
             raise RunnerError(f"cannot start {spec.name}: {error}") from error
@@ -139,7 +139,7 @@ def _join(stream: IO[bytes], reader: threading.Thread) -> None:
             silence = 0.0 if readable else silence + _PAUSE_SECONDS
 
 
-def _dies_with(parent: int) -> Callable[[], None] | None:
+def dies_with(parent: int) -> Callable[[], None] | None:
     """Returns a `preexec_fn` that ends the child with the launcher, or None if not on Linux.
 
     On Linux, the function makes the kernel kill the child when the launcher dies, for whatever

@@ -1,0 +1,77 @@
+"""A trial in a forked process: makes it equal to a new one, then runs the command."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from orbit_runner.distribute.tf_environment import ImportedTooEarly
+from orbit_runner.launch.process import dies_with
+
+
+def run_trial(request: Mapping[str, Any], parent: int) -> NoReturn:
+    """Runs the command of a request in this forked process, and exits with its exit code.
+
+    `parent` is the process that forked this one, with which it dies.
+    """
+    code = 1
+    try:
+        _begin(request, parent)
+        code = _code_of_command(request)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        # Not `sys.exit`, which would continue the code of the parent.
+        os._exit(code)
+
+
+def _begin(request: Mapping[str, Any], parent: int) -> None:
+    os.setsid()
+    dies = dies_with(parent)
+    if dies is not None:
+        dies()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    if request["cores"]:
+        os.sched_setaffinity(0, request["cores"])
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    _seed_as_at_start()
+    sys.argv[:] = ["runner", *request["arguments"]]
+    sys.orig_argv[:] = [sys.executable, "-m", "orbit_runner", *request["arguments"]]
+    gc.enable()
+
+
+def _seed_as_at_start() -> None:
+    """Seeds from the operating system: all forks have the same state of the generators."""
+    import numpy as np
+
+    random.seed()
+    np.random.seed()
+
+
+def _code_of_command(request: Mapping[str, Any]) -> int:
+    from orbit_runner.cli.main import entry
+
+    try:
+        entry()
+    except SystemExit as done:
+        return int(done.code or 0)
+    except ImportedTooEarly as error:
+        print(f"runner: starts again, because {error}", file=sys.stderr, flush=True)
+        command = [sys.executable, "-m", "orbit_runner", *request["arguments"]]
+        os.execve(sys.executable, command, request["environ"])
