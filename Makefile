@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all lint format docs kills clusters wide official-matrix official-sample bench lock clean
+.PHONY: help run test test-slow test-all lint format docs kills sweeps clusters wide official-matrix official-sample bench lock clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits and show the result"
@@ -15,6 +15,7 @@ help:
 	@echo "make format   format the code with ruff"
 	@echo "make docs     build the documentation site into site/; half a minute"
 	@echo "make kills    kill seven runs twenty times each and compare their weights; an hour"
+	@echo "make sweeps   kill the processes of sweeps at random, ten times, and compare the results; hours"
 	@echo "make clusters test every strategy and mode, and every way to lose a worker; half an hour"
 	@echo "make official-matrix  run all Model Garden experiments and write their table; hours; resumes"
 	@echo "make official-sample  run four of them; a minute; fails if one of them fails"
@@ -58,6 +59,9 @@ docs: $(READY)
 
 kills: $(READY)
 	$(BIN)/python -m pytest tests/kills --kills=20 -s
+
+sweeps: $(READY)
+	$(BIN)/python -m pytest tests/sweep/kills --sweep-kills=10 -s
 
 wide: $(READY)
 	$(BIN)/python -m pytest --wide -m wide -s

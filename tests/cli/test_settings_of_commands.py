@@ -16,6 +16,7 @@ from orbit_runner.config.serialize import to_yaml
 # Command: arguments with which it starts, and whether it accepts settings.
 ALL = {
     "run": (["run", "--experiment=digits"], "all"),
+    "sweep": (["sweep", "s.yaml"], "none"),
     "launch": (["launch"], "none"),
     "server": (["server", "--role=worker", "--experiment=digits"], "all"),
     "list": (["list"], "none"),

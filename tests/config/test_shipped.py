@@ -13,7 +13,13 @@ from orbit_runner.config.parsing.search_path import experiment_files, fragment_f
 from orbit_runner.config.resolve import Request, resolve
 
 ROOT = shipped_root()
-FILES = sorted(p for folder in ("experiments", "configs") for p in (ROOT / folder).rglob("*.*"))
+SWEEPS = ROOT / "configs" / "sweeps"
+FILES = sorted(
+    path
+    for folder in ("experiments", "configs")
+    for path in (ROOT / folder).rglob("*.*")
+    if SWEEPS not in path.parents
+)
 EXPERIMENTS = [path.stem for path in FILES if path.parent == ROOT / "experiments"]
 FRAGMENTS = [p.relative_to(ROOT).as_posix() for p in FILES if p.is_relative_to(ROOT / "configs")]
 

@@ -17,7 +17,11 @@ from orbit_runner.config.parsing.yaml_files import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docs" / "schema.json"
-YAML_FILES = sorted([*(ROOT / "experiments").glob("*.yaml"), *(ROOT / "configs").rglob("*.yaml")])
+YAML_FILES = sorted(
+    path
+    for path in [*(ROOT / "experiments").glob("*.yaml"), *(ROOT / "configs").rglob("*.yaml")]
+    if path.parent.name != "sweeps"
+)
 
 
 def plain(node: Any) -> Any:

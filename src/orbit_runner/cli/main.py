@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
+    "sweep": "run trials of an experiment with other settings, and find the best",
     "launch": "start a cluster on this machine, and replace lost members",
     "server": "run a worker, parameter server or data server for runs on other machines",
     "list": "list experiments, fragments, tasks, models, data sources and strategies",

@@ -44,6 +44,7 @@ class Job:
     allow_partial: bool  # whether a checkpoint may match only in part
     data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
     command: tuple[str, ...] = ()  # that started the process; () for this command line
+    stop_at_step: int | None = None  # the step at which to save and exit, before the last one
     started: float | None = None  # when the command began, by `time.monotonic()`
 
     @property
@@ -112,6 +113,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             enable_async_checkpointing=job.asynchronous,
             callbacks=[*_callbacks(job, progress, record, report), kept],
             allow_partial=job.allow_partial,
+            stop_at_step=job.stop_at_step,
             started=job.started,
         )
     except RunDirectoryRemoved:

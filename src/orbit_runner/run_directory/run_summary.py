@@ -195,6 +195,7 @@ def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[
         return ("interrupted" if "SIGINT" in reason else "preempted"), reason
     names = {
         "stopped": "stopped",
+        "StoppedAtStep": "stopped",
         "Diverged": "diverged",
         "KeyboardInterrupt": "interrupted",
         "MemberLost": "lost",

@@ -1,7 +1,9 @@
-"""Starts each trial as a new process, which imports TensorFlow by itself."""
+"""Starts each trial in a fresh Python process."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,19 +11,41 @@ import sys
 from collections.abc import Callable
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.process import dies_with
-from orbit_runner.sweep.trial_process import TrialCommand, TrialProcess
+from orbit_runner.sweep.trial_process import TrialCommand
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class ColdProcess:
+    """A trial in a process and a session of its own, so that Ctrl-C reaches only the sweep."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._child.pid
+
+    def poll(self) -> int | None:
+        """Returns the exit code, negative for a signal; None while the process runs."""
+        return self._child.poll()
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal; does nothing if the process has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self._child.send_signal(number)
 
 
 class ColdLauncher:
-    """A `TrialLauncher` without anything that runs between trials.
+    """Starts trials with `python -m orbit_runner`.
 
-    `start` must be called in a thread that lives as long as the trials: on Linux, a trial is killed
-    when the thread that started it ends.
+    `start` must be called in the main thread: on Linux, a trial is killed when the thread that
+    started it ends.
     """
 
-    def start(self, command: TrialCommand) -> TrialProcess:
-        """Starts a process; raises `RunnerError` if its log cannot be written."""
+    def start(self, command: TrialCommand) -> ColdProcess:
+        """Starts a trial. Raises `RunnerError` if the log or the program cannot be opened."""
         try:
             command.log.parent.mkdir(parents=True, exist_ok=True)
             with command.log.open("ab") as log:
@@ -29,41 +53,30 @@ class ColdLauncher:
                     [sys.executable, "-m", "orbit_runner", *command.arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
-                    stderr=log,
+                    stderr=subprocess.STDOUT,
                     env=dict(command.environ),
                     start_new_session=True,
-                    preexec_fn=_beginning(command.cores),
+                    preexec_fn=_prepare(os.getpid(), command.cores),
                 )
         except OSError as error:
             raise RunnerError(f"cannot start a trial: {error}") from error
-        return _ColdTrial(child)
+        return ColdProcess(child)
 
     def close(self) -> None:
-        """Does nothing."""
+        """Does nothing: no process runs between trials."""
 
 
-class _ColdTrial:
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        self._child = child
+def _prepare(parent: int, cores: tuple[int, ...]) -> Callable[[], None]:
+    """Returns a `preexec_fn` that ends the trial with its parent and limits its cores."""
+    is_linux = sys.platform.startswith("linux")
+    prctl = ctypes.CDLL(None, use_errno=True).prctl if is_linux else None
 
-    @property
-    def pid(self) -> int:
-        return self._child.pid
-
-    def poll(self) -> int | None:
-        return self._child.poll()
-
-    def send_signal(self, number: int) -> None:
-        self._child.send_signal(signal.Signals(number))
-
-
-def _beginning(cores: tuple[int, ...]) -> Callable[[], None]:
-    dies = dies_with(os.getpid())
-
-    def begin() -> None:
-        if dies is not None:
-            dies()
-        if cores:
+    def prepare() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:  # The sweep died before this call.
+                os._exit(1)
+        if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
 
-    return begin
+    return prepare

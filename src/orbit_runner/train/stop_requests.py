@@ -23,6 +23,7 @@ class StoppedAtStep(Interrupted):
 
     def __init__(self, step: int) -> None:
         super().__init__(0, f"stopped at step {step}, as requested")
+        self.exit_code = 0
 
 
 class StopRequests:

@@ -60,6 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(run_parser(), arguments)
     if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
         raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
+    _check_stop(flags)
     if flags.mode == finetune.MODE:
         return finetune.main(arguments, flags)
     if flags.pretrain_steps is not None:
@@ -68,6 +69,15 @@ def main(arguments: Sequence[str]) -> int:
             f"remove it, or use --mode={finetune.MODE}"
         )
     return start_run(flags, resolve(request(flags)), started)
+
+
+def _check_stop(flags: argparse.Namespace) -> None:
+    if flags.stop_at_step is None:
+        return
+    if flags.stop_at_step < 0:
+        raise RunnerError(f"--stop_at_step: got {flags.stop_at_step}, allowed: at least 0")
+    if flags.mode not in TRAINING:
+        raise RunnerError(f"--stop_at_step: has no effect with --mode={flags.mode}\nremove it")
 
 
 def start_run(flags: argparse.Namespace, resolved: Resolved, started: float) -> int:
@@ -133,6 +143,7 @@ def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
         cluster=cluster,
         asynchronous=flags.enable_async_checkpointing == "true",
         allow_partial=flags.allow_partial,
+        stop_at_step=getattr(flags, "stop_at_step", None),
     )
 
 
@@ -189,6 +200,12 @@ def run_parser() -> Parser:
         metavar="STEPS",
         help=f"with --mode={finetune.MODE}: last step of the pretraining",
     )
+    to.add_argument(
+        "--stop_at_step",
+        type=int,
+        metavar="STEP",
+        help="save a checkpoint at this step and exit; the same command without it continues",
+    )
     add_progress_flags(to)
     to.add_argument("--json", action="store_true", help="print the results as JSON")
     add_config_flags(to)
@@ -223,7 +240,12 @@ def _run(job: Job, flags: argparse.Namespace) -> int:
             early_check.begin(job.model_dir)
         with setting_error_scope(job.resolved), disk_error_scope(job.model_dir):
             make_ready(job)
-            _, results = run_job(job, progress)
+            try:
+                _, results = run_job(job, progress)
+            except RunnerError as error:
+                if error.exit_code == 0:  # `--stop_at_step`; such an error is not shown.
+                    note(str(error))
+                raise
     if not job.writes:
         return 0
     if is_remote(flags.model_dir or ""):

@@ -97,6 +97,10 @@ def _configs(word: str) -> Iterator[tuple[str, str]]:
     yield from ((name, "") for name in fragment_files() if word.startswith("configs/"))
 
 
+def _sweep_files(word: str) -> Iterator[tuple[str, str]]:
+    return _files(word, (".yaml", ".yml", ".json"))
+
+
 def _checkpoints(word: str) -> Iterator[tuple[str, str]]:
     yield "best", "the best checkpoint of the run"
     yield from _files(word)
@@ -143,6 +147,7 @@ _VALUES: dict[str, Callable[[str], Iterable[tuple[str, str]]]] = {
     "keep": _directories,
     "item": _files,
     "files": _configs,
+    "sweep_file": _sweep_files,
     "left": _configs,
     "right": _configs,
     "checkpoint": _checkpoints,

@@ -36,6 +36,7 @@ _NAMES = {
     "trained": "RUN|EXPERIMENT",
     "where": "WHERE",
     "files": "FILE",
+    "sweep_file": "FILE",
     "a": "A",
     "b": "B",
     "left": "the first argument",

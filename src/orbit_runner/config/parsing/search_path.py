@@ -38,11 +38,16 @@ def experiment_files() -> dict[str, Path]:
 
 
 def fragment_files() -> dict[str, Path]:
-    """Returns the files below `configs/`, by the name that `--config_file` accepts."""
+    """Returns the files below `configs/`, by the name that `--config_file` accepts.
+
+    The files in `configs/sweeps/` are not among them: they are for `runner sweep`.
+    """
     found: dict[str, Path] = {}
     for root in (Path.cwd(), shipped_root()):
-        for path in sorted((root / "configs").rglob("*")):
-            if path.suffix in SUFFIXES and path.is_file():
+        configs = root / "configs"
+        for path in sorted(configs.rglob("*")):
+            is_sweep = (configs / "sweeps") in path.parents
+            if path.suffix in SUFFIXES and path.is_file() and not is_sweep:
                 found.setdefault(path.relative_to(root).as_posix(), path)
     return dict(sorted(found.items()))
 

@@ -1,0 +1,199 @@
+"""`runner sweep`: many runs of one experiment with other settings, in one directory."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+)
+from orbit_runner.config.parsing.search_path import find_file
+from orbit_runner.config.resolve import Resolved
+from orbit_runner.errors import RunnerError
+from orbit_runner.sweep.directory import SweepDirectory
+from orbit_runner.sweep.file.check import check_space, resolve_base
+from orbit_runner.sweep.file.sweep_file import SweepFile
+from orbit_runner.sweep.file.sweep_parser import read_sweep_file
+from orbit_runner.sweep.opening import Changes, open_sweep
+from orbit_runner.sweep.results import SweepResults
+from orbit_runner.sweep.trial_process import TrialLauncher
+
+_DESCRIPTION = """\
+Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
+trial is an ordinary run directory in DIR/trials. The results are in DIR/sweep.json, and the config
+of the best trial in DIR/best.yaml.
+
+Any number of `runner sweep` processes may work on one directory, also on several machines. A
+process that is killed loses nothing: the same command goes on, and the results are the same. The
+exit code is 1 if a trial failed."""
+_FAILED = 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Trains the trials of a sweep. Returns the exit code."""
+    flags = parse(_parser(), arguments)
+    _check_flags(flags)
+    file = read_sweep_file(find_file(flags.sweep_file), flags.sweep_file)
+    if flags.seeds is not None:
+        file = dataclasses.replace(file, seeds=flags.seeds)
+    imports = tuple(flags.imports or ())
+    base = resolve_base(file, imports)
+    check_space(file, base, imports)
+    if flags.dry_run:
+        return _print_plan(file, base)
+    if not flags.model_dir:
+        raise RunnerError("--model_dir: is not set; it is the directory of the sweep")
+    with messages_scope(flags):
+        try:
+            return _run(flags, file, base)
+        except OSError as error:
+            message = f"--model_dir: cannot write {error.filename or flags.model_dir}: {error}"
+            raise _WriteError(message) from error
+
+
+class _WriteError(RunnerError):
+    """A file of the sweep that could not be written."""
+
+    exit_code = 1
+
+
+def _parser() -> Parser:
+    to = parser("sweep", _DESCRIPTION)
+    add = to.add_argument
+    add("sweep_file", metavar="FILE", help="sweep file, such as configs/sweeps/digits_mlp.yaml")
+    add("--model_dir", metavar="DIR", help="directory of the sweep")
+    add("--jobs", type=int, default=1, metavar="N", help="number of trials at a time")
+    add(
+        "--devices_per_job",
+        type=int,
+        default=0,
+        metavar="K",
+        help="number of GPUs of each trial; 0: do not hand them out",
+    )
+    add("--seeds", type=int, metavar="N", help="repeat each trial with N seeds")
+    add(
+        "--more_steps",
+        type=int,
+        metavar="N",
+        help="train the trials that finish N steps longer than so far",
+    )
+    add(
+        "--exclude",
+        type=int,
+        action="append",
+        metavar="TRIAL",
+        help="leave a trial out of the results; may be repeated",
+    )
+    add(
+        "--force",
+        type=int,
+        action="append",
+        metavar="TRIAL",
+        help="train a trial beyond each rung, or again if it failed; may be repeated",
+    )
+    add("--cold", action="store_true", help="start a new Python process for each trial")
+    add("--dry_run", action="store_true", help="print the settings of the first trials, and exit")
+    add("--import", dest="imports", action="append", metavar="MODULE",
+        help="import a module first; may be repeated")  # fmt: skip
+    add_progress_flags(to)
+    add("--json", action="store_true", help="print the results as JSON")
+    return to
+
+
+def _check_flags(flags: argparse.Namespace) -> None:
+    for name, low in (("jobs", 1), ("devices_per_job", 0), ("seeds", 1), ("more_steps", 1)):
+        value = getattr(flags, name)
+        if value is not None and value < low:
+            raise RunnerError(f"--{name}: got {value}, allowed: at least {low}")
+
+
+def _run(flags: argparse.Namespace, file: SweepFile, base: Resolved) -> int:
+    from orbit_runner.launch.signals import Signals
+    from orbit_runner.sweep.worker import Worker
+
+    directory, signals = SweepDirectory(Path(flags.model_dir)), Signals()
+    changes = Changes(
+        more_steps=flags.more_steps or 0,
+        exclude=tuple(flags.exclude or ()),
+        force=tuple(flags.force or ()),
+    )
+    imports = tuple(flags.imports or ())
+    with signals.installed_scope(), contextlib.ExitStack() as stack:
+        launcher = _launcher(flags, directory.path)
+        stack.callback(launcher.close)
+        load = open_sweep(directory, file, base, changes, launcher, imports, signals)
+        if signals.received is not None:
+            return 128 + signals.received
+        table = stack.enter_context(_live_table(flags))
+        worker = Worker(
+            load,
+            directory,
+            launcher,
+            jobs=flags.jobs,
+            devices_per_job=flags.devices_per_job,
+            imports=imports,
+            signals=signals,
+            show=table.update,
+        )
+        results = worker.run()
+    if signals.received is not None:
+        return 128 + signals.received
+    return _finish(flags, directory, results)
+
+
+def _launcher(flags: argparse.Namespace, root: Path) -> TrialLauncher:
+    if flags.cold:
+        from orbit_runner.sweep.cold_launcher import ColdLauncher
+
+        return ColdLauncher()
+    from orbit_runner.sweep.warm_launcher import WarmLauncher
+
+    return WarmLauncher(root)
+
+
+def _live_table(flags: argparse.Namespace) -> Any:
+    from orbit_runner.sweep.view.live_table import LiveTable
+
+    return LiveTable(flags.progress, interval=flags.progress_interval, place=flags.model_dir)
+
+
+def _write_views(directory: SweepDirectory, results: SweepResults) -> None:
+    from orbit_runner.sweep.view.files import write_sweep_files
+
+    write_sweep_files(directory.path, results)
+
+
+def _print_summary(
+    flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults
+) -> None:
+    from orbit_runner.sweep.view.summary_text import print_summary
+
+    print_summary(directory.path, results, as_json=flags.json)
+
+
+def _finish(flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults) -> int:
+    """Writes the files that sum up the sweep, and prints its results. Returns the exit code."""
+    from orbit_runner.sweep.winner import write_best
+
+    write_best(directory, results)
+    _write_views(directory, results)
+    _print_summary(flags, directory, results)
+    return _FAILED if any(trial.status == "failed" for trial in results.trials) else 0
+
+
+def _print_plan(file: SweepFile, base: Resolved) -> int:
+    from orbit_runner.sweep.file.plan_text import format_plan
+    from orbit_runner.utils.streams import use_utf8
+
+    use_utf8()
+    print("\n".join(format_plan(file, base)))
+    return 0

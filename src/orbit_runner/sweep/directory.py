@@ -1,0 +1,264 @@
+"""The directory of a sweep: its files, and the check that it belongs to this sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orbit_runner.config.diff import differences
+from orbit_runner.config.fingerprint import touches_weights
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.serialize import inline, to_yaml
+from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.sweep.definition import Sweep, has_prefix
+from orbit_runner.sweep.file.sweep_file import SweepFile
+from orbit_runner.sweep.results import RESULTS_FILE
+from orbit_runner.sweep.sharing.claims import Claim, Claims
+from orbit_runner.utils.files import write_whole
+
+# Keys that may change after a sweep began.
+_MAY_CHANGE = ("description", "seeds", "search.trials")
+_OTHER = "use another --model_dir, or the file that this directory was made with: {}"
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepDirectory:
+    """The paths of a sweep's files."""
+
+    path: Path
+
+    @property
+    def file(self) -> Path:
+        """The sweep file that the directory was made with."""
+        return self.path / "sweep.yaml"
+
+    @property
+    def base(self) -> Path:
+        """The resolved config of the experiment, without the settings that vary."""
+        return self.path / "base.yaml"
+
+    @property
+    def changes(self) -> Path:
+        """The changes of the sweep since it began, one per line."""
+        return self.path / "changes.jsonl"
+
+    @property
+    def results(self) -> Path:
+        """The results, in the order of trial numbers."""
+        return self.path / RESULTS_FILE
+
+    @property
+    def best(self) -> Path:
+        """The config of the best trial."""
+        return self.path / "best.yaml"
+
+    @property
+    def claims(self) -> Claims:
+        """The locks of trials."""
+        return Claims(self.path / "claims")
+
+    def log(self, name: str) -> Path:
+        """Returns the output of a run's processes."""
+        return self.path / "logs" / f"{name}.log"
+
+    def failure(self, name: str) -> Path:
+        """Returns the file that says why a run was given up."""
+        return self.path / "failures" / f"{name}.json"
+
+    def settings_lock(self) -> Claim:
+        """Returns the lock of the process that makes or changes the sweep, acquired."""
+        return self.claims.wait_for("sweep")
+
+
+def check_file(directory: SweepDirectory, file: SweepFile, base: Resolved) -> None:
+    """Raises RunnerError if the directory is that of another sweep, with what differs."""
+    try:
+        made_with = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
+    except FileNotFoundError:
+        _check_new(directory)
+        return
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        raise RunnerError(f"{directory.file} cannot be read: {error}") from None
+    before, now = dict(_flat(made_with)), dict(_flat(_comparable(file)))
+    lines = [
+        f"{path}: {_shown(before, path)} → {_shown(now, path)}"
+        for path in {**before, **now}
+        if before.get(path, ...) != now.get(path, ...) and path not in _MAY_CHANGE
+    ]
+    lines += _changed_settings(directory, base)
+    if lines:
+        raise RunnerError(
+            f"--model_dir: {directory.path} contains another sweep:\n{format_list(lines)}\n"
+            "finished trials would not be what the file says\n" + _OTHER.format(directory.file)
+        )
+
+
+def write_file(directory: SweepDirectory, file: SweepFile, base: Resolved) -> None:
+    """Writes the files that identify the sweep, unless they exist. The lock must be held."""
+    if directory.file.exists():
+        return
+    write_whole(directory.base, to_yaml(base.config))
+    text = yaml.safe_dump({"sweep": _comparable(file)}, sort_keys=False, allow_unicode=True)
+    write_whole(directory.file, f"# Made from {file.label} by `runner sweep`.\n{text}")
+
+
+def _comparable(file: SweepFile) -> dict[str, Any]:
+    """Returns what the file says, with defaults, as plain values."""
+    search = file.search
+    halving = search.halving
+    return {
+        "experiment": file.experiment,
+        "config_file": [*file.config_files],
+        "overrides": dict(file.overrides),
+        "space": [{"setting": path, **_way(way)} for path, way in file.values["space"].items()],
+        "objective": {"metric": file.metric, "mode": file.mode},
+        "search": {
+            "type": search.type,
+            "trials": search.trials,
+            "seed": search.seed,
+            **({"batch": search.batch} if search.learns else {}),
+            **({"halving": {"rungs": [*halving.rungs], "keep": halving.keep}} if halving else {}),
+        },
+        "seeds": file.seeds if isinstance(file.seeds, int) else [*file.seeds],
+        "description": file.description,
+    }
+
+
+def _way(way: Any) -> dict[str, Any]:
+    return dict(way) if isinstance(way, Mapping) else {"choice": way}
+
+
+def _check_new(directory: SweepDirectory) -> None:
+    """Raises RunnerError if the directory has files that no sweep writes."""
+    try:
+        names = [path.name for path in directory.path.iterdir()]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise RunnerError(
+            f"--model_dir: {directory.path} is a file, expected a directory"
+        ) from None
+    others = [name for name in names if name not in ("claims", "base.yaml", "probe", "logs")]
+    others = [name for name in others if not name.startswith(".")]
+    if others:
+        raise RunnerError(
+            f"--model_dir: {directory.path} contains {others[0]}, but no sweep.yaml\n"
+            "use a new directory for a new sweep"
+        )
+
+
+def _changed_settings(directory: SweepDirectory, base: Resolved) -> Iterator[str]:
+    """Yields the settings of the experiment that changed since the sweep began."""
+    before = resolve(Request(experiment=str(directory.base))).config
+    for found in differences(before, base.config):
+        if touches_weights(found.path, before) or touches_weights(found.path, base.config):
+            yield f"{found.path}: {found.left} → {found.right}"
+
+
+def _flat(values: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (dotted path, value); the settings of the space by their paths."""
+    for name, value in values.items():
+        path = f"{above}{name}"
+        if path == "space":
+            yield from ((f"space.{one['setting']}", one) for one in value)
+        elif isinstance(value, dict) and value:
+            yield from _flat(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _shown(values: Mapping[str, Any], path: str) -> str:
+    if path not in values:
+        return "not set"
+    value = values[path]
+    if isinstance(value, dict) and "setting" in value:
+        value = {name: one for name, one in value.items() if name != "setting"}
+    return inline(value)
+
+
+def first_values(directory: SweepDirectory) -> dict[str, Any]:
+    """Returns the content of `sweep.yaml`."""
+    found: dict[str, Any] = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
+    return found
+
+
+def read_changes(directory: SweepDirectory) -> list[dict[str, Any]]:
+    """Returns the changes in the order in which they were made."""
+    try:
+        lines = directory.changes.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue  # A process was killed while it wrote the line, before it acted on it.
+    return [one for one in found if isinstance(one, dict)]
+
+
+def add_change(directory: SweepDirectory, change: Mapping[str, Any]) -> None:
+    """Appends a change. The lock must be held."""
+    before = [json.dumps(one) for one in read_changes(directory)]
+    text = "".join(f"{line}\n" for line in (*before, json.dumps(change)))
+    write_whole(directory.changes, text)
+
+
+def apply_changes(sweep: Sweep, changes: list[dict[str, Any]]) -> Sweep:
+    """Returns the sweep after its changes."""
+    for change in changes:
+        if "trials" in change:
+            sweep = dataclasses.replace(sweep, budgets=(*sweep.budgets, change["trials"]))
+        if "seeds" in change:
+            sweep = dataclasses.replace(sweep, seeds=tuple(change["seeds"]))
+        if "more_steps" in change:
+            steps = (*sweep.train_steps, sweep.last_step + change["more_steps"])
+            sweep = dataclasses.replace(sweep, train_steps=steps)
+        if "exclude" in change:
+            number = change["exclude"]
+            sweep = dataclasses.replace(
+                sweep, excluded=sweep.excluded | {number}, forced=sweep.forced - {number}
+            )
+        if "force" in change:
+            number = change["force"]
+            sweep = dataclasses.replace(
+                sweep, forced=sweep.forced | {number}, excluded=sweep.excluded - {number}
+            )
+    return sweep
+
+
+def extend(
+    directory: SweepDirectory, sweep: Sweep, file: SweepFile, seeds: tuple[int, ...]
+) -> Sweep:
+    """Records a larger budget and more seeds of the file. The lock must be held.
+
+    Raises:
+        RunnerError: If the file has fewer trials than the sweep, or other seeds.
+    """
+    trials = file.search.trials
+    if trials < sweep.trials:
+        raise RunnerError(
+            f"search.trials — {file.place('search.trials')}\n"
+            f"  got {trials}, but the sweep in {directory.path} has {sweep.trials} trials\n"
+            f"set at least {sweep.trials}; `--exclude=NUMBER` leaves a trial out of the results"
+        )
+    if not has_prefix(seeds, sweep.seeds):
+        raise RunnerError(
+            f"seeds — {file.place('seeds')}\n"
+            f"  got {[*seeds]}, but the sweep in {directory.path} has the seeds {[*sweep.seeds]}\n"
+            "keep them, and add others after them"
+        )
+    changes: list[dict[str, Any]] = []
+    if trials > sweep.trials:
+        changes.append({"trials": trials})
+    if seeds != sweep.seeds:
+        changes.append({"seeds": [*seeds]})
+    for change in changes:
+        add_change(directory, change)
+        sweep = apply_changes(sweep, [change])
+    return sweep

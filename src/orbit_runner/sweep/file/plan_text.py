@@ -1,0 +1,48 @@
+"""The settings of the first trials as a table, for `runner sweep --dry_run`."""
+
+from __future__ import annotations
+
+from orbit_runner.config.resolve import Resolved
+from orbit_runner.config.serialize import inline
+from orbit_runner.sweep.file.check import new_sweep
+from orbit_runner.sweep.file.sweep_file import SweepFile
+from orbit_runner.sweep.run_state import RunState
+from orbit_runner.sweep.schedule import Schedule
+
+_MOST = 20
+
+
+def format_plan(file: SweepFile, base: Resolved) -> list[str]:
+    """Returns the lines of the table, and what the sweep does."""
+    sweep = new_sweep(file, base)
+    found = Schedule(sweep).outlook(lambda number, seed: RunState())
+    paths = [one.path for one in file.space]
+    names = [path.rpartition(".")[2] for path in paths]
+    rows = [
+        ["trial", *(n if names.count(n) == 1 else p for n, p in zip(names, paths, strict=True))]
+    ]
+    for number, settings in enumerate(found.settings[:_MOST]):
+        cells = [inline(settings[path]) if path in settings else "-" for path in paths]
+        rows.append([str(number), *cells])
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    more = sweep.trials - len(rows) + 1
+    runs = sweep.trials * len(sweep.seeds)
+    steps = f" of {sweep.last_step} steps" if sweep.last_step else ""
+    search = file.search
+    halving = search.halving
+    return [
+        *table,
+        *([f"… and {more} more"] if more else []),
+        "",
+        f"{sweep.name}: {sweep.trials} trials ({search.type}), {runs} runs{steps}; "
+        f"seeds {', '.join(map(str, sweep.seeds))}",
+        *(
+            [f"after steps {', '.join(map(str, halving.rungs))}, {halving.keep:g} of them go on"]
+            if halving
+            else []
+        ),
+    ]

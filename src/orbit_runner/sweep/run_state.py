@@ -1,0 +1,145 @@
+"""How far the run of a trial is, read from its run directory. Does not import TensorFlow.
+
+Only records that a finished step leaves behind count, so a process may be killed at any moment: a
+rung counts as reached once its evaluation is recorded and its checkpoint is saved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.run_directory.history import read_history
+from orbit_runner.run_directory.metric_records import metric_values, read_records
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.files import read_json_object
+
+# The kind of error in `run.json` after training diverged.
+_DIVERGED = "Diverged"
+
+
+@dataclasses.dataclass(frozen=True)
+class Completed:
+    """A start that trained to the end.
+
+    Attributes:
+        step: The last step, before `train_steps` if the run stopped early.
+        train_steps: The step at which it was to end.
+    """
+
+    step: int
+    train_steps: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What the run directory of a trial and a seed records.
+
+    Attributes:
+        metrics: The validation metrics by step.
+        weights: SHA-256 of the weights of each checkpoint ever saved, by step.
+        completed: The starts that trained to the end.
+        diverged: Whether training diverged.
+        failure: Why the sweep gave up the run; "" if it did not.
+    """
+
+    metrics: Mapping[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    weights: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    completed: tuple[Completed, ...] = ()
+    diverged: bool = False
+    failure: str = ""
+
+    def end_before(self, step: int) -> int | None:
+        """Returns the step before `step` at which the run stopped early; None if it did not."""
+        found = [one.step for one in self.completed if one.step < min(step, one.train_steps)]
+        return min(found, default=None)
+
+    def end(self, train_steps: int) -> int | None:
+        """Returns the step at which the run ended; None if it has not trained to `train_steps`.
+
+        `train_steps` is 0 if it follows from `train_epochs`.
+        """
+        found = [one for one in self.completed if one.train_steps >= train_steps]
+        return min((one.step for one in found), default=None)
+
+    def has_reached(self, step: int) -> bool:
+        """Returns whether the run was evaluated at a step, and saved there or later."""
+        return step in self.metrics and max(self.weights, default=-1) >= step
+
+    def objective(self, step: int, metric: str) -> float | None:
+        """Returns a metric at a step; None if it is not recorded, NaN or infinite."""
+        value = self.metrics.get(step, {}).get(metric)
+        return value if value is not None and math.isfinite(value) else None
+
+    @property
+    def last_evaluation(self) -> int:
+        """The step of the last evaluation, 0 before the first one."""
+        return max(self.metrics, default=0)
+
+
+class RunStates:
+    """Reads run directories, and reads them again only if their files have changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[Any, RunState]] = {}
+
+    def read(self, run: Path, failure: Path) -> RunState:
+        """Returns the state of a run. `failure` is the file that says why it was given up."""
+        directory = RunDirectory(run)
+        files = (
+            *(directory.metrics, directory.fingerprints, directory.checkpoints),
+            *(directory.record("train"), failure),
+        )
+        version = [file_version(path) for path in files]
+        known = self._known.get(run)
+        if known is None or known[0] != version:
+            known = self._known[run] = (version, _read(directory, failure))
+        return known[1]
+
+
+def file_version(path: Path) -> tuple[int, ...]:
+    """Returns numbers that differ after a file was written or replaced. Clocks may be set back."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _read(directory: RunDirectory, failure: Path) -> RunState:
+    history = read_history(directory.path)
+    attempts = history.attempts
+    last = attempts[-1] if attempts else {}
+    return RunState(
+        metrics={
+            int(record["step"]): metric_values(record)
+            for record in read_records(directory.metrics)
+            if record["split"] == "validation"
+        },
+        weights={step: found.weights for step, found in history.fingerprints.items()},
+        completed=tuple(_completed(attempts)),
+        diverged=str(last.get("outcome")).partition(":")[0] == _DIVERGED,
+        failure=_failure(failure),
+    )
+
+
+def _completed(attempts: Sequence[Mapping[str, Any]]) -> list[Completed]:
+    found = []
+    for one in attempts:
+        step, target = one.get("step"), one.get("train_steps")
+        if one.get("outcome") == "done" and isinstance(step, int) and isinstance(target, int):
+            found.append(Completed(step, target))
+    return found
+
+
+def _failure(path: Path) -> str:
+    try:
+        return str(read_json_object(path).get("reason") or "failed")
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError):
+        return "failed"

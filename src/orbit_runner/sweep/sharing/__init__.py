@@ -1,0 +1,1 @@
+"""How the processes of a sweep share its trials, and the trials the cores and GPUs of a machine."""

@@ -1,0 +1,85 @@
+"""Divides the cores and GPUs of this machine among the trials that train at the same time."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.sweep.sharing.claims import Claim, Claims
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """The cores of one trial, empty for all."""
+
+    number: int
+    cores: tuple[int, ...]
+
+
+def make_slots(jobs: int) -> list[Slot]:
+    """Returns a place for each trial that may train at the same time on this machine."""
+    if jobs == 1 or not hasattr(os, "sched_getaffinity"):
+        return [Slot(number, ()) for number in range(jobs)]
+    cores = sorted(os.sched_getaffinity(0))
+    size = len(cores) // jobs
+    if size == 0:
+        return [Slot(number, (cores[number % len(cores)],)) for number in range(jobs)]
+    return [Slot(n, tuple(cores[n * size : (n + 1) * size])) for n in range(jobs)]
+
+
+def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    """Returns the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them."""
+    said = environ.get(_VISIBLE)
+    if said is not None:
+        return [name.strip() for name in said.split(",") if name.strip() not in ("", "-1")]
+    try:
+        return [str(index) for index, _ in enumerate(sorted(_DRIVER.iterdir()))]
+    except OSError:
+        return []
+
+
+class Devices:
+    """Hands out GPUs: no two trials on this machine get the same one.
+
+    Raises RunnerError if there are fewer than a trial needs.
+    """
+
+    def __init__(self, per_job: int, claims: Claims, environ: Mapping[str, str]) -> None:
+        self._per_job, self._claims = per_job, claims
+        self._gpus = visible_gpus(environ)
+        if per_job > len(self._gpus):
+            raise RunnerError(
+                f"--devices-per-job: got {per_job}, but this machine has {len(self._gpus)} GPUs"
+                f"\nuse fewer, or set {_VISIBLE}"
+            )
+
+    def take(self) -> tuple[dict[str, str], list[Claim]] | None:
+        """Returns the environment of a trial and its claims; None if too few GPUs are free."""
+        if not self._per_job:
+            return {}, []
+        host, taken = socket.gethostname(), list[tuple[str, Claim]]()
+        for name in self._gpus:
+            claim = self._claims.take(f"gpu-{host}-{_file_name(name)}")
+            if claim is not None:
+                taken.append((name, claim))
+            if len(taken) == self._per_job:
+                return {_VISIBLE: ",".join(name for name, _ in taken)}, [c for _, c in taken]
+        release([claim for _, claim in taken])
+        return None
+
+
+def release(claims: Sequence[Claim]) -> None:
+    """Releases several locks."""
+    for claim in claims:
+        claim.release()
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in name)

@@ -1,0 +1,159 @@
+"""What a sweep file says, and how its mistakes are reported."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import pytest
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.search_path import shipped_root
+from orbit_runner.sweep.file.check import check_space, new_sweep, resolve_base
+from orbit_runner.sweep.file.plan_text import format_plan
+from orbit_runner.sweep.file.sweep_parser import read_sweep_file
+from orbit_runner.sweep.search.space import Choice, Uniform
+from tests.sweep.sweep_files import RATE, TEXT, parsed, sweep_of
+
+DOCS = shipped_root() / "docs" / "sweeps.md"
+
+
+def problems(text: str) -> str:
+    try:
+        file = parsed(text)
+        check_space(file, resolve_base(file))
+    except ConfigError as error:
+        return str(error)
+    return "no problem"
+
+
+def test_file_is_read() -> None:
+    file = parsed()
+
+    assert [one.path for one in file.space] == [RATE, "task.model.dropout_rate"]
+    assert file.space[0].values == Uniform(1e-4, 1e-2, log=True)
+    assert file.space[1].values == Choice((0.0, 0.3))
+    assert (file.metric, file.mode, file.search.trials) == ("accuracy", "max", 8)
+    assert file.search.halving is not None
+    assert file.search.halving.rungs == (20, 40)
+    check_space(file, resolve_base(file))
+
+
+def test_shipped_sweep_is_valid() -> None:
+    file = read_sweep_file(shipped_root() / "configs" / "sweeps" / "digits_mlp.yaml", "s.yaml")
+    check_space(file, resolve_base(file))
+
+    assert len(format_plan(file, resolve_base(file))) == 1 + 20 + 4
+    assert f"```yaml\n{_without_head()}```" in DOCS.read_text(encoding="utf-8")
+
+
+def _without_head() -> str:
+    text = (shipped_root() / "configs" / "sweeps" / "digits_mlp.yaml").read_text(encoding="utf-8")
+    return text[text.index("experiment:") :]
+
+
+def test_space_may_be_nested() -> None:
+    nested = TEXT.replace(
+        "  task.model.dropout_rate: [", "  task:\n    model:\n      dropout_rate: ["
+    )
+
+    assert parsed(nested).space == parsed().space
+    assert parsed(nested).values["space"] == parsed().values["space"]
+
+
+def test_grid_has_all_combinations() -> None:
+    text = TEXT.replace("type: random, trials: 8, seed: 1", "type: grid")
+    text = text.replace("[1.0e-4, 1.0e-2]", "[1.0e-4, 1.0e-2], grid: 3")
+
+    assert parsed(text).search.trials == 6
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"), [("", (17,)), ("seeds: 3", (17, 18, 19)), ("seeds: [5, 2]", (5, 2))]
+)
+def test_seeds_are_counted_from_that_of_the_experiment(
+    seeds: str, expected: tuple[int, ...]
+) -> None:
+    assert sweep_of(f"{TEXT}{seeds}\n").seeds == expected
+
+
+def test_threads_are_set_unless_the_experiment_sets_them() -> None:
+    assert sweep_of().machine_settings == (("runtime.inter_op_threads", 1),)
+    own = TEXT.replace("overrides:\n", "overrides:\n  runtime: {inter_op_threads: 2}\n")
+    file = parsed(own)
+    assert new_sweep(file, resolve_base(file)).machine_settings == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("task.model.dropout_rate", "task.model.dropout_rat", ["s.yaml:7", "did you mean 'dropout_rate'"]),
+        ("[0.0, 0.3]", "[0.0, 1.5]", ["s.yaml:7", "1.5"]),
+        ("[0.0, 0.3]", "[0.0, abc]", ["s.yaml:7", "'abc'"]),
+        ("[0.0, 0.3]", "[]", ["s.yaml:7", "the choice is empty"]),
+        ("[0.0, 0.3]", "{choice: []}", ["s.yaml:7", "the choice is empty"]),
+        ("[0.0, 0.3]", "[0.1, 0.1]", ["lists 0.1 twice"]),
+        ("[0.0, 0.3]", "0.3", ["expected a list of values, or one of"]),
+        ("[0.0, 0.3]", "{uniformly: [0, 1]}", ["did you mean 'uniform'?"]),
+        ("[0.0, 0.3]", "{uniform: [1, 0]}", ["a < b"]),
+        ("[0.0, 0.3]", "{uniform: [0.1, 0.2], step: 1}", ["unknown key 'step'"]),
+        ("[1.0e-4, 1.0e-2]", "[0, 1]", ["s.yaml:6", "requires numbers above 0"]),
+        ("[0.0, 0.3]", "{choice: [0.0], when: {task.model.nam: [mlp]}}", ["no setting of the space"]),
+        ("task.model.dropout_rate", "runtime.seed", ["use the key `seeds`"]),
+        ("task.model.dropout_rate", "description", ["expected a setting of task, trainer, runtime"]),
+        ("task.model.dropout_rate", "trainer.train_steps", ["cannot vary with search.halving"]),
+        ("mode: max", "mode: biggest", ["unknown mode 'biggest'", "s.yaml:8"]),
+        ("metric: accuracy, ", "", ["objective.metric", "is not set"]),
+        ("type: random", "type: randm", ["did you mean 'random'?"]),
+        ("trials: 8, ", "", ["search.trials", "requires it"]),
+        ("trials: 8", "trials: 0", ["got 0, expected an integer of at least 1"]),
+        ("seed: 1", "sed: 1", ["did you mean 'seed'?"]),
+        ("seed: 1", "batch: 2", ["has no effect with type: random"]),
+        ("type: random", "type: tpe, batch: 1", ["allowed with halving: at least 2"]),
+        ("[20, 40]", "[40, 20]", ["ascending order"]),
+        ("[20, 40]", "[20, 60]", ["got 60, expected steps below trainer.train_steps, 60"]),
+        ("[20, 40]", "[20, 30]", ["got 30, which is no step at which", "s.yaml:9"]),
+        ("keep: 0.5", "keep: 1", ["got 1, allowed: between 0 and 1"]),
+        ("experiment: digits_mlp", "experiment: digit_mlp", ["did you mean 'digits_mlp'?"]),
+        ("train_steps: 60", "train_step: 60", ["s.yaml:3", "did you mean 'train_steps'?"]),
+        ("type: random", "type: grid", ["add `grid: 5`", "s.yaml:6"]),
+    ],
+)  # fmt: skip
+def test_mistake_is_reported_with_its_line(old: str, new: str, expected: list[str]) -> None:
+    said = problems(TEXT.replace(old, new, 1))
+
+    assert [part for part in expected if part not in said] == []
+    assert len(said.splitlines()) < 10
+
+
+def test_conditions_in_a_circle_are_reported() -> None:
+    text = TEXT.replace(
+        "  task.model.dropout_rate: [0.0, 0.3]\n",
+        "  task.model.dropout_rate: {choice: [0.0], when: {task.model.activation: [relu]}}\n"
+        "  task.model.activation: {choice: [relu], when: {task.model.dropout_rate: [0.0]}}\n",
+    )
+
+    assert (
+        "circle: task.model.dropout_rate → task.model.activation → task.model.dropout_rate"
+        in problems(text)
+    )
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    said = problems(TEXT.replace("mode: max", "mode: x").replace("[0.0, 0.3]", "[]"))
+
+    assert said.startswith("2 problems")
+
+
+def test_conditional_setting_is_checked_where_it_is_set() -> None:
+    text = """\
+experiment: digits
+space:
+  task.model.name: [cnn, mlp]
+  task.model.filters: {choice: [[8], [16]], when: {task.model.name: [cnn]}}
+  task.model.hidden_units: {choice: [[8]], when: {task.model.name: mlp}}
+objective: {metric: accuracy, mode: max}
+search: {type: grid}
+"""
+    file = parsed(text)
+    assert file.search.trials == 3
+    found = problems(text.replace(", when: {task.model.name: mlp}", ""))
+    assert "task.model.hidden_units" in found

@@ -1,0 +1,118 @@
+"""Sweeps whose processes are killed at random have the results of an undisturbed one.
+
+`make sweeps` runs 32 trials with one, two and three processes, ten times; the tests are a sample.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.sweep.sweep_files import RATE
+
+_TEXT = f"""\
+experiment: digits_mlp
+overrides:
+  trainer: {{train_steps: STEPS, validation_interval: RUNG, checkpoint_interval: RUNG}}
+space:
+  {RATE}: {{log_uniform: [1.0e-4, 1.0e-2]}}
+  task.model.hidden_units: {{choice: [[64], [128, 64]]}}
+objective: {{metric: accuracy, mode: max}}
+search: {{type: TYPE, trials: TRIALS, seed: 1, halving: {{rungs: [RUNGS], keep: 0.5}}}}
+"""
+_LIMIT_SECONDS = 3600.0
+
+
+def _text(kind: str, *, whole: bool) -> str:
+    values = {"TYPE": kind, "TRIALS": "32" if whole else "4", "STEPS": "300" if whole else "40"}
+    values |= {"RUNGS": "100, 200" if whole else "20", "RUNG": "100" if whole else "20"}
+    text = _TEXT
+    for name in ("TYPE", "TRIALS", "STEPS", "RUNGS", "RUNG"):
+        text = text.replace(name, values[name])
+    return text
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    rounds = metafunc.config.getoption("--sweep-kills", default=0)
+    cases = [
+        (kind, count, n) for kind in ("random", "tpe") for n in range(rounds) for count in (1, 2, 3)
+    ]
+    metafunc.parametrize(("kind", "count", "number"), cases or [("random", 2, 0), ("tpe", 1, 0)])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, bytes]:
+    """The results of sweeps that nothing disturbs, by the kind of search; filled by the test."""
+    return {}
+
+
+@pytest.mark.slow
+def test_killed_sweep_has_the_results_of_an_undisturbed_one(
+    kind: str,
+    count: int,
+    number: int,
+    undisturbed: dict[str, bytes],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    is_whole = bool(request.config.getoption("--sweep-kills", default=0))
+    file = tmp_path / "s.yaml"
+    file.write_text(_text(kind, whole=is_whole))
+    if kind not in undisturbed:
+        process = _start(file, tmp_path / "undisturbed", jobs=2)
+        assert process.wait() == 0, (tmp_path / "undisturbed.log").read_text()
+        undisturbed[kind] = (tmp_path / "undisturbed" / "sweep.json").read_bytes()
+    kills = _disturb(file, tmp_path / "killed", count, random.Random(number), 40 if is_whole else 4)
+    print(f"  {kind}, {count} processes: {kills} kills", file=sys.stderr, flush=True)
+
+    assert (tmp_path / "killed" / "sweep.json").read_bytes() == undisturbed[kind]
+    assert not (tmp_path / "killed" / "failures").exists()
+    for record in (tmp_path / "killed" / "trials").glob("*/run.json"):
+        attempts = json.loads(record.read_text())["attempts"]
+        assert [one.get("outcome") for one in attempts].count("done") <= 1
+
+
+def _start(file: Path, folder: Path, jobs: int = 1) -> psutil.Popen:
+    command = [sys.executable, "-m", "orbit_runner", "sweep", str(file), f"--model_dir={folder}"]
+    with folder.with_name(f"{folder.name}.log").open("ab") as log:
+        return psutil.Popen(
+            [*command, "--cold", f"--jobs={jobs}", "--quiet"], stdout=subprocess.DEVNULL, stderr=log
+        )
+
+
+def _disturb(file: Path, folder: Path, count: int, rng: random.Random, kills: int) -> int:
+    """Runs a sweep with several processes, and kills any of them or of their trials."""
+    processes, done, since = [_start(file, folder) for _ in range(count)], 0, time.monotonic()
+    while True:
+        assert time.monotonic() - since < _LIMIT_SECONDS, folder.with_name("killed.log").read_text()
+        for index, process in enumerate(processes):
+            if process.poll() not in (None, 0):
+                assert process.poll() == -9, folder.with_name("killed.log").read_text()
+                processes[index] = _start(file, folder)
+        if all(process.poll() == 0 for process in processes):
+            return done
+        time.sleep(rng.uniform(0.5, 8.0))
+        if done < kills:
+            done += _kill_one(processes, rng)
+
+
+def _kill_one(processes: list[psutil.Popen], rng: random.Random) -> bool:
+    found = [process for process in processes if process.poll() is None]
+    for process in [*found]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += process.children(recursive=True)
+    if not found:
+        return False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        rng.choice(found).kill()
+    return True

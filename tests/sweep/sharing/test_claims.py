@@ -1,0 +1,56 @@
+"""Locks of trials: one process at a time, released when it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.sweep.sharing.claims import Claims
+
+_HOLDER = """\
+import sys, time
+from pathlib import Path
+from orbit_runner.sweep.sharing.claims import Claims
+claim = Claims(Path(sys.argv[1])).take("0007")
+print("taken", flush=True)
+time.sleep(60)
+"""
+
+
+def test_lock_is_held_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(tmp_path)], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert Claims(tmp_path).take("0007") is None
+        assert Claims(tmp_path).take("0008") is not None
+        holder.kill()
+    assert Claims(tmp_path).take("0007") is not None
+
+
+def test_released_lock_can_be_taken_again(tmp_path: Path) -> None:
+    with Claims(tmp_path).wait_for("a"):
+        assert Claims(tmp_path).take("a") is None
+    assert Claims(tmp_path).take("a") is not None
+
+
+def test_child_process_does_not_keep_a_lock(tmp_path: Path) -> None:
+    with Claims(tmp_path).wait_for("a"):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert Claims(tmp_path).take("a") is not None
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "claims").write_text("")
+
+    with pytest.raises(RunnerError, match="cannot write"):
+        Claims(tmp_path / "claims").take("a")

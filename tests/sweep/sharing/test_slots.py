@@ -1,0 +1,58 @@
+"""Cores and GPUs of the trials that train at the same time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.sweep.sharing.claims import Claims
+from orbit_runner.sweep.sharing.slots import Devices, make_slots, release, visible_gpus
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        (1, [()]),
+        (2, [(3, 4), (5, 6)]),
+        (3, [(3,), (4,), (5,)]),
+        (5, [(3,), (4,), (5,), (6,), (3,)]),
+    ],
+)
+def test_cores_are_divided(jobs: int, expected: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {6, 3, 4, 5})
+
+    assert [slot.cores for slot in make_slots(jobs)] == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [("", []), ("-1", []), ("2, 5", ["2", "5"]), ("GPU-a", ["GPU-a"])]
+)
+def test_gpus_are_those_of_the_environment(said: str, expected: list[str]) -> None:
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": said}) == expected
+
+
+def test_no_two_trials_get_the_same_gpu(tmp_path: Path) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": "0,1,2"}
+    devices = [Devices(1, Claims(tmp_path), environ) for _ in range(2)]
+    first, second, third = devices[0].take(), devices[1].take(), devices[0].take()
+
+    assert [one[0]["CUDA_VISIBLE_DEVICES"] for one in (first, second, third) if one] == [
+        "0",
+        "1",
+        "2",
+    ]
+    assert devices[1].take() is None
+    assert second is not None
+    release(second[1])
+    assert Devices(2, Claims(tmp_path), environ).take() is None
+    again = devices[0].take()
+    assert again is not None
+    assert again[0] == {"CUDA_VISIBLE_DEVICES": "1"}
+
+
+def test_too_few_gpus_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match="this machine has 1 GPUs"):
+        Devices(2, Claims(tmp_path), {"CUDA_VISIBLE_DEVICES": "0"})

@@ -1,0 +1,81 @@
+"""How far the run of a trial is, read from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from orbit_runner.sweep.run_state import RunState, RunStates
+
+
+def write_run(run: Path, *, evaluated: dict, saved: dict, attempts: list[dict]) -> None:
+    (run / "checkpoints").mkdir(parents=True, exist_ok=True)
+    records = [
+        *({"step": step, "split": "train", "training_loss": 1.0} for step in evaluated),
+        *({"step": step, "split": "validation", "accuracy": v} for step, v in evaluated.items()),
+    ]
+    lines = "".join(f"{json.dumps(one)}\n" for one in records)
+    (run / "metrics.jsonl").write_text(lines + '{"step": 99, "spl')
+    trail = [{"step": step, "weights": text, "state": ""} for step, text in saved.items()]
+    (run / "checkpoints" / "fingerprints.jsonl").write_text(
+        "".join(f"{json.dumps(one)}\n" for one in trail)
+    )
+    (run / "run.json").write_text(json.dumps({"attempts": attempts}))
+
+
+DONE = {"outcome": "done", "step": 60, "train_steps": 60}
+
+
+def test_directory_that_does_not_exist_has_no_results(tmp_path: Path) -> None:
+    assert RunStates().read(tmp_path / "a", tmp_path / "f") == RunState()
+
+
+def test_rung_is_reached_after_its_evaluation_and_checkpoint(tmp_path: Path) -> None:
+    write_run(tmp_path, evaluated={20: 0.5, 40: None}, saved={20: "a"}, attempts=[])
+    found = RunStates().read(tmp_path, tmp_path / "f")
+
+    assert found.has_reached(20)
+    assert not found.has_reached(40)
+    assert (found.objective(20, "accuracy"), found.objective(40, "accuracy")) == (0.5, None)
+    assert found.objective(20, "loss") is None
+    assert found.end(60) is None
+
+
+def test_end_is_that_of_the_length_asked_for(tmp_path: Path) -> None:
+    longer = {"outcome": "done", "step": 80, "train_steps": 80}
+    write_run(tmp_path, evaluated={60: 0.5}, saved={60: "a"}, attempts=[DONE, longer])
+    found = RunStates().read(tmp_path, tmp_path / "f")
+
+    assert (found.end(60), found.end(80), found.end(100), found.end(0)) == (60, 80, None, 60)
+    assert found.end_before(60) is None
+
+
+def test_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
+    early = {"outcome": "done", "step": 30, "train_steps": 60}
+    write_run(tmp_path, evaluated={30: 0.5}, saved={30: "a"}, attempts=[early])
+    found = RunStates().read(tmp_path, tmp_path / "f")
+
+    assert (found.end(60), found.end_before(40), found.end_before(20)) == (30, 30, None)
+
+
+def test_last_start_decides_whether_a_run_diverged(tmp_path: Path) -> None:
+    diverged = {"outcome": "Diverged: training diverged"}
+    states = RunStates()
+    write_run(tmp_path, evaluated={}, saved={}, attempts=[diverged])
+    assert states.read(tmp_path, tmp_path / "f").diverged
+
+    write_run(tmp_path, evaluated={}, saved={}, attempts=[diverged, {"outcome": None}])
+    assert not states.read(tmp_path, tmp_path / "f").diverged
+
+
+def test_state_is_read_again_after_a_change(tmp_path: Path) -> None:
+    states, failure = RunStates(), tmp_path / "failures" / "0000.json"
+    run = tmp_path / "run"
+    write_run(run, evaluated={20: 0.5}, saved={20: "a"}, attempts=[])
+    assert states.read(run, failure).last_evaluation == 20
+
+    write_run(run, evaluated={20: 0.5, 40: 0.6}, saved={20: "a"}, attempts=[])
+    failure.parent.mkdir()
+    failure.write_text('{"reason": "no space left"}')
+    found = states.read(run, failure)
+    assert (found.last_evaluation, found.failure) == (40, "no space left")

@@ -1,0 +1,175 @@
+"""Which runs train next, and the results: a pure function of the states of runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+
+from orbit_runner.sweep.definition import Sweep
+from orbit_runner.sweep.run_state import RunState
+from orbit_runner.sweep.schedule import Outlook, Schedule
+from tests.sweep.sweep_files import TEXT, state, sweep_of
+
+FOUR = TEXT.replace("trials: 8", "trials: 4")
+# The objective at step 20 of four trials: 1 and 3 are kept.
+FIRST = {0: 0.1, 1: 0.8, 2: 0.2, 3: 0.9}
+
+
+def outlook(sweep: Sweep, states: Mapping[int, RunState]) -> Outlook:
+    return Schedule(sweep).outlook(lambda number, seed: states.get(number, RunState()))
+
+
+def tasks(found: Outlook) -> list[tuple[int, int | None]]:
+    return [(task.number, task.stop_at) for task in found.tasks]
+
+
+def statuses(found: Outlook) -> list[str]:
+    return [trial.status for trial in found.results.trials]
+
+
+def at_first_rung() -> dict[int, RunState]:
+    return {number: state({20: value}) for number, value in FIRST.items()}
+
+
+def test_all_trials_train_to_the_first_rung() -> None:
+    found = outlook(sweep_of(FOUR), {})
+
+    assert tasks(found) == [(0, 20), (1, 20), (2, 20), (3, 20)]
+    assert statuses(found) == ["pending"] * 4
+    assert not found.is_finished
+
+
+def test_rung_is_decided_when_all_trials_have_reached_it() -> None:
+    states = at_first_rung()
+    waiting = outlook(sweep_of(FOUR), {**states, 2: RunState()})
+    decided = outlook(sweep_of(FOUR), states)
+
+    assert tasks(waiting) == [(2, 20)]
+    assert tasks(decided) == [(1, 40), (3, 40)]
+    assert statuses(decided) == ["stopped", "pending", "stopped", "pending"]
+    assert decided.results.trials[0].runs[0].weights == "weights-20"
+    assert decided.results.trials[0].objective == 0.1
+
+
+def test_rung_counts_only_if_a_checkpoint_was_saved() -> None:
+    evaluated = dataclasses.replace(state({20: 0.5}), weights={})
+
+    assert (0, 20) in tasks(outlook(sweep_of(FOUR), {**at_first_rung(), 0: evaluated}))
+
+
+def test_last_one_trains_to_the_end() -> None:
+    states = at_first_rung() | {1: state({20: 0.8, 40: 0.7}), 3: state({20: 0.9, 40: 0.6})}
+    found = outlook(sweep_of(FOUR), states)
+
+    assert tasks(found) == [(1, None)]
+    assert statuses(found) == ["stopped", "pending", "stopped", "stopped"]
+    assert found.results.trials[3].step == 40
+
+    states[1] = state({20: 0.8, 40: 0.7, 60: 0.75}, end=60)
+    done = outlook(sweep_of(FOUR), states)
+    assert done.is_finished
+    assert tasks(done) == []
+    assert done.results.best is not None
+    assert (done.results.best.number, done.results.best.objective) == (1, 0.75)
+
+
+def test_diverged_and_failed_trials_are_not_kept() -> None:
+    states = at_first_rung()
+    states[3] = dataclasses.replace(state({20: 0.9}), diverged=True)
+    states[1] = RunState(failure="no space left")
+    found = outlook(sweep_of(FOUR), states)
+
+    assert statuses(found) == ["pending", "failed", "pending", "diverged"]
+    assert tasks(found) == [(0, 40), (2, 40)]
+    assert found.results.trials[3].objective is None
+
+
+def test_run_that_stopped_early_competes_with_its_last_result() -> None:
+    states = at_first_rung() | {3: state({10: 0.9}, end=10)}
+
+    assert tasks(outlook(sweep_of(FOUR), states)) == [(1, 40)]
+
+
+def test_excluded_trial_is_not_trained_and_not_kept() -> None:
+    sweep = dataclasses.replace(sweep_of(FOUR), excluded=frozenset({3}))
+    found = outlook(sweep, at_first_rung())
+
+    assert tasks(found) == [(1, 40), (2, 40)]
+    assert statuses(found)[3] == "excluded"
+
+
+def test_forced_trial_goes_on_and_takes_no_place() -> None:
+    sweep = dataclasses.replace(sweep_of(FOUR), forced=frozenset({0}))
+    found = outlook(sweep, at_first_rung())
+
+    assert tasks(found) == [(0, 40), (1, 40), (3, 40)]
+    assert statuses(found)[0] == "pending"
+
+
+def test_added_trials_are_compared_with_each_other() -> None:
+    sweep = dataclasses.replace(sweep_of(FOUR), budgets=(4, 6))
+    found = outlook(sweep, {**at_first_rung(), 4: state({20: 0.01}), 5: state({20: 0.02})})
+
+    assert tasks(found) == [(1, 40), (3, 40), (5, 40)]
+    assert outlook(sweep, {}).settings[:4] == outlook(sweep_of(FOUR), {}).settings
+
+
+def test_more_steps_train_the_finished_trials_longer() -> None:
+    sweep = dataclasses.replace(sweep_of(FOUR), train_steps=(60, 80))
+    ended = state({20: 0.8, 40: 0.7, 60: 0.75}, end=60)
+    states = at_first_rung() | {1: ended, 3: state({20: 0.9, 40: 0.6})}
+    found = outlook(sweep, states)
+
+    assert [(task.number, task.train_steps) for task in found.tasks] == [(1, 80)]
+    assert statuses(found)[1] == "pending"
+
+
+def test_objective_of_several_seeds_is_their_mean() -> None:
+    sweep = sweep_of(f"{FOUR}seeds: [1, 2]\n")
+
+    def of_seed(number: int, seed: int) -> RunState:
+        return state({20: FIRST[number] if seed == 1 else 1 - FIRST[number] / 2})
+
+    found = Schedule(sweep).outlook(of_seed)
+    assert found.results.trials[3].runs[1].directory == "trials/0003/seed-2"
+    assert {task.number for task in found.tasks} == {1, 3}
+    assert len(found.tasks) == 4
+
+
+def test_trial_is_pending_until_all_its_seeds_have_ended() -> None:
+    sweep = sweep_of(f"{FOUR}seeds: [1, 2]\n")
+    diverged = dataclasses.replace(state({20: 0.9}), diverged=True)
+    found = Schedule(sweep).outlook(lambda n, seed: diverged if seed == 1 else RunState())
+
+    assert statuses(found) == ["pending"] * 4
+
+
+LEARNING = FOUR.replace("type: random", "type: tpe, batch: 2").replace("trials: 4", "trials: 6")
+
+
+def ended(objective: float) -> RunState:
+    return state({20: objective, 40: objective, 60: objective}, end=60)
+
+
+def test_search_that_learns_waits_for_the_results_of_a_batch() -> None:
+    sweep = sweep_of(LEARNING)
+    start = outlook(sweep, {})
+    first = outlook(sweep, {0: ended(0.5), 1: state({20: 0.1})})
+
+    assert len(start.settings) == 2
+    assert [trial.settings for trial in start.results.trials[2:]] == [{}] * 4
+    assert tasks(first) == [(2, 20), (3, 20)]
+    assert first.settings[:2] == start.settings
+
+
+@pytest.mark.parametrize("excluded", [frozenset(), frozenset({0})])
+def test_excluded_trial_does_not_change_what_a_search_has_learned(excluded: frozenset[int]) -> None:
+    sweep = dataclasses.replace(sweep_of(LEARNING), excluded=excluded)
+    states = {n: ended(0.5 + n / 10) if n % 2 else state({20: 0.1}) for n in range(6)}
+    found = outlook(sweep, states)
+
+    assert len(found.settings) == 6
+    assert found.is_finished
+    assert found.settings == outlook(sweep_of(LEARNING), states).settings

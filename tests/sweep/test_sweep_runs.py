@@ -1,0 +1,138 @@
+"""Real sweeps of a small network: the same results, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.run_directory.run_summary import read_summaries
+from tests.sweep.sweep_files import TEXT, write
+
+SMALL = TEXT.replace("trials: 8", "trials: 3").replace("[20, 40]", "[20]").replace("60", "40")
+
+
+def start(folder: Path, file: Path, *arguments: str, env: dict[str, str] | None = None) -> Any:
+    command = [sys.executable, "-m", "orbit_runner", "sweep", str(file), f"--model_dir={folder}"]
+    return subprocess.Popen(
+        [*command, "--cold", "--json", "--progress=plain", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+
+
+def sweep(folder: Path, file: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
+    process = start(folder, file, *arguments)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == code, err
+    return json.loads(out) if out else {"error": err}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished sweep; the file is beside it."""
+    folder = tmp_path_factory.mktemp("whole")
+    sweep(folder / "sweep", write(folder, SMALL), "--jobs=2")
+    return folder / "sweep"
+
+
+@pytest.mark.slow
+def test_sweep_halves_its_trials(whole: Path) -> None:
+    found = json.loads((whole / "sweep.json").read_text())
+
+    ends = sorted((trial["status"], trial["runs"][0]["step"]) for trial in found["trials"])
+    assert ends == [("finished", 40), ("finished", 40), ("stopped", 20)]
+    runs = read_summaries([whole])
+    assert [run.path.name for run in runs] == ["0000", "0001", "0002"]
+    assert [run.status for run in runs] == [trial["status"] for trial in found["trials"]]
+    weights = [trial["runs"][0]["weights"] for trial in found["trials"]]
+    assert {len(text) for text in weights} == {64}
+    assert runs[found["best"]].weights == weights[found["best"]]
+
+
+@pytest.mark.slow
+def test_finished_sweep_trains_nothing_again(whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("run.json")}
+    text = (whole / "sweep.json").read_text()
+    sweep(whole, whole.parent / "s.yaml")
+
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("run.json")} == before
+    assert (whole / "sweep.json").read_text() == text
+
+
+@pytest.mark.slow
+def test_winner_runs_again_with_the_same_weights(whole: Path, tmp_path: Path) -> None:
+    found = json.loads((whole / "sweep.json").read_text())
+    command = [sys.executable, "-m", "orbit_runner", f"--config_file={whole / 'best.yaml'}"]
+    command += [f"--model_dir={tmp_path / 'run'}", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    run = found["trials"][found["best"]]["runs"][0]
+    assert json.loads(done.stdout)["fingerprint"] == run["weights"]
+
+
+@pytest.mark.slow
+def test_interrupted_sweep_goes_on(whole: Path, tmp_path: Path) -> None:
+    file = write(tmp_path, SMALL)
+    process = start(tmp_path / "sweep", file, "--jobs=2")
+    while not [*tmp_path.glob("sweep/trials/*/metrics.jsonl")] and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 143, err
+    sweep(tmp_path / "sweep", file, "--jobs=2")
+
+    assert (tmp_path / "sweep" / "sweep.json").read_bytes() == (whole / "sweep.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_metric_that_no_trial_reports_is_refused_before_training(tmp_path: Path) -> None:
+    file = write(tmp_path, SMALL.replace("metric: accuracy", "metric: acuracy"))
+    said = sweep(tmp_path / "sweep", file, code=2)["error"]
+
+    assert f"objective.metric — {file}:8" in said
+    assert "unknown metric 'acuracy'; did you mean 'accuracy'?" in said
+    assert not (tmp_path / "sweep" / "trials").exists()
+
+
+@pytest.mark.slow
+def test_failed_trial_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    text = SMALL.replace(", halving: {rungs: [20], keep: 0.5}", "").replace(
+        "trials: 3", "trials: 2"
+    )
+    file, trial = write(tmp_path, text), tmp_path / "sweep" / "trials" / "0001"
+    process = start(tmp_path / "sweep", file)
+    while not (tmp_path / "sweep" / "sweep.yaml").exists() and process.poll() is None:
+        time.sleep(0.01)
+    # A file in place of the directory of checkpoints: the trial cannot save.
+    trial.mkdir(parents=True)
+    (trial / "checkpoints").write_text("")
+    out, err = process.communicate(timeout=300)
+
+    assert process.returncode == 1, err
+    assert [trial["status"] for trial in json.loads(out)["trials"]] == ["finished", "failed"]
+    assert "trial 0001 failed; the others go on" in err
+    assert "is not a directory" in err
+    (trial / "checkpoints").unlink()
+    again = sweep(tmp_path / "sweep", file, "--force=1")
+    assert [trial["status"] for trial in again["trials"]] == ["finished", "finished"]
+
+
+@pytest.mark.slow
+def test_two_processes_started_at_once_share_the_trials(whole: Path, tmp_path: Path) -> None:
+    file = write(tmp_path, SMALL)
+    processes = [start(tmp_path / "sweep", file) for _ in range(2)]
+    for process in processes:
+        _, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err
+
+    assert (tmp_path / "sweep" / "sweep.json").read_bytes() == (whole / "sweep.json").read_bytes()
+    assert not (tmp_path / "sweep" / "failures").exists()
