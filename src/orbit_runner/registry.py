@@ -248,6 +248,12 @@ TEXT_CLASSIFIERS.register(
     target=f"{_TEXTS}.networks:transformer",
     help="the encoder of a Transformer, and the mean of its outputs",
 )
+TEXT_CLASSIFIERS.register(
+    "bert",
+    config=f"{_TEXTS}.models:BertConfig",
+    target=f"{_TEXTS}.networks:bert",
+    help="Model Garden's BERT encoder, and the mean of its outputs",
+)
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
 _READERS = "orbit_runner.data.tables"
 for _name, _target, _help in (

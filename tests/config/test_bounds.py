@@ -87,6 +87,7 @@ ZERO = {
         ("dropout_rate", "attention_dropout_rate", "intermediate_dropout", "probability", "prob",
          "prob_to_apply", "switch_prob", "init_stochastic_depth_rate",
          "stochastic_depth_drop_rate"), "never"),
+    "weight": "the source is not read",
     "boundaries": "a piece may end at step 0",
     "warmup_steps": _NONE,
     "validation_interval": "only at the end",

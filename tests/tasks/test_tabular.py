@@ -14,12 +14,14 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import Column
+from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
 from orbit_runner.tasks.tabular.preprocessing import (
     KEPT,
     NumberFit,
     Preprocessing,
     fit,
+    fit_or_load,
     load_kept,
 )
 from orbit_runner.tasks.tabular.sources import load_part
@@ -191,6 +193,26 @@ def test_kept_preprocessing_is_used_while_files_and_settings_are_the_same(
     assert load_kept(kept, config.task) is not None  # type: ignore[arg-type]
     write_csv(path, make_rows(50))
     assert load_kept(kept, config.task) is None  # type: ignore[arg-type]
+
+
+def test_fit_that_took_long_is_cached_until_a_file_changes(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = table_config(path, task__targets=TWO)
+    task: Any = config.task
+    entries = tmp_path / "cache" / "orbit_runner" / "tables"
+    fit_or_load(task)
+    assert not entries.exists()  # It was fast.
+
+    monkeypatch.setattr(preprocessing, "_CACHED_SECONDS", 0.0)
+    fitted = fit_or_load(task)
+    (entry,) = entries.iterdir()
+    assert fitted == fit(task) == fit_or_load(task)
+    entry.write_text(entry.read_text().replace('"big"', '"huge"'))
+    assert fit_or_load(task).classes["y"] == ("huge", "small")
+    write_csv(path, make_rows(50))
+    assert fit_or_load(task).classes["y"] == ("big", "small")
 
 
 def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:

@@ -106,6 +106,7 @@ _LEFT_OUT_IF_EMPTY = frozenset(
     {
         "callbacks",
         EXCLUDE,
+        "task.class_weights",
         "task.features.text",
         "task.init_ignore",
         "task.metrics",
@@ -114,7 +115,7 @@ _LEFT_OUT_IF_EMPTY = frozenset(
         *(
             f"task.{section}.{name}"
             for section in ("train_data", "validation_data")
-            for name in ("exclude", "files", *_OF_LABELS)
+            for name in ("exclude", "files", "mixture", "class_sampling", *_OF_LABELS)
         ),
     }
 )

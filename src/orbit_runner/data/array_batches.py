@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, CroppedImages
 from orbit_runner.data.sampling.exclusion import make_sampler
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.source import ArraySource, leaves, stored_rows
@@ -32,16 +33,18 @@ def train_chunks(
     replicas: int = 1,
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
+    mixture: Mixture | None = None,
     augmentation: CropFlip | None = None,
     element: Callable[[_Tree], Any] | None = None,
 ) -> Chunks:
     """Returns the batches of `train_dataset`, which never end, addressed by step.
 
     `element` converts batches into another structure of the same tensors, such as a tuple.
-    `excluded`, int64 [k], are the examples to leave out, ascending. Raises `DataError` if
-    `augmentation` is set and there are no images [n, height, width, channels].
+    `excluded`, int64 [k], are the examples to leave out, ascending. A `mixture` is without
+    them. Raises `DataError` if `augmentation` is set and there are no images [n, height, width,
+    channels].
     """
-    sampler = make_sampler(source.size, seed, shuffle, excluded)
+    sampler = make_sampler(source.size, seed, shuffle, excluded, mixture)
     read, batch_size = _reader(source, augmentation, seed), global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.array_batches import eval_chunks, train_chunks
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import replica_slices
 from orbit_runner.data.source import ArraySource
@@ -29,6 +30,7 @@ def train_dataset(
     start_step: int | tf.Tensor = 0,
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
+    mixture: Mixture | None = None,
     augmentation: CropFlip | None = None,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
@@ -47,6 +49,8 @@ def train_dataset(
         start_step: The step of the first batch. In a graph, it can be an int64 scalar tensor.
         shuffle: Whether to shuffle each epoch. If False, examples keep their stored order.
         excluded: Indices of the examples to leave out, int64 [k], ascending.
+        mixture: The groups that examples are drawn from, without those to leave out. If None, each
+            epoch has each example once.
         augmentation: The random crop and flip of `image`. None for no augmentation.
         input_context: Selects the worker's slice of each batch. If None, the whole batch is used.
         options: Options of the tf.data pipeline.
@@ -69,6 +73,7 @@ def train_dataset(
         seed=seed,
         shuffle=shuffle,
         excluded=excluded,
+        mixture=mixture,
         augmentation=augmentation,
         element=element,
     )

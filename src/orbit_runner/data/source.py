@@ -26,6 +26,8 @@ class ArraySource:
         std: Standard deviation of each channel, in the unit of the pixels. None if unknown.
         labels: Class names. None if unknown.
         files: The files that the arrays were read from, if any.
+        origins: The source of a mixture that each example comes from, integers [n]. None if there
+            is only one.
     """
 
     name: str
@@ -35,6 +37,7 @@ class ArraySource:
     std: tuple[float, ...] | None = None
     labels: tuple[str, ...] | None = None
     files: tuple[Path, ...] = ()
+    origins: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         sizes = {path: len(array) for path, array in leaves(self.arrays)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,7 @@ class Inspection:
         every_layer: Whether each layer has a row of its own.
         table: A first look at the table; None if the data is no table.
         fine_tuning: Which layers are frozen and loaded; empty if the config does not fine-tune.
+        loss_by_class: The weight of each class in the loss; empty if all are 1.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Inspection:
     every_layer: bool = False
     table: TableSummary | None = None
     fine_tuning: Sequence[LayerGroup] = ()
+    loss_by_class: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, without pictures."""
@@ -171,6 +173,7 @@ def inspect_experiment(
         # Model Garden's tasks have no such method.
         table=None if config.is_official else localize(config).task.data_summary(),
         fine_tuning=groups,
+        loss_by_class=_loss_by_class(task),
     )
 
 
@@ -180,6 +183,14 @@ def _fine_tuning(config: ExperimentConfig, task: Any, state: TrainState) -> list
         return []
     loaded = initialize(task, state.model, may_be_empty=config.is_official)
     return layer_groups(state.model, state.trained_layers, loaded)
+
+
+def _loss_by_class(task: Any) -> dict[str, float]:
+    """Returns the weight of each class in the loss; empty if all are 1 or the data are missing."""
+    try:
+        return dict(getattr(task, "loss_by_class", {}))
+    except DataError:
+        return {}
 
 
 def of_one_replica(config: ExperimentConfig, replicas: int) -> ExperimentConfig:

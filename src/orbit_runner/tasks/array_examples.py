@@ -8,27 +8,33 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.data.order.exclusion import excluding_sequence
 from orbit_runner.data.order.sequences import ShuffledSequence
-from orbit_runner.data.order.step_order import RowOrder, StepRows
-from orbit_runner.tasks.examples import find_excluded, index_of, unknown_id
+from orbit_runner.data.order.step_order import StepRows
+from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.tasks.examples import find_excluded, index_of, order_of, unknown_id
 
 
 class ArrayExamples:
     """The rows of arrays.
 
     `size` is the number of rows, and `about` returns what is known about a row.
+    `mixture` returns the mixture that rows are drawn from, without the excluded ones.
     """
 
     id_help = "an index as `runner batch` prints it"
 
     def __init__(
-        self, name: str, size: int, data: DataConfig, about: Callable[[int], dict[str, Any]]
+        self,
+        name: str,
+        size: int,
+        data: DataConfig,
+        about: Callable[[int], dict[str, Any]],
+        mixture: Callable[[np.ndarray], Mixture | None] = lambda _: None,
     ) -> None:
         self.source, self._size, self._about = name, size, about
         self.excluded = find_excluded(data, size, self.find)
         sequence = ShuffledSequence(size, data.seed or 0, data.shuffle_buffer_size > 1)
-        self.order = RowOrder(excluding_sequence(sequence, self.excluded), data.global_batch_size)
+        self.order = order_of(data, sequence, self.excluded, mixture(self.excluded))
 
     def describe(
         self, rows: StepRows, chosen: np.ndarray, *, text: bool = False

@@ -12,6 +12,7 @@ from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.array_batches import eval_chunks, train_chunks
 from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 
@@ -27,19 +28,20 @@ def train_inputs(
     start_step: int | tf.Tensor,
     *,
     excluded: np.ndarray,
+    mixture: Mixture | None = None,
     element: Element,
 ) -> tf.data.Dataset:
     """Returns one worker's endless training batches, each converted by `element`.
 
     `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to leave
-    out.
+    out; a `mixture` is without them.
     """
     return train_dataset(
         source,
         start_step=start_step,
         input_context=input_context,
         options=PipelineOptions.of(params),
-        **_train_settings(params, excluded, element),
+        **_train_settings(params, excluded, mixture, element),
     )
 
 
@@ -66,22 +68,26 @@ def step_chunks(
     replicas: int,
     *,
     excluded: np.ndarray,
+    mixture: Mixture | None = None,
     element: Element,
     eval_element: EvalElement,
 ) -> Chunks:
     """Returns the batches of `train_inputs` or `eval_inputs` by step."""
     if params.is_training:
-        settings = _train_settings(params, excluded, element)
+        settings = _train_settings(params, excluded, mixture, element)
         return train_chunks(source, replicas=replicas, **settings)
     return eval_chunks(source, replicas=replicas, **_eval_settings(params, eval_element))
 
 
-def _train_settings(params: DataConfig, excluded: np.ndarray, element: Element) -> dict[str, Any]:
+def _train_settings(
+    params: DataConfig, excluded: np.ndarray, mixture: Mixture | None, element: Element
+) -> dict[str, Any]:
     return {
         "global_batch_size": params.global_batch_size,
         "seed": params.seed or 0,
         "shuffle": params.shuffle_buffer_size > 1,
         "excluded": excluded,
+        "mixture": mixture,
         "element": element,
     }
 

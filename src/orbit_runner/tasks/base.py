@@ -6,6 +6,7 @@ A task that derives from it also runs in Model Garden's runner. This runner acce
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from official.core import base_task
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.tasks.imbalance.classes import Classes, class_weights
+from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels
 from orbit_runner.tasks.initial_weights import load_weights
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
@@ -59,7 +62,8 @@ class Task(base_task.Task):
         """Returns the loss of a batch: the weighted mean over its examples plus auxiliary losses.
 
         Args:
-            labels: The labels.
+            labels: The labels, in training with class weights as `WeightedLabels`. The sum of the
+                weighted losses is then divided by the number of examples, as in Keras.
             model_outputs: The outputs of the model.
             aux_losses: Scalars to add, such as weight decay.
             sample_weight: float32 [batch], the weight of each example; all equal if None.
@@ -67,7 +71,10 @@ class Task(base_task.Task):
         Returns:
             A float32 scalar.
         """
-        losses = self.example_losses(labels, model_outputs)
+        if isinstance(labels, WeightedLabels):
+            losses = self.example_losses(labels.labels, model_outputs) * labels.weights
+        else:
+            losses = self.example_losses(labels, model_outputs)
         if sample_weight is None:
             loss = tf.reduce_mean(losses)
         else:
@@ -162,6 +169,19 @@ class Task(base_task.Task):
             self._excluded = examples.excluded
         return self._excluded
 
+    def training_classes(self) -> Classes:
+        """Returns the class of each training example. Tasks with class weights must override it."""
+        raise NotImplementedError(f"{type(self).__name__} must define `training_classes`")
+
+    @functools.cached_property
+    def loss_by_class(self) -> dict[str, float]:
+        """The weight of each class in the training loss by name; empty if all are 1."""
+        asked = getattr(self.task_config, "class_weights", "")
+        if not asked:
+            return {}
+        excluded = self.excluded_examples(self.task_config.train_data)
+        return class_weights(asked, self.training_classes(), excluded)
+
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signatures that `runner export` saves.
 
@@ -217,5 +237,7 @@ class Task(base_task.Task):
             model_outputs: The outputs of the model.
             **kwargs: `sample_weight`, float32 [batch], if the examples have weights.
         """
+        if isinstance(labels, WeightedLabels):
+            labels, kwargs["sample_weight"] = labels.labels, labels.counts
         for metric in metrics:
             metric.update_state(labels, model_outputs, **kwargs)

@@ -11,7 +11,11 @@ import numpy as np
 
 from orbit_runner.config.example_ids import read_ids
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.data.order.step_order import StepOrder, StepRows
+from orbit_runner.data.order.exclusion import excluding_sequence
+from orbit_runner.data.order.mixture import MixtureOrder
+from orbit_runner.data.order.sequences import Sequence
+from orbit_runner.data.order.step_order import RowOrder, StepOrder, StepRows
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.errors import DataError, RunnerError, nearest
 
@@ -101,6 +105,20 @@ def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np
     if len(found) == size:
         raise DataError(f"leaves out all {size:,} examples, expected fewer", field="exclude")
     return np.array(sorted(found), np.int64)
+
+
+def order_of(
+    data: DataConfig, sequence: Sequence, excluded: np.ndarray, mixture: Mixture | None = None
+) -> StepOrder:
+    """Returns which examples are in the batch of each step.
+
+    `sequence` is the order of all examples in each epoch, from which `excluded` are left out. A
+    `mixture`, which is without them, decides alone.
+    """
+    if mixture is None:
+        return RowOrder(excluding_sequence(sequence, excluded), data.global_batch_size)
+    shuffle = data.shuffle_buffer_size > 1
+    return MixtureOrder(mixture, data.global_batch_size, data.seed or 0, shuffle=shuffle)
 
 
 def index_of(text: str, size: int) -> int | None:

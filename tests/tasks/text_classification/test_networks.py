@@ -13,6 +13,7 @@ from orbit_runner.registry import TEXT_CLASSIFIERS
 _SIZES: dict[str, dict[str, Any]] = {
     "bag_of_words": {"hidden_units": [6]},
     "transformer": {"num_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
+    "bert": {"num_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
 }
 TOKENS = np.array([[5, 2, 9], [7, 0, 0], [0, 0, 0]], np.int32)
 
@@ -26,7 +27,15 @@ def _model(name: str, length: int) -> tf_keras.Model:
 @pytest.mark.parametrize("name", _SIZES)
 def test_padding_does_not_change_the_logits(name: str) -> None:
     short, long = _model(name, 3), _model(name, 12)
-    long.set_weights(short.get_weights())
+    weights = zip(short.get_weights(), long.get_weights(), strict=True)
+    long.set_weights(
+        [  # More rows for more positions.
+            np.pad(
+                one, [(0, more - rows) for rows, more in zip(one.shape, other.shape, strict=True)]
+            )
+            for one, other in weights
+        ]
+    )
     padded = np.pad(TOKENS, ((0, 0), (0, 9)))
     found = short(TOKENS).numpy()
     assert found.shape == (3, 4)
@@ -35,8 +44,10 @@ def test_padding_does_not_change_the_logits(name: str) -> None:
     np.testing.assert_allclose(found[2], short.get_weights()[-1], atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "matters"), [("bag_of_words", False), ("transformer", True)])
-def test_order_of_words_matters_only_for_the_transformer(name: str, matters: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "matters"), [("bag_of_words", False), ("transformer", True), ("bert", True)]
+)
+def test_order_of_words_matters_only_for_transformers(name: str, matters: bool) -> None:
     model = _model(name, 3)
     pair = model(np.array([[5, 2, 9], [9, 2, 5]], np.int32)).numpy()
     assert (np.abs(pair[0] - pair[1]).max() > 1e-4) == matters

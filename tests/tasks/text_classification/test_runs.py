@@ -22,6 +22,7 @@ from tests.support.toy import Notes, run
 _MODELS: dict[str, dict[str, Any]] = {
     "bag_of_words": {"task__model__hidden_units": [8]},
     "transformer": TRANSFORMER,
+    "bert": {**TRANSFORMER, "task__model__name": "bert"},
     "subwords": {
         "task__text__tokenizer": "subwords",
         "task__text__vocab_size": 40,

@@ -14,6 +14,7 @@ from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.decode_errors import zero_or_raise
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.sampling.exclusion import make_sampler
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import ReplicaSlices
 from orbit_runner.data.source import ArraySource
@@ -35,12 +36,14 @@ def training_columns(
     start_step: int | tf.Tensor,
     shuffle_buffer_size: int,
     excluded: np.ndarray = NO_EXAMPLES,
+    mixture: Mixture | None = None,
 ) -> tf.data.Dataset:
     """Returns an endless dataset of the columns of a pipeline's training batches.
 
     The columns are `id` and `epoch`, and also `record` if `source` has records.
     `start_step` is the step of the first batch. If `shuffle_buffer_size` is 0 or 1, examples are in
-    stored order. `excluded`, int64 [k], are the examples to leave out, ascending.
+    stored order. `excluded`, int64 [k], are the examples to leave out, ascending. A
+    `mixture` is without them, and only for sources without records.
     """
     if isinstance(source, RecordSource):
         rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size, excluded)
@@ -49,7 +52,8 @@ def training_columns(
                 slices.batch_size, {"record": record, "id": ids, "epoch": epochs}
             )
         )
-    sampler = make_sampler(source.size, seed, shuffle_buffer_size > 1, excluded)
+    shuffle = shuffle_buffer_size > 1
+    sampler = make_sampler(source.size, seed, shuffle, excluded, mixture)
 
     def batch(element: tf.Tensor) -> Columns:
         ids, epochs = sampler(slices.positions(element[tf.newaxis], start_step)[0])

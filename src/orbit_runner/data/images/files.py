@@ -45,6 +45,8 @@ class FileSource:
     # The rows of a CSV file that list the images, if there is one, and the CSV files.
     listed: TablePart | None = None
     label_files: tuple[Path, ...] = ()
+    # The source of a mixture that each image comes from, integers [n]; None if there is only one.
+    origins: np.ndarray | None = None
 
     @property
     def size(self) -> int:

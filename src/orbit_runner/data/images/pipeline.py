@@ -22,6 +22,7 @@ from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.mixing import Mixer, Mixing
 from orbit_runner.data.images.train_image import Variation, augment
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
@@ -41,6 +42,7 @@ def train_images(
     start_step: int | tf.Tensor = 0,
     shuffle_buffer_size: int = 1,
     excluded: np.ndarray = NO_EXAMPLES,
+    mixture: Mixture | None = None,
     variation: Variation = Variation(),  # noqa: B008
     augmentation: CropFlip | None = None,
     mixing: Mixing | None = None,
@@ -59,8 +61,9 @@ def train_images(
     `variation` brings images to that shape; otherwise they must have it. `augmentation` and
     `mixing` are applied after that. If `shuffle_buffer_size` is 0 or 1, examples are in stored
     order; records are shuffled as in `train_records`. `excluded`, int64 [k], are the examples to
-    leave out, ascending. `num_classes` is one more than the largest valid label; None if labels are
-    not checked. In a graph, `start_step` can be an int64 scalar tensor.
+    leave out, ascending; a `mixture`, the groups that examples are drawn from, is without them.
+    `num_classes` is one more than the largest valid label; None if labels are not checked. In a
+    graph, `start_step` can be an int64 scalar tensor.
 
     Raises `DataError` if the batch is not divisible by the number of replicas, or if `mixing` is
     set and the batch size per replica is odd.
@@ -90,7 +93,9 @@ def train_images(
         made = decode_batches(found, make, shape, slices.batch_size)
         return made.map(finished, num_parallel_calls=tf.data.AUTOTUNE)
 
-    columns = training_columns(source, slices, seed, start_step, shuffle_buffer_size, excluded)
+    columns = training_columns(
+        source, slices, seed, start_step, shuffle_buffer_size, excluded, mixture
+    )
     batches = apply_on_services(options.services, columns, costly).map(_checker(bad, look_up))
     # With a finite dataset, a distributed iterator would check in each step whether the data of any
     # replica has ended.

@@ -6,14 +6,25 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.data.sampling.mixture_sampler import MixtureSampler
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.table import on_cpu
 
 
 def make_sampler(
-    size: int, seed: int, shuffle: bool = True, excluded: np.ndarray = NO_EXAMPLES
-) -> IndexSampler | ExcludingSampler:
-    """Returns the order of `size` examples without `excluded`, int64 [k], ascending."""
+    size: int,
+    seed: int,
+    shuffle: bool = True,
+    excluded: np.ndarray = NO_EXAMPLES,
+    mixture: Mixture | None = None,
+) -> IndexSampler | ExcludingSampler | MixtureSampler:
+    """Returns the order of `size` examples without `excluded`, int64 [k], ascending.
+
+    A `mixture` decides alone; it must not have the excluded examples.
+    """
+    if mixture is not None:
+        return MixtureSampler(mixture, seed, shuffle)
     sampler = IndexSampler(size, seed, shuffle)
     return ExcludingSampler(sampler, excluded) if len(excluded) else sampler
 

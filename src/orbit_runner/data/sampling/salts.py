@@ -7,6 +7,8 @@ from __future__ import annotations
 EXAMPLES = 0x6F72646572
 BLOCKS, WINDOWS = 0x626C6F636B, 0x77696E646F77
 BATCHES, PAIRS = 0x6261746368, 0x70616972
+# Mixtures: the positions of a block, and the examples of a group in one of its passes.
+MIXTURE, PASSES = 0x6D697874757265, 0x706173736573
 # The augmentation of images.
 CROP_FLIP = 0x63726F70
 AREA_CROP, FLIP, JITTER, ERASING = 0x696E636570, 0x666C6970, 0x6A6974746572, 0x6572617365

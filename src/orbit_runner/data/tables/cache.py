@@ -14,6 +14,7 @@ import os
 import time
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ _FORMAT = 1
 # Tables that were read faster are not worth the space.
 _KEPT_SECONDS = 1.0
 _ALIGNED = 64
+_THREADS = 4
 _Found = tuple[Column, Parts]
 
 
@@ -47,7 +49,9 @@ def read_table(
     """
     check_names(reader.name, list(kinds), list(reader.kinds))
     keys = {name: _key(reader, name, kind) for name, kind in kinds.items()}
-    found = {name: hit for name, key in keys.items() if (hit := _read(key))}
+    with ThreadPoolExecutor(_THREADS) as pool:  # Checksums take most of the time.
+        hits = zip(keys, pool.map(_read, keys.values()), strict=True)
+    found = {name: hit for name, hit in hits if hit}
     lacking = {name: kind for name, kind in kinds.items() if name not in found}
     if lacking:
         began = time.monotonic()

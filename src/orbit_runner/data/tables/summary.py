@@ -60,6 +60,8 @@ class TablePart:
 
     source: TableSource
     rows: np.ndarray | None = None  # int64 [k]; None for all.
+    # The source of a mixture that each row comes from, integers [k]; None if there is only one.
+    origins: np.ndarray | None = None
 
     @property
     def size(self) -> int:

@@ -14,8 +14,10 @@ from orbit_runner.reporting.html.picture_grid import picture_grid
 from orbit_runner.reporting.html.svg_chart import Series, line_chart
 from orbit_runner.reporting.report_data.files import Picture
 from orbit_runner.reporting.text.inspection import (
+    CLASS_WEIGHTS,
     COLUMN_HEAD,
     batch_title,
+    class_weight_rows,
     column_rows,
     equal_row_rows,
     measured_rows,
@@ -39,6 +41,7 @@ def inspection_page(found: Inspection) -> str:
         section("Model", table((), total_rows(found.layers, found.step_flops))),
         section("Layers", layers_table(found.layers)),
         section("Fine-tuning", table(HEAD, table_rows(found.fine_tuning))),
+        *_class_weights(found),
         *_first_look(found),
         *(
             section(batch_title(name, found).capitalize(), _batch(batch))
@@ -49,6 +52,12 @@ def inspection_page(found: Inspection) -> str:
         section("Measured", measured),
     ]
     return page(title, "\n".join(filter(None, body)))
+
+
+def _class_weights(found: Inspection) -> list[str]:
+    if not found.loss_by_class:
+        return []
+    return [section(CLASS_WEIGHTS.capitalize(), table((), class_weight_rows(found)))]
 
 
 def _first_look(found: Inspection) -> list[str]:

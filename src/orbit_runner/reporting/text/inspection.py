@@ -24,6 +24,7 @@ from orbit_runner.state.layer_table import format_table
 COLUMN_HEAD = (
     "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",
 )  # fmt: skip
+CLASS_WEIGHTS = "class weights in the loss"
 _NUMBERS = 2  # Columns at the end of the table of layers that are aligned to the right.
 
 
@@ -45,6 +46,10 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield ""
         yield "fine-tuning"
         yield from format_table(found.fine_tuning)
+    if found.loss_by_class:
+        yield ""
+        yield CLASS_WEIGHTS
+        yield from _pairs(class_weight_rows(found), right=True)
     if found.table is not None:
         yield from _first_look(found.table)
     for title, batch in found.batches.items():
@@ -80,6 +85,11 @@ def format_replayed(found: ReplayedStep, name: str, most: int | None) -> Iterato
     yield from more_rows(len(found.rows) - len(shown))
     yield from _table([TENSOR_HEAD, *tensor_rows(found.tensors)], (40,), right=3)
     yield from (f"  {tensor}: {text}" for tensor, text in found.text)
+
+
+def class_weight_rows(found: Inspection) -> Rows:
+    """Returns the weight of each class in the loss."""
+    return [(name, f"{weight:.4g}") for name, weight in found.loss_by_class.items()]
 
 
 def table_title(name: str, summary: TableSummary) -> str:

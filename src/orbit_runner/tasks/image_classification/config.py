@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.errors import DataError, unknown
+from orbit_runner.errors import DataError
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -17,6 +17,11 @@ from orbit_runner.tasks.image_classification.data_config import (
     varying,
 )
 from orbit_runner.tasks.image_classification.models import ImageModelConfig
+from orbit_runner.tasks.imbalance.config import (
+    class_weights_field,
+    source_problems,
+    value_problems,
+)
 from orbit_runner.tasks.keras.config import metric_problems
 
 _SECTIONS = ("train_data", "validation_data")
@@ -51,6 +56,7 @@ class ImageClassificationConfig(TaskConfig):
     train_data: ImageDataConfig = field(factory=training_images, help="training data")
     validation_data: ImageDataConfig = field(factory=validation_images, help="validation data")
     losses: ClassificationLosses = field(factory=ClassificationLosses, help="the loss")
+    class_weights: str | Mapping[str, Any] = class_weights_field()
     top_k: int = field(
         5,
         ge=2,
@@ -66,6 +72,7 @@ class ImageClassificationConfig(TaskConfig):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
+        yield from value_problems("class_weights", self.class_weights)
         yield from metric_problems(self.metrics, taken=("accuracy", f"top_{self.top_k}_accuracy"))
         if not self.model.name:
             known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
@@ -73,8 +80,7 @@ class ImageClassificationConfig(TaskConfig):
         for section in _SECTIONS:
             data = getattr(self, section)
             known_sources = [entry.name for entry in SOURCES.entries()]
-            if data.source not in known_sources:
-                yield f"{section}.source", unknown("data source", data.source, known_sources)
+            yield from source_problems(section, data, known_sources)
         formats = {"tfrecord": "TFRecord", "array_record": "ArrayRecord"}
         if self.train_data.source in formats and self.model.num_classes is None:
             yield (
@@ -126,11 +132,20 @@ class ImageClassificationConfig(TaskConfig):
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
         yield from misfits(sources, self.model.num_classes, self.model.input_size)
+        if "train_data" in sources:
+            yield from self._imbalance_problems(sources["train_data"])
         # `model.problems` checks a size that is set. Otherwise it is only known from the files.
         shape = None if self.model.input_size else self.image_shape("train_data")
         problem = self.model.size_problem(shape) if shape else ""
         if problem:
             yield "model.input_size", problem
+
+    def _imbalance_problems(self, source: Any) -> Iterator[tuple[str, str]]:
+        from orbit_runner.tasks.image_classification.classes import classes_of
+        from orbit_runner.tasks.imbalance.classes import imbalance_problems
+
+        origins = getattr(source, "origins", None)
+        yield from imbalance_problems(self, origins, lambda: classes_of(self, source))
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""

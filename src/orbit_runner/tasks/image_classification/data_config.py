@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, OneOf, field
-from orbit_runner.config.schema.data import DataConfig, source_from
+from orbit_runner.config.schema.data import source_from
 from orbit_runner.errors import unknown
 from orbit_runner.registry import SOURCES
+from orbit_runner.tasks.imbalance.config import MixedDataConfig
 from orbit_runner.tasks.tabular.data_config import TableSplitConfig
 
 _METHODS = (
@@ -125,7 +126,7 @@ class LabelsSplitConfig(TableSplitConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageDataConfig(DataConfig):
+class ImageDataConfig(MixedDataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
     source: str = source_from(SOURCES)

@@ -10,9 +10,8 @@ import numpy as np
 
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.order.exclusion import excluding_sequence
 from orbit_runner.data.order.sequences import RecordSequence, Sequence, ShuffledSequence
-from orbit_runner.data.order.step_order import RowOrder, StepRows
+from orbit_runner.data.order.step_order import StepRows
 from orbit_runner.data.source import stored_rows
 from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape, int_of
 from orbit_runner.data.tfrecord.framing import record_data, record_starts
@@ -21,9 +20,11 @@ from orbit_runner.tasks.examples import (
     find_excluded,
     index_of,
     is_file,
+    order_of,
     place_of,
     unknown_id,
 )
+from orbit_runner.tasks.image_classification.classes import image_mixture
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.drawn import Drawn
@@ -50,8 +51,8 @@ class ImageExamples:
             FileSource: ", or the path of an image",
         }.get(type(self._source), "")
         self.excluded = find_excluded(data, self._source.size, self.find)
-        sequence = excluding_sequence(_sequence(self._source, data), self.excluded)
-        self.order = RowOrder(sequence, data.global_batch_size)
+        mixture = image_mixture(data, self._source, classes, self.excluded)
+        self.order = order_of(data, _sequence(self._source, data), self.excluded, mixture)
 
     def describe(
         self, rows: StepRows, chosen: np.ndarray, *, text: bool = False

@@ -19,6 +19,7 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.augmentation import variation
+from orbit_runner.tasks.image_classification.classes import image_mixture
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
     Size,
@@ -46,6 +47,7 @@ def train_inputs(
     int64 [k], are the examples to leave out.
     """
     source = load_source(params, input_size, num_classes)
+    mixture = image_mixture(params, source, num_classes, excluded)
     settings: dict[str, Any] = _train_settings(params, excluded) | {
         "start_step": start_step,
         "input_context": input_context,
@@ -53,7 +55,7 @@ def train_inputs(
     }
     if is_ready(source, params, input_size):
         shuffle = params.shuffle_buffer_size > 1
-        return train_dataset(source, shuffle=shuffle, element=_pair, **settings)
+        return train_dataset(source, shuffle=shuffle, mixture=mixture, element=_pair, **settings)
     window: dict[str, Any] = {
         "shuffle_buffer_size": params.shuffle_buffer_size,
         "num_classes": num_classes,
@@ -68,6 +70,7 @@ def train_inputs(
         bad=bad or BadImages("train_data", params.max_bad_images),
         variation=variation(params, source),
         mixing=_mixing(params, num_classes),
+        mixture=mixture,
         **window,
         **settings,
     )
@@ -98,6 +101,7 @@ def chunks(
         )
     shuffle = params.shuffle_buffer_size > 1
     settings = _train_settings(params, excluded)
+    settings["mixture"] = image_mixture(params, source, num_classes, excluded)
     return train_chunks(source, replicas=replicas, shuffle=shuffle, element=_pair, **settings)
 
 

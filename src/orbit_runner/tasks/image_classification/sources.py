@@ -21,6 +21,7 @@ from orbit_runner.data.fingerprint import (
 from orbit_runner.data.images.csv_labels import untrained_class
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.join_sources import join_images
 from orbit_runner.data.source import ArraySource, Repeated, leaves
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.framing import record_files
@@ -52,7 +53,8 @@ def load_source(
     `num_classes`. Raises `DataError` if the dataset is missing or invalid.
     """
     try:
-        return _load(config, input_size, num_classes)
+        found = tuple(_load(one, input_size, num_classes) for one in config.sources)
+        return join_images(found) if config.mixture else found[0]
     except MemoryError as error:
         raise DataError(
             f"{config.source}: does not fit in memory: {first_line(error)}", field="source"

@@ -14,6 +14,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.augmentation import variation
+from orbit_runner.tasks.image_classification.classes import classes_of
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
@@ -30,6 +31,8 @@ from orbit_runner.tasks.image_classification.sources import (
     load_source,
     pixel_statistics,
 )
+from orbit_runner.tasks.imbalance.classes import Classes
+from orbit_runner.tasks.imbalance.weighted_labels import split_counts, training_labels
 from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples
@@ -121,7 +124,7 @@ class ImageClassificationTask(Task):
         `inputs` are `(image, label)` or `(image, label, weight)`.
         """
         images, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        targets = labels if weights is None else (labels, weights)
+        targets = training_labels(labels, weights, self.loss_by_class)
         return super().train_step((images, targets), model, optimizer, metrics)
 
     def build_losses(
@@ -133,7 +136,7 @@ class ImageClassificationTask(Task):
     ) -> tf.Tensor:
         """Returns the loss of a batch, a float32 scalar.
 
-        In training with weights, `labels` is a pair of labels and weights. An image of weight 0
+        In training with weights, `labels` are labels and weights. An image of weight 0
         then adds nothing to the mean over the whole batch, so that the mean over replicas equals
         that of a single replica. `model_outputs` are logits, float32 [batch, classes].
         `sample_weight` is float32 [batch], for evaluation; all weights are equal if None.
@@ -146,10 +149,10 @@ class ImageClassificationTask(Task):
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
         """Updates the metrics with a batch. Mixed images count as the class with the largest share.
 
-        In training with weights, `labels` is a pair of labels and weights.
+        In training with weights, `labels` are labels and weights.
         """
-        if isinstance(labels, tuple):
-            labels, kwargs["sample_weight"] = labels
+        labels, weights = split_counts(labels)
+        kwargs |= weights
         if len(labels.shape) == 2:
             labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
         super().process_metrics(metrics, labels, model_outputs, **kwargs)
@@ -171,6 +174,10 @@ class ImageClassificationTask(Task):
         else:
             entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model_outputs)
         return entropy if losses.loss_weight == 1.0 else entropy * losses.loss_weight
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training image."""
+        return classes_of(self.task_config, self._main_source())
 
     def build_metrics(self, training: bool = True) -> list[Any]:
         """Returns the accuracy, and in evaluation the top-k accuracy and those of the config."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, field
-from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_from
+from orbit_runner.config.schema.data import SyntheticConfig, source_from
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.signatures import (
     Signature,
@@ -19,6 +19,11 @@ from orbit_runner.config.signatures import (
 )
 from orbit_runner.errors import DataError, unknown
 from orbit_runner.registry import ARRAY_SOURCES
+from orbit_runner.tasks.imbalance.config import (
+    MixedDataConfig,
+    class_weights_field,
+    value_problems,
+)
 from orbit_runner.tasks.keras.keras_names import (
     ALIAS,
     is_passed,
@@ -42,6 +47,8 @@ _READ_BY = {
     "features": "memory",
 }
 _NEEDED = {"arrays": "function", "npz": "input_path", "memory": "digest"}
+# The sources that can be in a mixture.
+_MIXED = ("arrays", "npz")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +93,7 @@ class KerasModelConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KerasDataConfig(DataConfig):
+class KerasDataConfig(MixedDataConfig):
     """Arrays of inputs and labels, and their input pipeline."""
 
     source: str = source_from(ARRAY_SOURCES)
@@ -118,10 +125,15 @@ class KerasDataConfig(DataConfig):
             yield "source", unknown("data source", self.source, known)
             return
         needed = _NEEDED.get(self.source)
-        if needed and not getattr(self, needed):
+        if needed and not self.mixture and not getattr(self, needed):
             yield needed, f"is not set; `source: {self.source}` requires it"
+        for number, one in enumerate(self.sources if self.mixture else ()):
+            if one.source not in _MIXED:
+                yield f"mixture[{number}].source", unknown("data source", one.source, _MIXED)
+            elif not getattr(one, _NEEDED[one.source]):
+                yield f"mixture[{number}].{_NEEDED[one.source]}", "is not set"
         for name, source in _READ_BY.items():
-            if getattr(self, name) and source != self.source:
+            if getattr(self, name) and source not in {one.source for one in self.sources}:
                 yield name, f"is read only by `source: {source}`, got source {self.source!r}"
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield "function", problem
@@ -161,6 +173,7 @@ class KerasConfig(TaskConfig):
         help="loss of Keras, such as mse, {name: huber, delta: 0.5} or my_package:loss; by default "
         "from labels and outputs, if they leave no choice",
     )
+    class_weights: str | Mapping[str, Any] = class_weights_field()
     metrics: list[str | Mapping[str, Any]] = field(
         (), help="metrics of Keras, such as accuracy, {name: f1_score, average: macro}, or classes"
     )
@@ -178,18 +191,20 @@ class KerasConfig(TaskConfig):
         if self.loss:
             for message in item_problems("losses", self.loss):
                 yield "loss", message
+        yield from value_problems("class_weights", self.class_weights)
         yield from metric_problems(self.metrics)
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the functions and the arrays."""
         for name, message in self.model.preflight():
             yield f"model.{name}", message
-        from orbit_runner.tasks.keras.sources import misfits, section_source
+        from orbit_runner.tasks.imbalance.classes import imbalance_problems
+        from orbit_runner.tasks.keras.sources import array_classes, misfits, section_source
 
         found: dict[str, Any] = {}
         for section in SECTIONS:
             if section != SECTIONS[0] and self.validation_split and not found:
-                return  # It is a part of the training data.
+                break  # It is a part of the training data.
             problems = list(getattr(self, section).preflight())
             yield from ((f"{section}.{name}", message) for name, message in problems)
             if problems:
@@ -200,16 +215,25 @@ class KerasConfig(TaskConfig):
                 yield f"{section}.{error.field}", str(error)
         if len(found) == len(SECTIONS):
             yield from misfits(*found.values())
+        train = found.get(SECTIONS[0])
+        if train is not None:
+            yield from imbalance_problems(self, train.origins, lambda: array_classes(train))
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""
         from orbit_runner.tasks.array_examples import ArrayExamples, label_of
-        from orbit_runner.tasks.keras.sources import Y, section_source
+        from orbit_runner.tasks.keras.sources import Y, array_mixture, section_source
 
         source = section_source(self, SECTIONS[0])
         assert source is not None  # `problems` reports it.
         labels = source.arrays[Y]
-        return ArrayExamples(source.name, source.size, data, lambda row: label_of(labels, row))
+        return ArrayExamples(
+            source.name,
+            source.size,
+            data,
+            lambda row: label_of(labels, row),
+            lambda excluded: array_mixture(data, source, excluded),
+        )
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files, or the arrays that a function returned, of both sections."""

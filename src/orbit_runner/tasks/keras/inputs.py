@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.tasks import array_inputs
@@ -20,10 +21,17 @@ def train_inputs(
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
     excluded: np.ndarray,
+    mixture: Mixture | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's endless batches of `(x, y)`, or `(x, y, w)` if examples have weights."""
     return array_inputs.train_inputs(
-        source, params, input_context, start_step, excluded=excluded, element=_example
+        source,
+        params,
+        input_context,
+        start_step,
+        excluded=excluded,
+        mixture=mixture,
+        element=_example,
     )
 
 
@@ -41,7 +49,11 @@ def eval_inputs(
 
 
 def chunks(
-    source: ArraySource, params: KerasDataConfig, replicas: int, excluded: np.ndarray
+    source: ArraySource,
+    params: KerasDataConfig,
+    replicas: int,
+    excluded: np.ndarray,
+    mixture: Mixture | None = None,
 ) -> Chunks:
     """Returns the batches of `train_inputs` or `eval_inputs` by step."""
     return array_inputs.step_chunks(
@@ -49,6 +61,7 @@ def chunks(
         params,
         replicas,
         excluded=excluded,
+        mixture=mixture,
         element=_example,
         eval_element=_counted_example,
     )

@@ -23,9 +23,13 @@ from orbit_runner.data.fingerprint import (
     describe_arrays,
     describe_files,
 )
+from orbit_runner.data.join_sources import join_arrays
+from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.source import ArraySource, leaves
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
+from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
 from orbit_runner.tasks.keras.memory import ARRAYS, load_function
 
 if TYPE_CHECKING:
@@ -53,6 +57,8 @@ def section_source(config: KerasConfig, section: str) -> ArraySource | None:
 
 def load_source(data: KerasDataConfig) -> ArraySource:
     """Returns the arrays that a section names. They are loaded once per process."""
+    if data.mixture:
+        return _joined(tuple(load_source(one) for one in data.sources))
     if data.source == "memory":
         if data.digest not in ARRAYS:
             raise DataError(
@@ -68,11 +74,30 @@ def load_source(data: KerasDataConfig) -> ArraySource:
 
 def source_files(data: KerasDataConfig) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its arrays."""
+    if data.mixture:
+        return [row for one in data.sources for row in source_files(one)]
     if data.source == "npz":
         return describe_files(input_paths(data), content_digest)
     if data.source == "memory" and data.digest not in ARRAYS:
         return []
     return describe_arrays(load_source(data).arrays)
+
+
+@functools.lru_cache(maxsize=4)
+def _joined(sources: tuple[ArraySource, ...]) -> ArraySource:
+    return join_arrays(sources)
+
+
+def array_classes(source: ArraySource) -> Classes:
+    """Returns the class of each example. Raises `DataError` if the labels are no classes."""
+    return classes_of_labels(source.arrays[Y])
+
+
+def array_mixture(
+    data: KerasDataConfig, source: ArraySource, excluded: np.ndarray = NO_EXAMPLES
+) -> Mixture | None:
+    """Returns the mixture that the examples of a section are drawn from, if there is one."""
+    return training_mixture(data, source.origins, lambda: array_classes(source), excluded)
 
 
 def arrays_of(found: Any, name: str) -> ArraySource:
@@ -152,7 +177,8 @@ def _part(source: ArraySource, fraction: float, section: str) -> ArraySource:
             return {name: select(value) for name, value in tree.items()}
         return tree[chosen]
 
-    return ArraySource(source.name, select(source.arrays))
+    origins = None if source.origins is None else source.origins[chosen]
+    return ArraySource(source.name, select(source.arrays), origins=origins)
 
 
 def _array(value: Any, path: str, name: str) -> np.ndarray:

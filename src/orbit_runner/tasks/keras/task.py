@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.imbalance.classes import Classes
+from orbit_runner.tasks.imbalance.weighted_labels import training_labels
 from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.keras.keras_names import is_passed, split_item
@@ -26,7 +30,13 @@ from orbit_runner.tasks.keras.outputs import (
     symbolic_inputs,
 )
 from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
-from orbit_runner.tasks.keras.sources import Y, section_source, specs_of
+from orbit_runner.tasks.keras.sources import (
+    Y,
+    array_classes,
+    array_mixture,
+    section_source,
+    specs_of,
+)
 from orbit_runner.tasks.serving import Serving
 
 _NO_VALIDATION = (
@@ -70,14 +80,16 @@ class KerasTask(Task):
         """
         source = self._source(params)
         if params.is_training:
-            return train_inputs(
-                source, params, input_context, start_step, self.excluded_examples(params)
-            )
+            excluded = self.excluded_examples(params)
+            mixture = self._mixture(params, source, excluded)
+            return train_inputs(source, params, input_context, start_step, excluded, mixture)
         return eval_inputs(source, params, input_context)
 
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step."""
-        return chunks(self._source(params), params, replicas, self.excluded_examples(params))
+        source, excluded = self._source(params), self.excluded_examples(params)
+        mixture = self._mixture(params, source, excluded)
+        return chunks(source, params, replicas, excluded, mixture)
 
     def num_examples(self, params: KerasDataConfig) -> int:
         """Returns the number of examples of a section that are used."""
@@ -88,7 +100,7 @@ class KerasTask(Task):
     ) -> dict[str, tf.Tensor]:
         """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
         features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        targets = labels if weights is None else (labels, weights)
+        targets = training_labels(labels, weights, self.loss_by_class)
         return super().train_step((features, targets), model, optimizer, metrics)
 
     def validation_step(
@@ -119,7 +131,7 @@ class KerasTask(Task):
     ) -> tf.Tensor:
         """Returns the loss of a batch, a float32 scalar.
 
-        In training with weights, `labels` is a pair of labels and weights. As in Keras, the sum of
+        In training with weights, `labels` are labels and weights. As in Keras, the sum of
         the weighted losses is divided by the number of examples, so that the mean over replicas is
         that of a single replica.
         """
@@ -127,6 +139,10 @@ class KerasTask(Task):
             return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
         loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
         return tf.add_n([loss, *aux_losses]) if aux_losses else loss
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training example."""
+        return array_classes(self._source(self.task_config.train_data))
 
     def example_losses(self, labels: Any, model_outputs: Any) -> tf.Tensor:
         """Returns the loss of each example, float32 [batch]."""
@@ -171,6 +187,14 @@ class KerasTask(Task):
         if top_k is not None:
             raise RunnerError("--top_k: has no effect, because all outputs are printed; remove it")
         return ArrayPredictor(signatures)
+
+    def _mixture(
+        self, params: KerasDataConfig, source: ArraySource, excluded: np.ndarray
+    ) -> Mixture | None:
+        try:
+            return array_mixture(params, source, excluded)
+        except DataError as error:
+            raise SettingError(f"task.train_data.{error.field}", str(error)) from error
 
     def _built_loss(self) -> ExampleLoss:
         if self._loss is None:

@@ -17,6 +17,7 @@ from orbit_runner.data.tables.summary import (
     summarize,
 )
 from orbit_runner.errors import DataError, nearest
+from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
     REGRESSION,
@@ -28,6 +29,7 @@ from orbit_runner.tasks.tabular.sources import (
     load_part,
     load_reader,
     named_columns,
+    target_classes,
 )
 
 Problems = Iterator[tuple[str, str]]
@@ -98,6 +100,8 @@ def _value_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Probl
         if target.type == CLASSIFICATION:
             yield from _class_problems(path, target.column, columns, parts)
     yield from _weight_problems(config, parts)
+    train = parts["train_data"]
+    yield from imbalance_problems(config, train.origins, lambda: target_classes(config))
     yield from _feature_problems(config, parts["train_data"])
 
 

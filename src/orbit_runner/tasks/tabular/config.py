@@ -8,8 +8,13 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.errors import DataError, unknown
+from orbit_runner.errors import DataError
 from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
+from orbit_runner.tasks.imbalance.config import (
+    class_weights_field,
+    source_problems,
+    value_problems,
+)
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
     TableSplitConfig,
@@ -129,6 +134,7 @@ class TabularConfig(TaskConfig):
     features: FeaturesConfig = field(factory=FeaturesConfig, help="columns that the model sees")
     targets: list[TargetConfig] = field((), help="columns to predict")
     weight_column: str = field("", help="column with the weight of each row; by default all equal")
+    class_weights: str | Mapping[str, Any] = class_weights_field()
     split: TableSplitConfig | None = field(
         None, help="how rows are split into parts; null: each section reads all rows of its files"
     )
@@ -144,10 +150,11 @@ class TabularConfig(TaskConfig):
         sources = [entry.name for entry in TABLE_SOURCES.entries()]
         for section in SECTIONS:
             data = getattr(self, section)
-            if data.source not in sources:
-                yield f"{section}.source", unknown("data source", data.source, sources)
+            yield from source_problems(section, data, sources)
             yield from part_problems(section, data, self.split)
         yield from self._target_problems()
+        yield from value_problems("class_weights", self.class_weights)
+        yield from self._class_problems()
 
     def _target_problems(self) -> Iterator[tuple[str, str]]:
         if not self.targets:
@@ -161,6 +168,16 @@ class TabularConfig(TaskConfig):
             elif name in self.features.names:
                 yield f"targets[{index}].column", f"{name!r} is also a feature"
 
+    def _class_problems(self) -> Iterator[tuple[str, str]]:
+        count = sum(target.type == CLASSIFICATION for target in self.targets)
+        asked = {
+            "class_weights": self.class_weights,
+            "train_data.class_sampling": self.train_data.class_sampling,
+        }
+        if count != 1:
+            for name in (name for name, value in asked.items() if value):
+                yield name, f"got {count} targets of classification, expected one"
+
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files, the columns and the values that a run needs."""
         from orbit_runner.tasks.tabular.checks import table_problems
@@ -170,7 +187,7 @@ class TabularConfig(TaskConfig):
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which rows are in the batch of each training step."""
         from orbit_runner.tasks.array_examples import ArrayExamples
-        from orbit_runner.tasks.tabular.sources import load_part
+        from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 
         part = load_part(self, SECTIONS[0])
         columns = {target.column: part.column(target.column) for target in self.targets}
@@ -179,7 +196,10 @@ class TabularConfig(TaskConfig):
             targets = {name: column.text(row) for name, column in columns.items()}
             return {"place": part.where(row), "targets": targets}
 
-        return ArrayExamples(part.source.name, part.size, data, about)
+        def mixture(excluded: Any) -> Any:
+            return table_mixture(self, data, excluded)
+
+        return ArrayExamples(part.source.name, part.size, data, about, mixture)
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""

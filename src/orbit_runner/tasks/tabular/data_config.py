@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbit_runner.config.schema.base import Config, field
-from orbit_runner.config.schema.data import DataConfig, source_from
+from orbit_runner.config.schema.data import source_from
 from orbit_runner.errors import unknown
 from orbit_runner.registry import TABLE_SOURCES
+from orbit_runner.tasks.imbalance.config import MixedDataConfig
 
 _NO_IMAGES = "there are no images to augment"
 _READ_BY = {
@@ -26,7 +27,7 @@ _READ_BY = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TableDataConfig(DataConfig):
+class TableDataConfig(MixedDataConfig):
     """A table and its pipeline."""
 
     source: str = source_from(TABLE_SOURCES)
@@ -69,7 +70,7 @@ class TableDataConfig(DataConfig):
         yield from super().problems()
         if len(self.delimiter) != 1:
             yield "delimiter", f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
-        if self.source == "arrays" and not self.function:
+        if self.source == "arrays" and not all(one.function for one in self.sources):
             yield "function", "is not set; for example, my_package.data:load"
         if self.source == "text_files":
             yield from self._files_problems()
@@ -80,7 +81,8 @@ class TableDataConfig(DataConfig):
         if self.source == "synthetic":
             return  # It may replace the source of any experiment, whose settings are then allowed.
         for name, sources in _READ_BY.items():
-            if self.source not in sources and getattr(self, name) != _default(name):
+            read = any(one.source in sources for one in self.sources)
+            if not read and getattr(self, name) != _default(name):
                 yield name, f"is read only by source {sources[0]!r}, got source {self.source!r}"
 
     def _files_problems(self) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tables.summary import TablePart
@@ -46,7 +47,7 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
         weight = np.asarray(part.column(config.weight_column).values)
         # The mean is 1, so that the loss and the learning rate do not depend on the unit.
         arrays[_WEIGHT] = weight / weight.mean(dtype=np.float64).astype(np.float32)
-    return ArraySource(part.source.name, arrays, files=part.source.files)
+    return ArraySource(part.source.name, arrays, files=part.source.files, origins=part.origins)
 
 
 def _matrix(part: TablePart, names: list[str], dtype: Any) -> np.ndarray:
@@ -59,13 +60,20 @@ def train_inputs(
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
     excluded: np.ndarray,
+    mixture: Mixture | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's endless batches of `(features, targets)`, with weights if any.
 
     `start_step` is the step of the first batch.
     """
     return array_inputs.train_inputs(
-        source, params, input_context, start_step, excluded=excluded, element=_element
+        source,
+        params,
+        input_context,
+        start_step,
+        excluded=excluded,
+        mixture=mixture,
+        element=_element,
     )
 
 
@@ -79,11 +87,21 @@ def eval_inputs(
 
 
 def chunks(
-    params: TableDataConfig, source: ArraySource, replicas: int, excluded: np.ndarray
+    params: TableDataConfig,
+    source: ArraySource,
+    replicas: int,
+    excluded: np.ndarray,
+    mixture: Mixture | None = None,
 ) -> Chunks:
     """Returns the batches of `train_inputs` or `eval_inputs` by step."""
     return array_inputs.step_chunks(
-        source, params, replicas, excluded=excluded, element=_element, eval_element=_weighted
+        source,
+        params,
+        replicas,
+        excluded=excluded,
+        mixture=mixture,
+        element=_element,
+        eval_element=_weighted,
     )
 
 

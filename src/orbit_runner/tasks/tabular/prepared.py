@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.distribute.process_group import Workers
@@ -16,8 +18,14 @@ from orbit_runner.tasks.tabular.checks import equal_rows, setting_of_error
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import make_arrays
-from orbit_runner.tasks.tabular.preprocessing import KEPT, Preprocessing, fit, keep, load_kept
-from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.preprocessing import (
+    KEPT,
+    Preprocessing,
+    fit_or_load,
+    keep,
+    load_kept,
+)
+from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 from orbit_runner.utils.cache import write_aside
 from orbit_runner.utils.log import note
 
@@ -50,7 +58,7 @@ class PreparedTable:
         if found is not None:
             return found
         try:
-            found = fit(self.config)
+            found = fit_or_load(self.config)
             if kept and Workers(tf.distribute.get_strategy()).is_chief:
                 write_aside(kept, keep(self.config, found))
         except DataError as error:
@@ -71,6 +79,13 @@ class PreparedTable:
         if name not in self._arrays:
             self._arrays[name] = make_arrays(self.config, self.part(params), self.fitted)
         return self._arrays[name]
+
+    def mixture(self, params: TableDataConfig, excluded: np.ndarray) -> Mixture | None:
+        """Returns the mixture that the rows of a section are drawn from, if there is one."""
+        try:
+            return table_mixture(self.config, params, excluded)
+        except DataError as error:
+            raise self._error(_section(params), error) from error
 
     def note_equal_rows(self) -> None:
         """Logs how many validation rows have the features of a training row, if any."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,16 @@ from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column
 from orbit_runner.data.tables.reader import TableReader
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
-from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, load_reader
+from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, load_readers
 from orbit_runner.tasks.tabular.texts import TextFit, fit_text
+from orbit_runner.utils.cache import cache_folder, write_aside
 from orbit_runner.utils.files import read_json_object
 
 # The file in the run directory.
 KEPT = "preprocessing.json"
 _FORMAT = 1
+# What was fitted faster is not worth a file in the cache.
+_CACHED_SECONDS = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +90,28 @@ def fit(config: TabularConfig) -> Preprocessing:
     )
 
 
+def fit_or_load(config: TabularConfig) -> Preprocessing:
+    """Returns the same as `fit`, from the cache if it took long and the files have not changed."""
+    entry = _cache_entry(config)
+    found = load_kept(entry, config) if entry is not None else None
+    if found is None:
+        began = time.monotonic()
+        found = fit(config)
+        if entry is not None and time.monotonic() - began > _CACHED_SECONDS:
+            # If the cache cannot be written, the next run only takes longer.
+            with contextlib.suppress(OSError):
+                write_aside(entry, keep(config, found))
+    return found
+
+
+def _cache_entry(config: TabularConfig) -> Path | None:
+    files = [path for path, *_ in _files(load_readers(config, "train_data"))]
+    if not files:
+        return None
+    text = json.dumps([files, _settings(config)])
+    return cache_folder("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.fit.json"
+
+
 def _fit_number(column: Column) -> NumberFit:
     missing = column.missing()
     values = column.values[~missing] if missing.any() else column.values
@@ -104,7 +132,7 @@ def keep(config: TabularConfig, fitted: Preprocessing) -> bytes:
     said = {
         "format": _FORMAT,
         "settings": _settings(config),
-        "files": _files(load_reader(config, "train_data")),
+        "files": _files(load_readers(config, "train_data")),
         **dataclasses.asdict(fitted),
     }
     return json.dumps(said, ensure_ascii=False, indent=1).encode() + b"\n"
@@ -155,11 +183,15 @@ def _settings(config: TabularConfig) -> Any:
     }
     if data.files:
         found["files"] = data.class_files
+    if data.mixture:
+        found["mixture"] = [one.as_dict() for one in data.mixture]
     return json.loads(json.dumps(found))
 
 
-def _files(reader: TableReader) -> list[tuple[str, int, int]]:
-    status = [(path.absolute(), path.stat()) for path in reader.files]
+def _files(readers: Sequence[TableReader]) -> list[tuple[str, int, int]]:
+    if not all(reader.files for reader in readers):
+        return []
+    status = [(path.absolute(), path.stat()) for one in readers for path in one.files]
     return [(str(path), one.st_size, one.st_mtime_ns) for path, one in status]
 
 

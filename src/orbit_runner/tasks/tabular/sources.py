@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,22 +16,38 @@ from orbit_runner.data.fingerprint import (
     describe_arrays,
     describe_files,
 )
+from orbit_runner.data.join_sources import join_tables
+from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, TEXT, TableSource
 from orbit_runner.data.tables.hashing import hash_rows, value_bits
 from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value
 from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.errors import DataError, nearest
 from orbit_runner.registry import TABLE_SOURCES
-from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
+from orbit_runner.tasks.imbalance.classes import Classes, classes_of_column, training_mixture
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 SYNTHETIC = "synthetic"
+# The joined tables of mixtures.
+_JOINED: dict[tuple[Any, ...], TablePart] = {}
+_MOST_JOINED = 4
 
 
 def load_reader(config: TabularConfig, section: str) -> TableReader:
-    """Returns the reader of a section's table, which is opened once per process."""
-    data: TableDataConfig = getattr(config, section)
+    """Returns the reader of a section's table, that of the first source of a mixture."""
+    return load_readers(config, section)[0]
+
+
+def load_readers(config: TabularConfig, section: str) -> list[TableReader]:
+    """Returns the reader of each source of a section, which is opened once per process."""
+    return [_reader(config, data) for data in getattr(config, section).sources]
+
+
+def _reader(config: TabularConfig, data: TableDataConfig) -> TableReader:
     if data.source == SYNTHETIC:
         return _synthetic(config, data)
     if data.source == "tfds":
@@ -130,10 +147,23 @@ def feature_kinds(config: TabularConfig) -> dict[str, str]:
 def load_part(config: TabularConfig, section: str) -> TablePart:
     """Returns the rows of a section. The table is read once per process.
 
-    Raises `DataError` if the table is missing or damaged, or a value does not fit its column.
+    Raises `DataError` if the table is missing or damaged, a value does not fit its column, or a
+    source of a mixture lacks a column.
     """
     data = getattr(config, section)
-    source = load_source(config, section)
+    sources = load_sources(config, section)
+    if not data.mixture:
+        return _rows_of(config, data, sources[0])
+    key = tuple(sources), data.part, repr(config.split), tuple(feature_kinds(config))
+    if key not in _JOINED:
+        while len(_JOINED) >= _MOST_JOINED:
+            del _JOINED[next(iter(_JOINED))]
+        parts = zip(data.sources, sources, strict=True)
+        _JOINED[key] = join_tables([_rows_of(config, one, source) for one, source in parts])
+    return _JOINED[key]
+
+
+def _rows_of(config: TabularConfig, data: TableDataConfig, source: TableSource) -> TablePart:
     split = config.split
     if split is None or data.source == SYNTHETIC:
         return TablePart(source)
@@ -144,14 +174,27 @@ def load_part(config: TabularConfig, section: str) -> TablePart:
     return TablePart(source, rows_of_fraction(places, split.fractions or {}, data.part))
 
 
-def load_source(config: TabularConfig, section: str) -> TableSource:
-    """Returns the columns of a section's table that are used."""
+def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
+    """Returns the columns that are used of each source of a section."""
     kinds = {name: kind for _, name, kind in reversed([*named_columns(config, section)])}
     # A column that is a feature keeps the kind of the feature if it also decides on the part.
     kinds |= feature_kinds(config)
     # A text is read as a category, and kept once, however many rows have it.
     kinds = {name: CATEGORY if kind == TEXT else kind for name, kind in kinds.items()}
-    return _load(load_reader(config, section), tuple(kinds.items()))
+    readers = load_readers(config, section)
+    for number, reader in enumerate(readers):
+        lacking = next((name for name in kinds if name not in reader.kinds), "")
+        if number and lacking in readers[0].kinds:
+            raise DataError(
+                f"{_where(reader)}: has no column {lacking!r}{nearest(lacking, reader.kinds)}, "
+                f"which {_where(readers[0])} of mixture[0] has",
+                field=f"mixture[{number}]",
+            )
+    return [_load(reader, tuple(kinds.items())) for reader in readers]
+
+
+def _where(reader: TableReader) -> str:
+    return str(reader.files[0]) if reader.files else reader.name
 
 
 @functools.lru_cache(maxsize=8)
@@ -166,10 +209,34 @@ def _positions(source: TableSource, by: tuple[str, ...], seed: int) -> np.ndarra
 
 def source_files(config: TabularConfig, section: str) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its columns if there are none."""
-    reader = load_reader(config, section)
-    if reader.files:
-        return describe_files(reader.files, content_digest)
-    if getattr(config, section).source == SYNTHETIC:
-        return []
-    source = load_source(config, section)
-    return describe_arrays({name: value_bits(one) for name, one in source.columns.items()})
+    readers = load_readers(config, section)
+    found = describe_files([path for one in readers for path in one.files], content_digest)
+    if all(reader.files for reader in readers) or getattr(config, section).source == SYNTHETIC:
+        return found
+    for reader, source in zip(readers, load_sources(config, section), strict=True):
+        if not reader.files:
+            found += describe_arrays({n: value_bits(one) for n, one in source.columns.items()})
+    return found
+
+
+def target_classes(config: TabularConfig) -> Classes:
+    """Returns the class of each training row, of the only target of classification.
+
+    Raises `DataError` if there is none, or there are several.
+    """
+    names = [target.column for target in config.targets if target.type == CLASSIFICATION]
+    if len(names) != 1:
+        raise DataError(
+            f"got {len(names)} targets of classification, expected one, whose classes have weights"
+        )
+    return classes_of_column(load_part(config, "train_data").column(names[0]))
+
+
+def table_mixture(
+    config: TabularConfig, data: TableDataConfig, excluded: np.ndarray = NO_EXAMPLES
+) -> Mixture | None:
+    """Returns the mixture that the rows of a section are drawn from; None for all rows alike."""
+    if not data.is_training or not (data.mixture or data.class_sampling):
+        return None
+    part = load_part(config, "train_data")
+    return training_mixture(data, part.origins, lambda: target_classes(config), excluded)

@@ -14,6 +14,8 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.imbalance.classes import Classes
+from orbit_runner.tasks.imbalance.weighted_labels import split_counts, training_labels
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
@@ -22,6 +24,7 @@ from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.tabular.metrics import AbsoluteError, RootSquaredError
 from orbit_runner.tasks.tabular.prepared import PreparedTable
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+from orbit_runner.tasks.tabular.sources import target_classes
 
 
 class TabularTask(Task):
@@ -53,13 +56,20 @@ class TabularTask(Task):
         if params.is_training:
             self.table.note_equal_rows()
             return train_inputs(
-                params, source, input_context, start_step, self.excluded_examples(params)
+                params,
+                source,
+                input_context,
+                start_step,
+                self.excluded_examples(params),
+                self.table.mixture(params, self.excluded_examples(params)),
             )
         return eval_inputs(params, source, input_context)
 
     def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
-        return chunks(params, self.arrays(params), replicas, self.excluded_examples(params))
+        excluded = self.excluded_examples(params)
+        mixture = self.table.mixture(params, excluded)
+        return chunks(params, self.arrays(params), replicas, excluded, mixture)
 
     def num_examples(self, params: TableDataConfig) -> int:
         """Returns the number of rows of a section that are used."""
@@ -70,7 +80,8 @@ class TabularTask(Task):
     ) -> dict[str, tf.Tensor]:
         """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
         features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        labels = targets if weights is None else (targets, weights)
+        classes = targets[self._classified] if self.loss_by_class else None
+        labels = training_labels(targets, weights, self.loss_by_class, classes)
         return super().train_step((features, labels), model, optimizer, metrics)
 
     def build_losses(
@@ -82,7 +93,7 @@ class TabularTask(Task):
     ) -> tf.Tensor:
         """Returns the loss of a batch, a float32 scalar.
 
-        In training with weights, `labels` is a pair of targets and weights. The sum is then
+        In training with weights, `labels` are targets and weights. The sum is then
         divided by the number of rows, so that the mean over replicas equals that of one replica.
         """
         if not isinstance(labels, tuple):
@@ -127,12 +138,21 @@ class TabularTask(Task):
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
         """Updates the metrics of each target with a batch.
 
-        In training with weights, `labels` is a pair of targets and weights.
+        In training with weights, `labels` are targets and weights.
         """
-        if isinstance(labels, tuple):
-            labels, kwargs["sample_weight"] = labels
+        labels, weights = split_counts(labels)
+        kwargs |= weights
         for name, metric in zip(self._metric_targets, metrics, strict=bool(metrics)):
             metric.update_state(labels[name], model_outputs[name], **kwargs)
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training row, of the only target of classification."""
+        return target_classes(self.table.config)
+
+    @functools.cached_property
+    def _classified(self) -> str:
+        targets = self.task_config.targets
+        return next(one.column for one in targets if one.type == CLASSIFICATION)
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which takes columns by name, and descriptions."""

@@ -8,8 +8,13 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.errors import DataError, SettingError, unknown
+from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import TABLE_SOURCES, TEXT_CLASSIFIERS
+from orbit_runner.tasks.imbalance.config import (
+    class_weights_field,
+    source_problems,
+    value_problems,
+)
 from orbit_runner.tasks.keras.config import metric_problems
 from orbit_runner.tasks.tabular.config import (
     SECTIONS,
@@ -43,6 +48,7 @@ class TextClassificationConfig(TaskConfig):
     )
     text: TextColumnConfig = field(factory=_text_column, help="the column of texts")
     label_column: str = field("label", help="column of classes")
+    class_weights: str | Mapping[str, Any] = class_weights_field()
     split: TableSplitConfig | None = field(
         None, help="how rows are split into parts; null: each section reads all rows of its files"
     )
@@ -58,6 +64,7 @@ class TextClassificationConfig(TaskConfig):
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
         yield from metric_problems(self.metrics, taken=("accuracy",))
+        yield from value_problems("class_weights", self.class_weights)
         if not self.model.name:
             known = ", ".join(entry.name for entry in TEXT_CLASSIFIERS.entries())
             yield "model.name", f"is not set\nallowed: {known}"
@@ -69,8 +76,7 @@ class TextClassificationConfig(TaskConfig):
         sources = [entry.name for entry in TABLE_SOURCES.entries()]
         for section in SECTIONS:
             data = getattr(self, section)
-            if data.source not in sources:
-                yield f"{section}.source", unknown("data source", data.source, sources)
+            yield from source_problems(section, data, sources)
             yield from part_problems(section, data, self.split)
 
     def preflight(self) -> Iterator[tuple[str, str]]:
@@ -104,6 +110,7 @@ class TextClassificationConfig(TaskConfig):
         return TabularConfig(
             features=FeaturesConfig(text=[self.text]),
             targets=[TargetConfig(column=self.label_column)],
+            class_weights=self.class_weights,
             split=self.split,
             train_data=self.train_data,
             validation_data=self.validation_data,

@@ -6,12 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.order.exclusion import excluding_sequence
 from orbit_runner.data.order.sequences import ShuffledSequence
-from orbit_runner.data.order.step_order import RowOrder, StepRows
-from orbit_runner.tasks.examples import find_excluded, index_of, is_file, place_of, unknown_id
+from orbit_runner.data.order.step_order import StepRows
+from orbit_runner.tasks.examples import (
+    find_excluded,
+    index_of,
+    is_file,
+    order_of,
+    place_of,
+    unknown_id,
+)
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
 
 
@@ -28,7 +34,8 @@ class TextExamples:
         self.excluded = find_excluded(data, self._part.size, self.find)
         shuffle = data.shuffle_buffer_size > 1
         sequence = ShuffledSequence(self._part.size, data.seed or 0, shuffle)
-        self.order = RowOrder(excluding_sequence(sequence, self.excluded), data.global_batch_size)
+        mixture = table_mixture(config.as_table(), data, self.excluded)
+        self.order = order_of(data, sequence, self.excluded, mixture)
 
     def describe(
         self, rows: StepRows, chosen: np.ndarray, *, text: bool = False

@@ -43,3 +43,23 @@ class TextTransformerConfig(TextClassifierConfig):
             yield "embedding_width", f"got {width}, expected an even number, for sines and cosines"
         if width % heads:
             yield "num_attention_heads", f"got {heads}, expected a divisor of the width, {width}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertConfig(TextClassifierConfig):
+    """Model Garden's BERT encoder with the vocabulary of the texts, and the mean of its outputs."""
+
+    num_layers: int = field(4, ge=1, le=1000, help="number of layers")
+    num_attention_heads: int = field(4, ge=1, le=1024, help="number of attention heads")
+    intermediate_size: int = field(
+        256, ge=1, le=2**18, help="inner width of the feed-forward layers"
+    )
+    initializer_range: float = field(
+        0.02, gt=0.0, le=1.0, help="standard deviation of the initial kernels and embeddings"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields heads that do not divide the width."""
+        width, heads = self.embedding_width, self.num_attention_heads
+        if width % heads:
+            yield "num_attention_heads", f"got {heads}, expected a divisor of the width, {width}"

@@ -15,6 +15,8 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import shorten
 from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.imbalance.classes import Classes
+from orbit_runner.tasks.imbalance.weighted_labels import training_labels
 from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.mistakes import find_mistakes
@@ -24,6 +26,7 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.tabular.networks import TOKENS
 from orbit_runner.tasks.tabular.prepared import PreparedTable
+from orbit_runner.tasks.tabular.sources import target_classes
 from orbit_runner.tasks.tabular.texts import TextFit
 from orbit_runner.tasks.text_classification.config import (
     TextClassificationConfig,
@@ -67,17 +70,36 @@ class TextClassificationTask(Task):
         if params.is_training:
             self.table.note_equal_rows()
             return train_inputs(
-                params, source, input_context, start_step, self.excluded_examples(params)
+                params,
+                source,
+                input_context,
+                start_step,
+                self.excluded_examples(params),
+                self.table.mixture(params, self.excluded_examples(params)),
             )
         return eval_inputs(params, source, input_context)
 
     def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
-        return chunks(params, self.arrays(params), replicas, self.excluded_examples(params))
+        excluded = self.excluded_examples(params)
+        mixture = self.table.mixture(params, excluded)
+        return chunks(params, self.arrays(params), replicas, excluded, mixture)
 
     def num_examples(self, params: TableDataConfig) -> int:
         """Returns the number of texts of a section that are used."""
         return self.table.part(params).size - len(self.excluded_examples(params))
+
+    def train_step(
+        self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
+        features, labels = inputs
+        targets = training_labels(labels, None, self.loss_by_class)
+        return super().train_step((features, targets), model, optimizer, metrics)
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training text."""
+        return target_classes(self.table.config)
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
         """Returns the cross entropy of each text in nats, float32 [batch].

@@ -1,0 +1,136 @@
+"""Settings of weights and shares, and their checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.errors import nearest, unknown
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+BALANCED = "balanced"
+# What the sources of a mixture may set differently.
+_OF_A_SOURCE = ("source", "data_dir", "input_path", "function")
+
+
+def class_weights_field() -> Any:
+    """Declares the setting `class_weights` of a task."""
+    return field(
+        "",
+        help="weight of each class in the training loss: `balanced`, or weights by class, such as "
+        "{no: 1, yes: 3}; by default 1",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureSource(Config):
+    """One of the sources of a mixture. What it does not set is that of the section."""
+
+    weight: float = field(1.0, ge=0.0, help="share in the batches, relative to the other sources")
+    source: str = field("", help="name of the dataset")
+    data_dir: str = field("", help="directory of the dataset files")
+    input_path: str | list[str] = field("", help="files or glob patterns")
+    function: str = field(
+        "", help="`source: arrays`: function that returns the arrays: my_package.data:load"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixedDataConfig(DataConfig):
+    """A dataset whose examples can be drawn by class or from several sources."""
+
+    mixture: list[MixtureSource] = field(
+        (), help="sources to draw training examples from, each with its weight"
+    )
+    class_sampling: str | Mapping[str, Any] = field(
+        "",
+        help="share of each class in training batches: `balanced`, or weights by class, such as "
+        "{no: 1, yes: 3}; by default that in the dataset",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields mixtures that cannot be drawn from."""
+        yield from super().problems()
+        yield from value_problems("class_sampling", self.class_sampling)
+        for name in ("mixture", "class_sampling"):
+            if self.is_training is False and getattr(self, name):
+                yield name, "draws training examples; set it in train_data"
+        if self.mixture and self.class_sampling:
+            yield "class_sampling", "mixture is set, too; remove one"
+        if len(self.mixture) == 1:
+            yield "mixture", "got one source, expected two or more"
+        elif self.mixture and not any(one.weight for one in self.mixture):
+            yield "mixture", "all weights are 0"
+        known = {one.name for one in dataclasses.fields(self)}
+        for number, one in enumerate(self.mixture):
+            for name in _OF_A_SOURCE:
+                if getattr(one, name) and name not in known:
+                    yield f"mixture[{number}].{name}", "is not read by this task"
+
+    @property
+    def sources(self) -> tuple[Self, ...]:
+        """The section of each source of the mixture; the section itself if there is none."""
+        if not self.mixture:
+            return (self,)
+        return tuple(
+            self.replace(
+                mixture=(),
+                **{name: value for name in _OF_A_SOURCE if (value := getattr(one, name))},
+            )
+            for one in self.mixture
+        )
+
+
+def value_problems(name: str, asked: str | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) for a value that is neither `balanced` nor weights by class."""
+    if isinstance(asked, str):
+        if asked not in ("", BALANCED):
+            hint = nearest(asked, [BALANCED])
+            yield name, f"got {asked!r}{hint}\nallowed: {BALANCED}, or a weight for each class"
+        return
+    for key, value in asked.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value < 0:
+            yield f"{name}.{key}", f"got {value!r}, expected a number of at least 0"
+            return
+    if not any(asked.values()):
+        yield name, "all weights are 0"
+
+
+def class_problems(
+    name: str, asked: str | Mapping[str, Any], classes: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) for weights of unknown classes, and for classes without weight.
+
+    `classes` are the names of all classes.
+    """
+    if isinstance(asked, str):
+        return
+    keys = [str(key) for key in asked]
+    known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
+    for key in keys:
+        if key not in classes:
+            yield name, f"unknown class {key!r}{nearest(key, classes)}\nclasses: {known}"
+            return
+    lacking = [one for one in classes if one not in keys]
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+        yield name, f"has no weight for class {lacking[0]!r}{more}\nclasses: {known}"
+
+
+def source_problems(
+    section: str, data: MixedDataConfig, known: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) for unknown data sources of a section and of its mixture."""
+    if data.source not in known:
+        yield f"{section}.source", unknown("data source", data.source, known)
+    for number, one in enumerate(data.mixture):
+        if one.source and one.source not in known:
+            place = f"{section}.mixture[{number}].source"
+            yield place, unknown("data source", one.source, known)

@@ -1,0 +1,154 @@
+"""Mixtures: the share of each group, the order of its examples, and where each of them is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.array_pipeline import train_dataset
+from orbit_runner.data.order.mixture import MixtureOrder
+from orbit_runner.data.sampling.mixture import Mixture, make_mixture
+from orbit_runner.data.sampling.mixture_sampler import MixtureSampler
+from orbit_runner.errors import DataError
+from tests.support.batches import global_batches, make_source
+
+SEED = 11
+NAMES = ("a", "b", "c", "d")
+# The sizes of the groups, and their weights.
+_CASES = {
+    "decimals": ((50, 40), (0.7, 0.3)),
+    "thirds": ((7, 1, 30), (1.0, 1.0, 1.0)),
+    "one hundredth": ((20, 3), (0.99, 0.01)),
+    "no common denominator": ((9, 11, 13), (0.123457, 0.654321, 0.9876543)),
+    "weight 0": ((5, 6, 7, 8), (0.0, 2.0, 0.0, 1.0)),
+    "single": ((5, 6), (0.0, 1.0)),
+}
+
+
+def _mixture(case: str, excluded: tuple[int, ...] = ()) -> tuple[Mixture, np.ndarray]:
+    """Returns the mixture, and the group of each example; the groups are not sorted."""
+    sizes, weights = _CASES[case]
+    groups = np.random.default_rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return make_mixture(groups, weights, NAMES, np.array(excluded, np.int64)), groups
+
+
+def _read(mixture: Mixture, count: int, *, shuffle: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    found = MixtureSampler(mixture, SEED, shuffle)(tf.range(count, dtype=tf.int64))
+    return found[0].numpy(), found[1].numpy()
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_each_group_has_its_share_to_within_one_at_the_end_of_each_block(case: str) -> None:
+    mixture, groups = _mixture(case)
+    weights = np.array(_CASES[case][1])
+    blocks = max(3, 1000 // mixture.block)
+    ids, _ = _read(mixture, blocks * mixture.block)
+    for number, weight in enumerate(weights):
+        counts = np.cumsum(groups[ids] == number)[mixture.block - 1 :: mixture.block]
+        ends = np.arange(1, blocks + 1) * mixture.block
+        assert np.abs(counts - ends * weight / weights.sum()).max() < 1.001
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("case", _CASES)
+def test_group_gives_each_example_once_in_each_pass(case: str, shuffle: bool) -> None:
+    mixture, groups = _mixture(case)
+    ids, passes = _read(mixture, 2000, shuffle=shuffle)
+    for number, size in enumerate(_CASES[case][0]):
+        of = groups[ids] == number
+        if not of.any():
+            assert _CASES[case][1][number] == 0
+        for one in range(int(passes[of].max(initial=0))):
+            # The last block may have begun the next pass, and not ended this one.
+            given = np.sort(ids[of & (passes == one)])
+            if one < int(passes[of].max()) - 1:
+                np.testing.assert_array_equal(given, np.flatnonzero(groups == number))
+            assert len(set(given.tolist())) == len(given) <= size
+
+
+def test_passes_have_different_orders() -> None:
+    mixture, groups = _mixture("decimals")
+    ids, passes = _read(mixture, 1000)
+    orders = [ids[(groups[ids] == 0) & (passes == one)] for one in range(3)]
+    assert not np.array_equal(orders[0], orders[1])
+    assert not np.array_equal(orders[1], orders[2])
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("case", _CASES)
+def test_order_by_numpy_is_that_of_the_sampler_and_knows_where_examples_are(
+    case: str, shuffle: bool
+) -> None:
+    mixture, _ = _mixture(case, excluded=(2, 3))
+    order = MixtureOrder(mixture, 6, SEED, shuffle=shuffle)
+    steps = 1000
+    ids, passes = _read(mixture, 6 * steps, shuffle=shuffle)
+
+    rows = [order.rows(step) for step in range(steps)]
+
+    np.testing.assert_array_equal(np.concatenate([one.examples for one in rows]), ids)
+    np.testing.assert_array_equal(np.concatenate([one.epochs for one in rows]), passes)
+    places = np.concatenate([one.places for one in rows])
+    for example in range(sum(_CASES[case][0])):
+        found = order.occurrences(example, 17, 600)
+        expected = np.flatnonzero(ids[6 * 17 : 6 * 600] == example) + 6 * 17
+        np.testing.assert_array_equal(found.steps * 6 + found.rows, expected)
+        np.testing.assert_array_equal(found.epochs, passes[expected])
+        np.testing.assert_array_equal(found.places, places[expected])
+        assert len(expected) or example in (2, 3) or case in ("weight 0", "single")
+
+
+def test_late_positions_are_exact() -> None:
+    mixture, groups = _mixture("no common denominator")
+    order, late = MixtureOrder(mixture, 100, SEED, shuffle=True), 4_000_000_000
+    rows = order.rows(late)
+    ids, _ = MixtureSampler(mixture, SEED)(tf.range(100 * late, 100 * late + 100, dtype=tf.int64))
+    np.testing.assert_array_equal(rows.examples, ids)
+    found = order.occurrences(int(ids[7]), late, late + 1)
+    assert 7 in found.rows
+    assert {*groups[ids]} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("shards", [(1, 1), (4, 2)])
+def test_batches_do_not_depend_on_the_start_or_the_number_of_replicas(
+    shards: tuple[int, int],
+) -> None:
+    source = make_source(90)
+    mixture, _ = _mixture("decimals")
+    settings = {"global_batch_size": 8, "seed": SEED, "mixture": mixture}
+    order = MixtureOrder(mixture, 8, SEED, shuffle=True)
+    for start in (0, 1_000_003):
+        read = global_batches(
+            lambda context, start=start: train_dataset(
+                source, start_step=start, input_context=context, **settings
+            ),
+            *shards,
+            5,
+        )
+        for step, batch in enumerate(read, start):
+            np.testing.assert_array_equal(batch["label"], order.rows(step).examples)
+
+
+def test_compiled_sampler() -> None:
+    sampler = MixtureSampler(_mixture("decimals")[0], SEED)
+    positions = tf.range(300, dtype=tf.int64)
+    compiled = tf.function(lambda at: sampler(at)[0], jit_compile=True)
+    np.testing.assert_array_equal(compiled(positions), sampler(positions)[0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "excluded", "expected"),
+    [
+        ((1.0, 1.0, 1.0), (), "c: has a weight, but no training examples"),
+        ((1.0, 1.0), (0, 1), "a: has a weight, but no training examples"),
+        ((1.0, 1e-9), (), "b: got the weight 1e-09, expected at least a 16,777,216th of all"),
+    ],
+)
+def test_group_that_cannot_have_its_share_is_an_error(
+    weights: tuple[float, ...], excluded: tuple[int, ...], expected: str
+) -> None:
+    groups = np.array([0, 0, 1])
+    with pytest.raises(DataError) as caught:
+        make_mixture(groups, weights, NAMES, np.array(excluded, np.int64))
+    assert str(caught.value).startswith(expected)

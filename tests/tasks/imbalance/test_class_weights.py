@@ -1,0 +1,199 @@
+"""Weights of classes in the loss: their values, the loss, the runs, and bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.utils.class_weight import compute_class_weight
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.errors import DataError
+from orbit_runner.inspection.experiment import inspect_experiment
+from orbit_runner.reporting.html.inspection_page import inspection_page
+from orbit_runner.reporting.text.inspection import format_inspection
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from orbit_runner.tasks.imbalance.classes import Classes, class_weights, classes_of_labels
+from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, training_labels
+from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.tasks.tabular.task import TabularTask
+from orbit_runner.tasks.text_classification.task import TextClassificationTask
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.digits import digits_config
+from tests.support.keras_models import keras_config
+from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.texts import text_config, write_texts
+from tests.support.toy import run
+
+LABELS = np.array([0, 0, 0, 0, 2, 2, 1])
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_csv(tmp_path_factory.mktemp("table") / "a.csv", make_rows())
+
+
+def test_balanced_weights_are_those_of_scikit_learn() -> None:
+    found = class_weights("balanced", classes_of_labels(LABELS, ["a", "b", "c"]))
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=LABELS)
+    assert [*found] == ["a", "b", "c"]
+    np.testing.assert_allclose([*found.values()], expected)
+    left = class_weights("balanced", classes_of_labels(LABELS), np.array([0, 4]))
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=LABELS[[1, 2, 3, 5, 6]])
+    np.testing.assert_allclose([*left.values()], expected)
+
+
+def test_class_without_examples_has_the_weight_1() -> None:
+    found = class_weights("balanced", Classes(np.array([0, 0, 2]), ["a", "b", "c"]))
+    assert found == {"a": 0.75, "b": 1.0, "c": 1.5}
+
+
+@pytest.mark.parametrize(
+    "labels", [LABELS[:, np.newaxis], LABELS.astype(np.float32), np.eye(3)[LABELS]]
+)
+def test_forms_of_labels(labels: np.ndarray) -> None:
+    found = classes_of_labels(labels)
+    np.testing.assert_array_equal(found.numbers, LABELS)
+    assert found.names == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("labels", [np.array([0.5, 1]), np.array([-1, 1]), np.zeros((2, 3))])
+def test_labels_that_are_no_classes_have_no_weights(labels: np.ndarray) -> None:
+    with pytest.raises(DataError, match="the labels are not classes"):
+        classes_of_labels(labels)
+
+
+def test_weights_of_numbers_of_shares_and_of_examples() -> None:
+    by_class = {"a": 1.0, "b": 4.0}
+    numbers, shares = tf.constant([0, 1, 1]), tf.constant([[1, 0], [0, 1], [0.5, 0.5]])
+    np.testing.assert_allclose(training_labels(numbers, None, by_class).weights, [1, 4, 4])
+    np.testing.assert_allclose(training_labels(shares, None, by_class).weights, [1, 4, 2.5])
+    found = training_labels(numbers, tf.constant([0.0, 2.0, 1.0]), by_class)
+    np.testing.assert_allclose(found.weights, [0, 8, 4])
+    np.testing.assert_allclose(found.counts, [0, 2, 1])
+    assert training_labels(numbers, None, {}) is numbers
+
+
+def _check_training_loss(task: Any, labels: Any, logits: tf.Tensor) -> None:
+    """The loss is Keras's: the weighted sum by the number of examples; metrics are as without."""
+    weights = tf.constant([1.0, 4.0, 0.5])
+    weighted = WeightedLabels(labels, weights, tf.ones_like(weights))
+    losses = task.example_losses(labels, logits)
+    expected = float(tf.reduce_sum(losses * weights)) / 3
+    np.testing.assert_allclose(task.build_losses(weighted, logits), expected, rtol=1e-6)
+    found = []
+    for one in (labels, weighted):
+        metrics = task.build_metrics()
+        task.process_metrics(metrics, one, logits)
+        found.append([float(metric.result()) for metric in metrics])
+    assert found[0] == found[1]
+
+
+def test_loss_and_metrics_of_images_texts_and_tables(table: Path, tmp_path: Path) -> None:
+    labels, logits = tf.constant([0, 1, 1]), tf.constant([[2.0, 1], [0.5, 0], [-1, 1]])
+    write_texts(tmp_path)
+    _check_training_loss(TextClassificationTask(text_config(tmp_path).task), labels, logits)
+    _check_training_loss(ImageClassificationTask(digits_config().task), labels, logits)
+    task = TabularTask(table_config(table).task)
+    _check_training_loss(task, {"y": labels}, {"y": logits})
+
+
+def test_weights_of_each_task(table: Path, tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    found = {
+        "text": TextClassificationTask(text_config(tmp_path, task__class_weights="balanced").task),
+        "table": TabularTask(table_config(table, task__class_weights="balanced").task),
+        "images": ImageClassificationTask(digits_config(task__class_weights="balanced").task),
+        "keras": KerasTask(keras_config(task__class_weights="balanced").task),
+    }
+    for name, task in found.items():
+        numbers = task.training_classes().numbers
+        expected = compute_class_weight("balanced", classes=np.unique(numbers), y=numbers)
+        np.testing.assert_allclose([*task.loss_by_class.values()], expected, err_msg=name)
+    assert [*found["text"].loss_by_class] == ["english", "german"]
+    assert [*found["table"].loss_by_class] == [*found["table"].fitted.classes["y"]]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
+    table: Path, tmp_path: Path, strategy: str, pieces: int
+) -> None:
+    config = table_config(
+        table,
+        task__class_weights="{big: 1, small: 5}",
+        task__weight_column="w",
+        trainer__gradient_accumulation_steps=pieces,
+    )
+    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
+    plain, _ = run(config.replace(task=config.task.replace(class_weights="")), tmp_path / "plain")
+
+    assert weights_fingerprint(parts) == weights_fingerprint(whole) != weights_fingerprint(plain)
+
+
+def test_fingerprint_has_the_weights_only_if_they_are_set(table: Path) -> None:
+    plain, again = table_config(table), table_config(table, task__class_weights="''")
+    weighted = table_config(table, task__class_weights="balanced")
+    assert config_fingerprint(plain) == config_fingerprint(again) != config_fingerprint(weighted)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("balnced", "got 'balnced'; did you mean 'balanced'?"),
+        ("{big: -1, small: 1}", "got -1, expected a number of at least 0"),
+        ("{big: x, small: 1}", "got 'x', expected a number of at least 0"),
+        ("{big: .nan, small: 1}", "got nan, expected a number of at least 0"),
+        ("{big: 0, small: 0}", "all weights are 0"),
+    ],
+)
+def test_value_that_is_no_weight_is_an_error(value: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        table_config("a.csv", task__class_weights=value)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("{big: 1, smal: 1}", "unknown class 'smal'; did you mean 'small'?\nclasses: big, small"),
+        ("{big: 1}", "has no weight for class 'small'\nclasses: big, small"),
+    ],
+)
+def test_weights_of_other_classes_are_errors_before_training(
+    table: Path, value: str, expected: str
+) -> None:
+    config = table_config(table, task__class_weights=value)
+    assert dict(config.task.preflight()) == {"class_weights": expected}
+
+
+def test_table_must_have_one_target_of_classification() -> None:
+    targets = ["y", "color"]
+    with pytest.raises(ConfigError) as caught:
+        table_config(
+            "a.csv", task__targets=targets, task__features={"numeric": ["size"]},
+            task__class_weights="balanced",
+        )  # fmt: skip
+    assert "got 2 targets of classification, expected one" in str(caught.value)
+
+
+def test_inspection_shows_the_weights(table: Path) -> None:
+    config = table_config(table, task__class_weights="{big: 1, small: 2.5}")
+    found = inspect_experiment(config)
+    assert found.as_dict()["loss_by_class"] == {"big": 1.0, "small": 2.5}
+    lines = [*format_inspection(found, 80)]
+    place = lines.index("class weights in the loss")
+    assert [line.split() for line in lines[place + 1 : place + 3]] == [
+        ["big", "1"],
+        ["small", "2.5"],
+    ]
+    assert "Class weights in the loss" in inspection_page(found)

@@ -1,0 +1,276 @@
+"""Mixtures of sources, and shares of classes in batches: each task, runs, and bad input."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.inspection.step_examples import TrainingOrder
+from orbit_runner.serving.loader import make_task
+from orbit_runner.tasks.tabular.preprocessing import KEPT
+from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.batches import global_batches
+from tests.support.digits import digits_config
+from tests.support.images import write_folder
+from tests.support.keras_models import classes, keras_config
+from tests.support.tables import make_rows, table_config, write_csv, write_parquet
+from tests.support.texts import text_config, write_texts
+from tests.support.toy import run
+
+_HERE = "tests.tasks.imbalance.test_mixtures"
+
+
+def far_classes() -> Any:
+    """Returns examples of the same kind as `classes`, from another distribution."""
+    x, y = classes(30, seed=5)
+    return x + 10, y
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("data")
+    rows = make_rows()
+    write_csv(found / "a.csv", rows[:80])
+    write_parquet(found / "b.parquet", [{**row, "color": "violet"} for row in rows[80:]])
+    write_texts(found / "first")
+    write_texts(found / "second", train=12)
+    write_folder(found / "left" / "train", {"cat": 9, "dog": 3})
+    write_folder(found / "right" / "train", {"cat": 4, "dog": 5}, first=20)
+    write_folder(found / "left" / "val", {"cat": 2, "dog": 2}, first=40)
+    return found
+
+
+def _table(folder: Path, **changes: Any) -> ExperimentConfig:
+    mixture = [
+        {"input_path": str(folder / "a.csv"), "weight": 0.25},
+        {"source": "parquet", "input_path": str(folder / "b.parquet"), "weight": 0.75},
+    ]
+    settings = {"task__split": None, "task__train_data__mixture": mixture}
+    return table_config(folder / "a.csv", **{**settings, **changes})
+
+
+def _text(folder: Path, **changes: Any) -> ExperimentConfig:
+    mixture = [{"weight": 1}, {"data_dir": str(folder / "second"), "weight": 3}]
+    return text_config(folder / "first", task__train_data__mixture=mixture, **changes)
+
+
+def _keras(folder: Path, **changes: Any) -> ExperimentConfig:
+    mixture = [{"weight": 1}, {"function": f"{_HERE}:far_classes", "weight": 3}]
+    return keras_config(task__train_data__mixture=mixture, **changes)
+
+
+def _images(folder: Path, **changes: Any) -> ExperimentConfig:
+    settings: dict[str, Any] = {
+        "task__train_data__source": "image_folder",
+        "task__train_data__mixture": [
+            {"data_dir": str(folder / "left"), "weight": 1},
+            {"data_dir": str(folder / "right"), "weight": 3},
+        ],
+        "task__validation_data__source": "image_folder",
+        "task__validation_data__data_dir": str(folder / "left"),
+        "task__model__input_size": [8, 8, 3],
+    }
+    return digits_config(**{**settings, **changes})
+
+
+_TASKS = {"table": _table, "text": _text, "keras": _keras, "images": _images}
+
+
+def _second(config: ExperimentConfig, row: dict[str, Any]) -> bool:
+    """Returns whether an example is of the second source."""
+    sizes = {"tabular": 80, "text_classification": 80, "keras": 100, "image_classification": 12}
+    return bool(row["example"] >= sizes[str(config.task.name)])
+
+
+@pytest.mark.parametrize("name", _TASKS)
+def test_runner_batch_names_the_rows_that_the_pipeline_reads(name: str, folder: Path) -> None:
+    config = _TASKS[name](folder)
+    size = config.task.train_data.global_batch_size
+    assert [*config.task.preflight()] == []
+    task, order = make_task(config, None), TrainingOrder(config, None)
+    data = with_seed(config.task.train_data, config.runtime)
+    read = global_batches(lambda context: task.build_inputs(data, context, start_step=700), 2, 2, 3)
+    numbers = Counter[bool]()
+    for step in range(1, 1001):
+        rows = order.step(step).chosen if step in (1, 500, 1000) or 700 < step < 704 else None
+        if rows is None:
+            continue
+        numbers.update(_second(config, row) for row in rows)
+        if 700 < step < 704:
+            labels = [row.get("label", row.get("class", row.get("targets"))) for row in rows]
+            batch = read[step - 701][1]
+            assert _labels(task, batch) == labels
+    assert abs(numbers[True] - 6 * size * 0.75) <= 12
+    first = order.step(9).chosen[2]
+    (found,) = [
+        one
+        for one in order.occurrences(first["example"], 9)
+        if one["step"] == 9 and one["row"] == 2
+    ]
+    assert found["position"] == first["position"]
+
+
+def _labels(task: Any, batch: Any) -> list[Any]:
+    name = type(task).__name__
+    if name == "TabularTask":
+        return [{"y": task.fitted.classes["y"][number]} for number in batch["y"]]
+    if name == "TextClassificationTask":
+        return [task.class_names[number] for number in batch]
+    return [int(number) for number in batch]
+
+
+def test_rows_of_a_mixture_keep_file_and_row_and_their_texts(folder: Path) -> None:
+    config = _table(folder)
+    part = load_part(config.task, "train_data")  # type: ignore[arg-type]
+    assert part.size == 100
+    rows = make_rows()
+    for number in (0, 79, 80, 99):
+        color = "violet" if number >= 80 else rows[number]["color"] or ""
+        assert part.column("color").text(number) == color
+        assert part.column("size").values[number] == np.float32(rows[number]["size"])
+    assert part.where(79).endswith("a.csv, row 80")
+    assert part.where(80).endswith("b.parquet, row 1")
+
+
+def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
+    config = _table(folder, task__split={"fractions": {"train": 0.5}, "hash_of": ["id"]},
+                    task__validation_data__split="train")  # fmt: skip
+    part = load_part(config.task, "train_data")  # type: ignore[arg-type]
+    assert part.rows is not None
+    assert 30 < part.size < 70
+    np.testing.assert_array_equal(part.origins, part.rows >= 80)
+
+
+def test_preprocessing_is_fitted_again_if_a_source_changes(folder: Path, tmp_path: Path) -> None:
+    config = _table(folder)
+    assert "violet" in make_task(config, str(tmp_path)).fitted.categorical["color"]
+    assert len(json.loads((tmp_path / KEPT).read_text())["files"]) == 2
+    plain = table_config(folder / "a.csv", task__split=None)
+    assert "violet" not in make_task(plain, str(tmp_path)).fitted.categorical["color"]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("name", _TASKS)
+def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
+    folder: Path, tmp_path: Path, strategy: str, name: str
+) -> None:
+    config = _TASKS[name](folder, trainer__train_steps=12)
+    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+
+def _classes_read(config: ExperimentConfig, steps: int) -> Counter[str]:
+    order = TrainingOrder(config, None)
+    rows = [row for step in range(1, steps + 1) for row in order.step(step).chosen]
+    return Counter(row["targets"]["y"] for row in rows)
+
+
+def test_classes_have_their_shares_in_the_batches(folder: Path) -> None:
+    config = table_config(folder / "a.csv", task__split=None)
+    assert len(set(_classes_read(config, 10).values())) == 2
+    plain = _classes_read(config, 10)
+    config = table_config(
+        folder / "a.csv", task__split=None, task__train_data__class_sampling="balanced"
+    )
+    balanced = _classes_read(config, 10)
+    assert balanced == {"big": 40, "small": 40} != plain
+    shares = "{big: 3, small: 1}"
+    config = table_config(
+        folder / "a.csv", task__split=None, task__train_data__class_sampling=shares
+    )
+    assert _classes_read(config, 10) == {"big": 60, "small": 20}
+
+
+def test_excluded_examples_are_in_no_batch(folder: Path) -> None:
+    config = _keras(folder, task__train_data__exclude=["3", "105"])
+    order = TrainingOrder(config, None)
+    read = {row["example"] for step in range(1, 60) for row in order.step(step).chosen}
+    assert {4, 106} <= read
+    assert not read & {3, 105}
+    assert order.occurrences(3, 60) == []
+    task = make_task(config, None)
+    assert task.num_examples(config.task.train_data) == 128
+
+
+def test_fingerprint_has_the_mixture_only_if_it_is_set(folder: Path) -> None:
+    plain = table_config(folder / "a.csv", task__split=None)
+    again = table_config(folder / "a.csv", task__split=None, task__train_data__mixture=[])
+    assert config_fingerprint(plain) == config_fingerprint(again)
+    other = [{"weight": 1}, {"weight": 2}]
+    found = {config_fingerprint(_table(folder)), config_fingerprint(plain)}
+    found.add(config_fingerprint(_table(folder, task__train_data__mixture=other)))
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"mixture": [{"weight": 1}]}, "got one source, expected two or more"),
+        ({"mixture": [{"weight": 0}, {"weight": 0}]}, "all weights are 0"),
+        ({"mixture": [{"weight": -1}, {}]}, "got -1.0"),
+        ({"mixture": [{"wieght": 1}, {}]}, "did you mean 'weight'?"),
+        ({"mixture": [{}, {}], "class_sampling": "balanced"}, "mixture is set, too; remove one"),
+        ({"class_sampling": "balance"}, "got 'balance'; did you mean 'balanced'?"),
+        ({"class_sampling": {"big": -2}}, "got -2, expected a number of at least 0"),
+    ],
+)
+def test_shares_that_cannot_be_drawn_are_errors(changes: dict[str, Any], expected: str) -> None:
+    settings = {f"task__train_data__{name}": value for name, value in changes.items()}
+    with pytest.raises(ConfigError) as caught:
+        table_config("a.csv", **settings)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["mixture", "class_sampling"])
+def test_evaluation_draws_no_examples(name: str) -> None:
+    value: Any = [{}, {}] if name == "mixture" else "balanced"
+    with pytest.raises(ConfigError) as caught:
+        table_config("a.csv", **{f"task__validation_data__{name}": value})
+    assert "draws training examples; set it in train_data" in str(caught.value)
+
+
+def test_sources_that_do_not_fit_together_are_named(folder: Path, tmp_path: Path) -> None:
+    rows = [{"size": 1.0, "color": "red", "y": "big", "agee": 2}]
+    write_csv(tmp_path / "odd.csv", rows)
+    mixture = [{}, {"input_path": str(tmp_path / "odd.csv")}]
+    found = dict(_table(folder, task__train_data__mixture=mixture).task.preflight())
+    assert found == {
+        "train_data.mixture[1]": f"{tmp_path / 'odd.csv'}: has no column 'age'; did you mean "
+        f"'agee'?, which {folder / 'a.csv'} of mixture[0] has"
+    }
+    write_folder(tmp_path / "fish" / "train", {"cat": 1, "fish": 1})
+    mixture = [{"data_dir": str(folder / "left")}, {"data_dir": str(tmp_path / "fish")}]
+    found = dict(_images(folder, task__train_data__mixture=mixture).task.preflight())
+    assert (
+        "got 2 classes, expected the 2 of mixture[0], image_folder; they differ in dog, fish"
+        in (found["train_data.mixture[1]"])
+    )
+    mixture = [{}, {"function": "tests.support.keras_models:two_inputs"}]
+    found = dict(keras_config(task__train_data__mixture=mixture).task.preflight())
+    assert (
+        "got x.left float32 [2], expected none as in mixture[0]" in found["train_data.mixture[1]"]
+    )
+
+
+def test_shares_of_other_classes_are_errors_before_training(folder: Path) -> None:
+    for value, expected in (
+        ("{big: 1, smal: 1}", "unknown class 'smal'; did you mean 'small'?\nclasses: big, small"),
+        ("{big: 1}", "has no weight for class 'small'\nclasses: big, small"),
+    ):
+        config = table_config(folder / "a.csv", task__train_data__class_sampling=value)
+        assert dict(config.task.preflight()) == {"train_data.class_sampling": expected}
