@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all lint format docs kills sweeps clusters wide official-matrix official-sample bench lock clean
+.PHONY: help run test test-slow test-all lint format docs kills sweeps clusters wide fuzz official-matrix official-sample bench lock clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits and show the result"
@@ -17,6 +17,7 @@ help:
 	@echo "make kills    kill seven runs twenty times each and compare their weights; an hour"
 	@echo "make sweeps   kill the processes of sweeps at random, ten times, and compare the results; hours"
 	@echo "make clusters test every strategy and mode, and every way to lose a worker; half an hour"
+	@echo "make fuzz     run parsers and readers on mutated files; problems are written to runs/fuzz; ten minutes"
 	@echo "make official-matrix  run all Model Garden experiments and write their table; hours; resumes"
 	@echo "make official-sample  run four of them; a minute; fails if one of them fails"
 	@echo "make wide     run every experiment file twice; \`make test\` runs only a sample"
@@ -65,6 +66,13 @@ sweeps: $(READY)
 
 wide: $(READY)
 	$(BIN)/python -m pytest --wide -m wide -s
+
+# Cases of each target, as in `make fuzz CASES=100000`; another SEED gives other cases.
+CASES ?= 4000
+SEED ?= 0
+fuzz: $(READY)
+	$(BIN)/python -m tools.fuzz --cases=$(CASES) --seed=$(SEED)
+	ORBIT_EXAMPLES=10 $(BIN)/python -m pytest tests/properties
 
 clusters: $(READY)
 	$(BIN)/python -m pytest --clusters -m matrix -s

@@ -68,7 +68,7 @@ ZERO = {
          "validation_epochs", "global_batch_size", "batch_tokens"), _LEFT),
     **dict.fromkeys(
         ("num_packs", "num_evaluators", "recovery_begin_steps", "shuffle_buffer_size",
-         "prefetch_buffer_size", "max_bad_images", "color_jitter", "se_ratio", "mixup_alpha",
+         "prefetch_buffer_size", "max_bad_images", "max_bad_records", "color_jitter", "se_ratio", "mixup_alpha",
          "cutmix_alpha", "noise_multiplier", "gradient_clip_norm", "decay", "alpha",
          "bleu_examples", "num_eval_negatives", "validation_split", "start_step", "report_interval",
          "watch_interval", "keep_checkpoint_interval"), _OFF),

@@ -64,6 +64,12 @@ MACRO_CHAIN = "A0 = [1]\n" + "".join(f"A{i} = [%A{i - 1}]\n" for i in range(1, 5
         ("map_key.yaml", "{a: 1}: 1\n", "a name must be a string without a tag"),
         ("tag_key.yaml", "!x trainer: {}\n", "a name must be a string without a tag"),
         ("dots.yaml", "trainer.train_steps: 5\n", "nest it: trainer: {train_steps: …}"),
+        ("digits.yaml", f"trainer: {{train_steps: {'9' * 5000}}}\n", "expected an integer"),
+        ("hex.yaml", f"trainer: {{train_steps: 0x{'f' * 5000}}}\n", "expected an integer"),
+        ("zero.yaml", f"trainer: {{train_steps: 0{'9' * 5000}}}\n", "expected an integer"),
+        ("tag.yaml", f"trainer: {{train_steps: !!float {'9' * 400}}}\n", "expected an integer"),
+        ("hex.gin", f"trainer.train_steps = 0x{'f' * 5000}\n", "more than 4,300 digits"),
+        ("bytes.gin", "runtime.seed = b'x'\n", "accept only plain values"),
     ],
 )  # fmt: skip
 def test_hostile_file_is_rejected_quickly_with_a_short_message(

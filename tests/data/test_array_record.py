@@ -172,7 +172,7 @@ def test_invalid_settings_are_rejected(
 
 def test_empty_files_are_rejected(tmp_path: Path) -> None:
     write_array_file(tmp_path / "train-0", [])
-    with pytest.raises(DataError, match=r"no records found \(files: 1\)"):
+    with pytest.raises(DataError, match=r"no records found \(files: 1, such as "):
         open_set(tmp_path)
 
 

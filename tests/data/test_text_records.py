@@ -158,7 +158,7 @@ def test_missing_empty_or_truncated_files_are_rejected(tmp_path):
         _load(tmp_path)
     assert caught.value.field == "input_path"
     path = write_file(tmp_path / "train-0", [])
-    with pytest.raises(DataError, match=r"no records found \(files: 1\)"):
+    with pytest.raises(DataError, match=r"no records found \(files: 1, such as "):
         _load(tmp_path)
     content = write_file(path, [_GOOD] * 5).read_bytes()
     path.write_bytes(content[:-7])

@@ -233,7 +233,7 @@ def test_image_shape_is_that_of_the_first_image(tmp_path):
         ({"split": "train"}, "split", "got split 'train', expected none"),
         ({"input_path": []}, "input_path", "no files are specified; set input_path, for example"),
         ({"input_path": ["test-*"]}, "input_path", "no file matches"),
-        ({"input_path": ["train-02"]}, "input_path", r"no records found \(files: 1\)"),
+        ({"input_path": ["train-02"]}, "input_path", r"no records found \(files: 1, such as "),
     ],
 )
 def test_settings_that_match_no_records_are_rejected(tmp_path, settings, field, message):

@@ -8,7 +8,9 @@ from typing import Any
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.serialize import flat, inline
 
-_ABSENT = object()
+_NONE = object()
+# The text of a setting that a config does not have. A string `-` is written in quotes.
+ABSENT = "-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +27,11 @@ def differences(left: Config, right: Config) -> list[Difference]:
     a, b = flat(left), flat(right)
     paths = [*a, *(path for path in b if path not in a)]
     return [
-        Difference(path, _format(a.get(path, _ABSENT)), _format(b.get(path, _ABSENT)))
+        Difference(path, _format(a.get(path, _NONE)), _format(b.get(path, _NONE)))
         for path in paths
-        if a.get(path, _ABSENT) != b.get(path, _ABSENT)
+        if a.get(path, _NONE) != b.get(path, _NONE)
     ]
 
 
 def _format(value: Any) -> str:
-    return "-" if value is _ABSENT else inline(value)
+    return ABSENT if value is _NONE else inline(value)

@@ -69,6 +69,9 @@ _NEVER = frozenset(
         "task.validation_data.ram_budget",
         "task.validation_data.autotune_algorithm",
         "task.validation_data.cache",
+        # Whether a row that cannot be read is an error: it is left out otherwise, in any number.
+        "task.train_data.max_bad_records",
+        "task.validation_data.max_bad_records",
         # Where batches are produced.
         "task.validation_data.on_device",
         "task.train_data.tf_data_service_address",

@@ -70,9 +70,9 @@ def _content(path: Path, field: str) -> bytes:
 def _unpack(file: gzip.GzipFile) -> bytes:
     """Reads one byte more than the header promises: a small file may decompress to a huge one."""
     content = file.read(4)
-    if content[:3] != _MAGIC:
+    if content[:3] != _MAGIC or len(content) < 4:
         return content
-    content += file.read(4 * content[3]) if len(content) == 4 else b""
+    content += file.read(4 * content[3])
     sizes = struct.unpack(f">{len(content) // 4 - 1}I", content[4 : len(content) & ~3])
     left = math.prod(sizes) + 1
     parts = [content]

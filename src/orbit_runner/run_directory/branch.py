@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from orbit_runner.config.diff import Difference
+from orbit_runner.config.diff import ABSENT, Difference
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.yaml_files import parse_value
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import jsonable, read_json_object, write_whole
 
 # Runs to the last step in common with each of them; None for the run itself.
 Ancestry = dict[Path, int | None]
 
+NAME = "branch.json"
 _FORMAT = 1
 # Of the entries of the parent's `run.json`.
 _OF_ATTEMPTS = ("argv", "mode", "started", "finished", "outcome", "step")
@@ -51,7 +52,8 @@ class Branch:
 
     def values(self) -> dict[str, Any]:
         """Returns the values of the settings that the branch changed, by dotted path."""
-        return {one.path: yaml.safe_load(one.right) for one in self.changes}
+        set_now = [one for one in self.changes if one.right != ABSENT]
+        return {one.path: parse_value(one.right, NAME) for one in set_now}
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values in a form that JSON supports."""
@@ -84,7 +86,7 @@ def read_branch(run: Path) -> Branch | None:
         values = read_json_object(RunDirectory(run).branch)
         if values["format"] != _FORMAT:
             return None
-        return Branch(
+        branch = Branch(
             parent=Path(os.path.normpath(run / str(values["parent"]))),
             step=int(values["step"]),
             weights=str(values["weights"]),
@@ -94,10 +96,12 @@ def read_branch(run: Path) -> Branch | None:
                 Difference(str(one["path"]), str(one["from"]), str(one["to"]))
                 for one in values["changes"]
             ),
-            attempts=tuple(values["attempts"]),
+            attempts=tuple(one for one in values["attempts"] if isinstance(one, dict)),
         )
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        branch.values()  # Raises an error if a value cannot be read.
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, ConfigError):
         return None
+    return branch
 
 
 def ancestry(run: Path) -> Ancestry:

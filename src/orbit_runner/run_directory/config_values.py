@@ -6,6 +6,7 @@ section. A file that was changed by hand may not be readable this way.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,15 +18,19 @@ from orbit_runner.run_directory.paths import RunDirectory
 
 # The parser in C is ten times as fast, but PyYAML may have been built without it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# The limits of config files.
+_MOST_BYTES, _MOST_VALUES = 2**20, 20_000
 
 
 def read_settings(run: Path) -> dict[str, Any]:
     """Returns all settings of a run by dotted path; empty if the file cannot be read."""
     try:
         found = yaml.load(_read_text(run), Loader=_Loader)
+        # Aliases, which a run never writes, could expand it to more than the memory.
+        values = _flatten(found, "") if isinstance(found, dict) else ()
+        return dict(itertools.islice(values, _MOST_VALUES))
     except (ValueError, yaml.YAMLError, RecursionError):
         return {}
-    return dict(_flatten(found, "")) if isinstance(found, dict) else {}
 
 
 def read_setting(run: Path, path: str) -> Any:
@@ -48,7 +53,8 @@ def read_setting(run: Path, path: str) -> Any:
 
 def _read_text(run: Path) -> str:
     try:
-        return RunDirectory(run).config.read_text(encoding="utf-8", errors="replace")
+        with RunDirectory(run).config.open("rb") as file:
+            return file.read(_MOST_BYTES).decode(errors="replace")
     except OSError:
         return ""
 

@@ -18,13 +18,15 @@ from orbit_runner.data.fingerprint import (
     DataDifference,
     DataFile,
     Fingerprint,
+    change_since,
     compare,
     describe_files,
 )
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import parse_json, write_whole
+from orbit_runner.utils.log import note
 
 NAME = "data.json"
 _FORMAT = 1
@@ -47,7 +49,7 @@ class DataRecord(Callback):
         self._path, self._now = RunDirectory(model_dir).data, now
         self.damage, self.known = "", False
         self.difference, self.earlier = DataDifference(), list[dict[str, Any]]()
-        self._written = False
+        self._written, self._reported = False, set[str]()
         try:
             before, self.earlier = read_record(model_dir)
         except FileNotFoundError:
@@ -99,6 +101,25 @@ class DataRecord(Callback):
         write_whole(self._path, _as_text(self._now, changes))
         self._written = True
 
+    def on_evaluate(self, run: Any, logs: Mapping[str, Any]) -> None:
+        """Reports files that have changed since the run started."""
+        self._report_changes(run.step)
+
+    def on_train_end(self, run: Any) -> None:
+        """Reports files that have changed since the run started."""
+        self._report_changes(run.step)
+
+    def _report_changes(self, step: int) -> None:
+        rows = [(section, row) for section, rows in self._now.items() for row in rows]
+        for section, row in rows:
+            change = "" if row.path in self._reported else change_since(row)
+            if change:
+                self._reported.add(row.path)
+                note(
+                    f"warning: {row.path}: {change} since the run started, noticed at step {step}; "
+                    f"{section} may have read both versions"
+                )
+
 
 def has_record(model_dir: Path) -> bool:
     """Returns whether a run has a record of its data that can be read."""
@@ -115,7 +136,7 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
     Raises `FileNotFoundError` if the record does not exist, `OSError` if it cannot be read, and
     `ValueError` if it is damaged.
     """
-    found = json.loads((RunDirectory(model_dir).data).read_text(encoding="utf-8"))
+    found = parse_json(RunDirectory(model_dir).data.read_text(encoding="utf-8"))
     try:
         if found["format"] != _FORMAT:
             raise ValueError(f"unsupported format {found['format']!r}")
@@ -123,7 +144,7 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
             str(name): [_row(row) for row in rows] for name, rows in found["sections"].items()
         }
         changes = [{**change, "step": int(change["step"])} for change in found["changes"]]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a data record: {error!r}") from None
     return sections, changes
 

@@ -6,7 +6,6 @@ It is read only once, because the run may still be in progress.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.files import parse_json, read_json_object
 
 _OVERRIDES = ("--resume=override", "override", "--allow_partial", "--allow-partial")
 
@@ -57,7 +57,8 @@ class RunHistory:
     @property
     def overridden(self) -> bool:
         """Whether the run was resumed with another config, or from part of a checkpoint."""
-        words = (str(word) for one in self.attempts for word in one.get("argv") or ())
+        said = [one.get("argv") for one in self.attempts]
+        words = (str(word) for argv in said if isinstance(argv, list) for word in argv)
         return any(word in _OVERRIDES for word in words)
 
 
@@ -106,7 +107,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in lines:
         try:
-            found = json.loads(line)
+            found = parse_json(line)
         except ValueError:
             continue  # A process was killed while it wrote the line.
         if isinstance(found, dict) and isinstance(found.get("step"), int):
@@ -115,7 +116,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _attempts(path: Path) -> list[Mapping[str, Any]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["attempts"]
+        found = read_json_object(path)["attempts"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

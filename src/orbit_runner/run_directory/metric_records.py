@@ -6,12 +6,13 @@ are not complete records are ignored.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from orbit_runner.utils.files import parse_json
 
 SPLITS = ("train", "validation")
 # Keys of a record that are not values of a metric.
@@ -65,10 +66,17 @@ def read_curves(path: Path) -> Curves:
 def metric_values(record: Record) -> dict[str, float]:
     """Returns the values of a record that are numbers. JSON has null for NaN and infinities."""
     return {
-        name: float(value) if value is not None else math.nan
+        name: _number(value)
         for name, value in record.items()
         if name not in _OTHER and not isinstance(value, (bool, str, list, dict))
     }
+
+
+def _number(value: float | None) -> float:
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.nan  # An integer of hundreds of digits.
 
 
 def is_result(name: str) -> bool:
@@ -90,7 +98,7 @@ def _records(lines: Iterable[bytes]) -> Iterator[Record]:
         if not line:
             continue
         try:
-            record = json.loads(line.decode())
+            record = parse_json(line.decode())
         except ValueError:
             continue
         if isinstance(record, dict) and record.get("split") in SPLITS:

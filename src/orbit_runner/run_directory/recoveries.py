@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
+
+from orbit_runner.utils.files import parse_json
 
 RECOVERED, RESUMED = "recovered", "resumed"
 
@@ -38,8 +39,8 @@ def _events(path: Path) -> Iterator[tuple[int, int]]:
         if b'"recoveries"' not in line:
             continue
         try:
-            event = json.loads(line)
+            event = parse_json(line)
             if event["event"] in (RECOVERED, RESUMED):
                 yield int(event["step"]), int(event["recoveries"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue  # A process was killed while it wrote the line.

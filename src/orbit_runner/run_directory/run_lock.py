@@ -267,7 +267,7 @@ def _read(file: int) -> dict[str, Any]:
     os.lseek(file, 0, os.SEEK_SET)
     try:
         record = json.loads(os.read(file, _LARGEST_TEXT).decode().splitlines()[0])
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

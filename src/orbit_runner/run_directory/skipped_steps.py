@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+from orbit_runner.utils.files import parse_json
 
 SKIPPED = "skipped"
 
@@ -22,7 +23,7 @@ def read_skipped(metrics: Path) -> tuple[int, ...]:
         if b'"skipped"' not in line:
             continue
         try:
-            return tuple(int(step) for step in json.loads(line)[SKIPPED])
-        except (ValueError, KeyError, TypeError):
+            return tuple(int(step) for step in parse_json(line)[SKIPPED])
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue  # A process was killed while it wrote the line.
     return ()

@@ -101,7 +101,7 @@ class Lease:
             record = json.loads(self._store.read(NAME))
         except FileNotFoundError:
             return "", {}
-        except ValueError:
+        except (ValueError, RecursionError):
             record = {}
         return info.version, record if isinstance(record, dict) else {}
 

@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.utils.files import parse_json
+
 RESULTS_FILE = "sweep.json"
 # `stopped` trials were not kept by successive halving. `pending` trials have not ended yet.
 TRIAL_STATUSES = ("finished", "stopped", "diverged", "failed", "excluded", "pending")
@@ -117,17 +120,26 @@ class SweepResults:
 
     @classmethod
     def from_json(cls, text: str) -> SweepResults:
-        """Reads the text of `sweep.json`."""
-        values = json.loads(text)
-        values.pop("best")
-        trials = []
-        for written in values.pop("trials"):
-            written.pop("objective")
-            runs = [SeedResult(**run) for run in written.pop("runs")]
-            trials.append(TrialResult(runs=runs, **written))
-        return cls(trials=trials, **values)
+        """Reads the text of `sweep.json`. Raises ValueError if it is not one."""
+        values = parse_json(text)
+        try:
+            values.pop("best")
+            trials = []
+            for written in values.pop("trials"):
+                written.pop("objective")
+                runs = [SeedResult(**run) for run in written.pop("runs")]
+                trials.append(TrialResult(runs=runs, **written))
+            results = cls(trials=trials, **values)
+            results.to_json()  # Raises an error if an objective is not a number.
+        except (TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise ValueError(f"is not the results of a sweep ({error})") from None
+        return results
 
 
 def read_results(directory: Path) -> SweepResults:
-    """Reads `sweep.json` of a sweep's directory."""
-    return SweepResults.from_json((directory / RESULTS_FILE).read_text(encoding="utf-8"))
+    """Reads `sweep.json` of a sweep's directory. Raises RunnerError if it cannot be read."""
+    path = directory / RESULTS_FILE
+    try:
+        return SweepResults.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunnerError(f"{path}: cannot be read: {first_line(error)}") from None

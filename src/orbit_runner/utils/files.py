@@ -43,9 +43,23 @@ def set_aside(path: Path) -> Path:
     return target
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Returns the value of a JSON text. Raises ValueError if it is invalid or too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("values are nested too deeply") from None
+
+
+def is_step(value: Any) -> bool:
+    """Returns whether a value of a record is a global step, an integer or a whole float."""
+    # A comparison, because `math.isfinite` raises an error for very large integers.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises ValueError if the file has no JSON object."""
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
         raise ValueError(f"got {type(found).__name__}, expected a JSON object")
     return found
@@ -78,11 +92,10 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
 
 def _is_record(line: bytes) -> bool:
     try:
-        record = json.loads(line.decode())
+        record = parse_json(line.decode())
     except ValueError:
         return False
-    step = record.get("step") if isinstance(record, dict) else None
-    return isinstance(step, (int, float)) and not isinstance(step, bool)
+    return isinstance(record, dict) and is_step(record.get("step"))
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -124,7 +137,7 @@ def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
 def recorded_steps(path: Path) -> set[tuple[int, str]]:
     """Returns (step, split) of each record in a file of JSON lines; empty if it cannot be read."""
     try:
-        records = [json.loads(line) for line in path.read_bytes().split(b"\n") if _is_record(line)]
+        records = [parse_json(line) for line in path.read_bytes().split(b"\n") if _is_record(line)]
     except OSError:
         return set()
     return {(int(record["step"]), str(record.get("split"))) for record in records}
@@ -132,9 +145,9 @@ def recorded_steps(path: Path) -> set[tuple[int, str]]:
 
 def _step(line: str, keeps_events: bool) -> float:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         return -1.0 if keeps_events and "event" in record else float(record["step"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return math.inf  # An incomplete line of a killed process.
 
 

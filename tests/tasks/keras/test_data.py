@@ -119,8 +119,8 @@ def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "missing.npz: cannot be read: [Errno 2] No such file or directory"),
-        (b"text", "bad.npz: cannot be read: "),
+        (None, "missing.npz: cannot be read as .npz: [Errno 2] No such file or directory"),
+        (b"text", "bad.npz: cannot be read as .npz: "),
         ({"x": X}, "got keys x, expected (x, y)"),
     ],
 )

@@ -138,6 +138,7 @@ class _Reader:
         self.read(read_text(target, name), name, target, around)
 
     def _bind(self, said: Any, origin: Origin) -> None:
+        _check_integers(said.value)
         path = tuple(part for part in f"{said.selector}.{said.arg_name}".split(".") if part)
         if len(path) > MAX_DEPTH:
             message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
@@ -160,6 +161,14 @@ class _Reader:
     def _keep(self, statement: str, origin: Origin) -> None:
         self.found.statements.pop(statement, None)  # Keep only the last of equal statements.
         self.found.statements[statement] = origin
+
+
+def _check_integers(value: Any) -> None:
+    """Raises ValueError if a value contains an integer that Python does not convert to text."""
+    try:
+        repr(value)
+    except ValueError:
+        raise ValueError("got an integer with more than 4,300 digits") from None
 
 
 def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int) -> Problem:
@@ -226,7 +235,9 @@ class _Literals:
         if isinstance(value, (list, tuple)):
             return [self.value(item, within, depth + 1) for item in value]
         if isinstance(value, dict):
-            return {key: self.value(item, within, depth + 1) for key, item in value.items()}
+            return {str(key): self.value(item, within, depth + 1) for key, item in value.items()}
+        if not isinstance(value, (str, int, float, type(None))):
+            raise ValueError(f"got {value!r}; config settings accept only plain values")
         return value
 
     def _macro(self, name: str, within: tuple[str, ...], depth: int) -> Any:

@@ -13,7 +13,7 @@ from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import shorten
 
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*(\[\d+\])?\s*=")
-_INDEXED = re.compile(r"\s*([A-Za-z_][\w.]*)\[(\d+)\]\s*=")
+_INDEXED = re.compile(r"\s*([A-Za-z_][\w.]*)\[(\d{1,6})\]\s*=")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 

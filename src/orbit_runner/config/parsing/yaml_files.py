@@ -52,6 +52,8 @@ _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _MAX_VALUES = 20_000
+# In characters. Longer integers stay texts: Python does not convert all of them, or back to text.
+_LONGEST_INTEGER, _LONGEST_RADIX = 4300, 3500
 _TOO_DEEP = f"sections and lists are nested more than {MAX_DEPTH} levels deep"
 _TOO_MANY = f"contains more than {_MAX_VALUES:,} values"
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
@@ -64,6 +66,9 @@ def scalar(text: str) -> Any:
         return None
     if lower in _TRUE or lower in _FALSE:
         return lower in _TRUE
+    is_long = len(text) > _LONGEST_INTEGER and _INT.match(text)
+    if is_long or (len(text) > _LONGEST_RADIX and _RADIX.match(text)):
+        return text
     if _INT.match(text):
         return int(text)
     if _FLOAT.match(text):
@@ -102,6 +107,14 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
         raise ConfigError(reader.problems)
     assert isinstance(node, Section)
     return node
+
+
+def parse_value(text: str, label: str) -> Any:
+    """Returns the value of a text in YAML, of one line. Raises ConfigError if it is invalid.
+
+    `label` is the file or flag for messages.
+    """
+    return _unwrap(load_text(f"value: {text}", label, 0, with_lines=False).children["value"])
 
 
 def load_file(path: Path, label: str, layer: int) -> Section:
@@ -266,7 +279,7 @@ class _Reader:
             return self._read_tagged(node, path, self.tags[id(node)])
         if node.style is not None:
             return _whole_characters(node.value)
-        if _AMBIGUOUS.match(node.value):
+        if len(node.value) <= _LONGEST_INTEGER and _AMBIGUOUS.match(node.value):
             self._ambiguous(node, path)
         return scalar(node.value)
 
@@ -284,7 +297,7 @@ class _Reader:
         value = scalar(node.value)
         if type(value) not in _SCALAR_TAGS.get(kind, ()):
             self._scalar_tag_problem(node, path, tag)
-        return float(value) if kind == "float" and isinstance(value, int) else value
+        return _as_float(value) if kind == "float" and isinstance(value, int) else value
 
     def _scalar_tag_problem(self, node: yaml.ScalarNode, path: str, tag: str) -> None:
         kind = tag.removeprefix(_TAGS)
@@ -302,6 +315,13 @@ class _Reader:
             f"write {plain}, or 0o… for an octal number, or put a string in quotes"
         )
         self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else -float("inf")
 
 
 def _line_at(text: str, index: int) -> str:

@@ -127,7 +127,9 @@ def first_shape(
     """
     file = next((file for file, count in enumerate(records.counts) if count), None)
     if file is None:
-        count = len(records.paths)
-        raise DataError(f"{name}: no records found (files: {count})", field="input_path")
+        first, count = records.paths[0], len(records.paths)
+        raise DataError(
+            f"{name}: no records found (files: {count}, such as {first})", field="input_path"
+        )
     where = f"{records.paths[file]}: record 0"
     return shape_of_record(where, records.read(file, [0])[0], *keys, any_size)

@@ -103,7 +103,9 @@ def _numbers(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if ids.min() >= 0 and ids.max() < 2**26:  # A table is faster than a sort of 20 million ids.
         there = np.zeros(int(ids.max()) + 1, bool)
         there[ids] = True
-        return np.flatnonzero(there), (np.cumsum(there) - 1)[ids]
+        # As int32, because the table of a few large ids would take 500 MB as int64.
+        numbers = np.cumsum(there, dtype=np.int32)[ids].astype(np.int64) - 1
+        return np.flatnonzero(there), numbers
     known, numbers = np.unique(ids, return_inverse=True)
     return known, numbers
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.npz_file import read_npz
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.reader import (
     Block,
@@ -29,10 +29,10 @@ def load_npz(*, data_dir: str, input_path: Sequence[str], options: TableOptions)
     Raises `DataError` if a file is missing or damaged, or has other arrays than the first.
     """
     files = table_files("npz", data_dir, input_path, "*.npz")
-    tables = [(str(path), flat_columns(str(path), _read_npz(path))) for path in files]
+    tables = [(str(path), flat_columns(str(path), read_npz(path))) for path in files]
     for path, (_, columns) in zip(files[1:], tables[1:], strict=True):
         check_equal_names(path, [*columns], files[0], [*tables[0][1]])
-    return array_reader("npz", tables, files)
+    return array_reader("npz", tables, files, options)
 
 
 def load_function(
@@ -59,7 +59,10 @@ def load_function(
 
 
 def array_reader(
-    name: str, tables: Sequence[tuple[str, Mapping[str, np.ndarray]]], files: Sequence[Path] = ()
+    name: str,
+    tables: Sequence[tuple[str, Mapping[str, np.ndarray]]],
+    files: Sequence[Path] = (),
+    options: TableOptions = TableOptions(),  # noqa: B008
 ) -> TableReader:
     """Returns the reader of arrays [n] by name, for each file or other origin."""
     kinds = {
@@ -70,7 +73,7 @@ def array_reader(
         for where, columns in tables:
             yield Block({one: _arrow(where, one, columns[one]) for one in names}, where, 1)
 
-    return TableReader(name, kinds, blocks, tuple(files))
+    return TableReader(name, kinds, blocks, tuple(files), options)
 
 
 def flat_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -108,16 +111,6 @@ def _arrow(where: str, name: str, array: np.ndarray) -> Any:
         return found.cast(pyarrow.string()) if array.dtype.kind == "S" else found
     except pyarrow.ArrowException as error:
         raise DataError(f"{where}: column {name!r}: {first_line(error)}", field="source") from None
-
-
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{path}: cannot be read as .npz: {first_line(error)}", field="input_path"
-        ) from None
 
 
 def _function(reference: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def read_error_scope(path: Path, what: str) -> Iterator[None]:
 
     try:
         yield
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, OSError, EOFError, zlib.error, UnicodeError) as error:
         raise DataError(
             f"{path}: cannot be read as {what}: {first_line(error)}", field="input_path"
         ) from None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.tables.bad_rows import HINT, BadRows
 from orbit_runner.data.tables.columns import CATEGORY, MISSING, NUMBER, Column, sorted_texts
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.data.tables.reader import Block, TableReader
@@ -15,29 +16,37 @@ from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.progress_line import Progress
 
 Parts = list[tuple[str, int]]
+# Why rows of a block are bad, by their number in it; None if a bad row is an error.
+BlockBadRows = dict[int, str] | None
 
 
-def build_columns(reader: TableReader, kinds: Mapping[str, str]) -> tuple[dict[str, Column], Parts]:
-    """Reads columns, and returns them by name, and the name and the rows of each file.
+def build_columns(
+    reader: TableReader, kinds: Mapping[str, str]
+) -> tuple[dict[str, Column], Parts, BadRows]:
+    """Reads columns, and returns them by name, the name and rows of each file, and the bad rows.
 
     `kinds` has the kind of each column. Only these columns and one block of rows are in memory.
     Logs progress if this takes long. Raises `DataError` with file, row and column if a value does
-    not fit its kind.
+    not fit its kind, unless some rows may be left out: then such a row is bad, its value missing.
     """
     builders: dict[str, _Builder] = {name: _BUILDERS[kind](name) for name, kind in kinds.items()}
+    skips, bad = reader.options.max_bad_records > 0, BadRows()
     progress, parts, total = Progress(f"reading {reader.name}"), Parts(), 0
     for block in reader.blocks(list(kinds)):
         rows = len(next(iter(block.columns.values())))
+        found = dict(block.bad) if skips else None
         for name, builder in builders.items():
-            builder.add(block.columns[name], block)
+            builder.add(block.columns[name], block, found)
         if block.first == 1:
             parts.append((block.file, 0))
         parts[-1] = (block.file, parts[-1][1] + rows)
+        bad |= {total + row: problem for row, problem in (found or {}).items()}
         total += rows
         progress(f"{total:,} rows")
     if not total:
-        raise DataError(f"{reader.name}: there are no rows", field="input_path")
-    return {name: builder.column() for name, builder in builders.items()}, parts
+        where = reader.files[0] if reader.files else reader.name
+        raise DataError(f"{where}: there are no rows", field="input_path")
+    return {name: builder.column() for name, builder in builders.items()}, parts, bad
 
 
 class _Builder(abc.ABC):
@@ -48,8 +57,8 @@ class _Builder(abc.ABC):
         self.blocks: list[np.ndarray] = []
 
     @abc.abstractmethod
-    def add(self, array: Any, block: Block) -> None:
-        """Adds an Arrow array."""
+    def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
+        """Adds an Arrow array, and its bad rows to `bad`; if that is None, they are an error."""
 
     @abc.abstractmethod
     def column(self) -> Column:
@@ -62,13 +71,14 @@ class _Builder(abc.ABC):
 
 
 class _Numbers(_Builder):
-    def add(self, array: Any, block: Block) -> None:
-        exact = _numbers(array, self.name, block)
+    def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
+        exact = _numbers(array, self.name, block, bad)
         with np.errstate(over="ignore"):
             values = exact.astype(np.float32)
-        if np.isinf(values).any():
-            row = int(np.isinf(values).argmax())
-            raise _mismatch(block, row, self.name, f"{exact[row]:g}", "a number of 32 bits")
+        for row in np.flatnonzero(np.isinf(values)).tolist():
+            got = f"{exact[row]:g}"
+            _add_mismatch(bad, block, row, self.name, got, "a number of 32 bits")
+            values[row] = np.nan
         self.blocks.append(values)
 
     def column(self) -> Column:
@@ -80,7 +90,7 @@ class _Categories(_Builder):
         super().__init__(name)
         self._codes: dict[str, int] = {}
 
-    def add(self, array: Any, block: Block) -> None:
+    def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
         encoded = _texts(array).dictionary_encode()
         codes = [self._code(text) for text in encoded.dictionary.to_pylist()]
         # The last one is that of missing values, whose index is -1.
@@ -99,7 +109,7 @@ class _Categories(_Builder):
 
 
 class _Keys(_Builder):
-    def add(self, array: Any, block: Block) -> None:
+    def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
         self.blocks.append(hash_texts([text or "" for text in _texts(array).to_pylist()]))
 
     def column(self) -> Column:
@@ -123,8 +133,8 @@ def _texts(array: Any) -> Any:
     return compute.utf8_trim_whitespace(texts)
 
 
-def _numbers(array: Any, name: str, block: Block) -> np.ndarray:
-    """Returns an Arrow array as float64 [n], NaN for missing values."""
+def _numbers(array: Any, name: str, block: Block, bad: BlockBadRows) -> np.ndarray:
+    """Returns an Arrow array as float64 [n], NaN for missing and for bad values."""
     import pyarrow
     from pyarrow import types
 
@@ -136,23 +146,30 @@ def _numbers(array: Any, name: str, block: Block) -> np.ndarray:
             found = array.cast(pyarrow.float64())
         except pyarrow.ArrowInvalid:
             texts = array.to_pylist()
-            return np.array([_number(text, row, name, block) for row, text in enumerate(texts)])
+            return np.array(
+                [_number(text, row, name, block, bad) for row, text in enumerate(texts)]
+            )
     else:
         found = array.cast(pyarrow.float64(), safe=False)
     return found.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
 
-def _number(text: str | None, row: int, name: str, block: Block) -> float:
+def _number(text: str | None, row: int, name: str, block: Block, bad: BlockBadRows) -> float:
     try:
         return float(text) if text else np.nan
     except ValueError:
         assert text is not None
         expected = "a number\nto use its texts, list the column in task.features.categorical"
-        raise _mismatch(block, row, name, repr(shorten(text, 80)), expected) from None
+        _add_mismatch(bad, block, row, name, repr(shorten(text, 80)), expected)
+        return np.nan
 
 
-def _mismatch(block: Block, row: int, name: str, got: str, expected: str) -> DataError:
-    return DataError(
-        f"{block.file}, row {block.first + row}: column {name!r}: got {got}, expected {expected}",
-        field="columns",
-    )
+def _add_mismatch(
+    bad: BlockBadRows, block: Block, row: int, name: str, got: str, expected: str
+) -> None:
+    """Adds a bad row, or raises `DataError` if there must be none."""
+    place = f"{block.file}, row {block.first + row}: column {name!r}"
+    problem = f"{place}: got {got}, expected {expected}"
+    if bad is None:
+        raise DataError(f"{problem}\n{HINT}", field="columns") from None
+    bad.setdefault(row, problem)

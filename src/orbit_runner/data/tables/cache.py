@@ -20,18 +20,19 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.tables.bad_rows import BadRows, check_bad_rows
 from orbit_runner.data.tables.build import Parts, build_columns
 from orbit_runner.data.tables.columns import Column, TableSource, check_names
 from orbit_runner.data.tables.reader import TableReader
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_folder, write_aside
 
-_FORMAT = 1
+_FORMAT = 2
 # Tables that were read faster are not worth the space.
 _KEPT_SECONDS = 1.0
 _ALIGNED = 64
 _THREADS = 4
-_Found = tuple[Column, Parts]
+_Found = tuple[Column, Parts, BadRows]
 
 
 def read_table(
@@ -45,7 +46,8 @@ def read_table(
         kept_seconds: Columns are cached if reading them took longer.
 
     Raises:
-        DataError: A column is missing, or a value does not fit the kind of its column.
+        DataError: A column is missing, a value does not fit the kind of its column, or more rows
+            than `max_bad_records` cannot be read.
     """
     check_names(reader.name, list(kinds), list(reader.kinds))
     keys = {name: _key(reader, name, kind) for name, kind in kinds.items()}
@@ -55,21 +57,25 @@ def read_table(
     lacking = {name: kind for name, kind in kinds.items() if name not in found}
     if lacking:
         began = time.monotonic()
-        columns, parts = build_columns(reader, lacking)
-        found |= {name: (column, parts) for name, column in columns.items()}
+        columns, parts, bad = build_columns(reader, lacking)
+        found |= {name: (column, parts, bad) for name, column in columns.items()}
         if reader.files and time.monotonic() - began > kept_seconds:
             for name, column in columns.items():
-                _write(keys[name], column, parts)
+                _write(keys[name], column, parts, bad)
                 # The mapped file takes the place of the array in memory.
                 found[name] = _read(keys[name]) or found[name]
     parts = next(iter(found.values()))[1]
-    if any(other != parts for _, other in found.values()):
+    if any(other != parts for _, other, _ in found.values()):
         raise DataError(f"{reader.name}: the files changed while they were read")
+    bad = {row: problem for *_, rows in found.values() for row, problem in rows.items()}
+    total = sum(rows for _, rows in parts)
+    check_bad_rows(reader.name, bad, reader.options.max_bad_records, total)
     return TableSource(
         name=reader.name,
         columns={name: found[name][0] for name in kinds},
         parts=parts,
         files=reader.files,
+        bad_rows=tuple(sorted(bad)),
     )
 
 
@@ -111,16 +117,18 @@ def _read(key: Mapping[str, Any]) -> _Found | None:
         if zlib.crc32(values.data) != said["crc32"]:
             return None
         column = Column(key["column"], key["kind"], values, tuple(said["vocabulary"]))
-        return column, [(str(name), int(rows)) for name, rows in said["parts"]]
+        parts = [(str(name), int(rows)) for name, rows in said["parts"]]
+        return column, parts, {int(row): str(problem) for row, problem in said["bad"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _write(key: Mapping[str, Any], column: Column, parts: Parts) -> None:
+def _write(key: Mapping[str, Any], column: Column, parts: Parts, bad: BadRows) -> None:
     values = np.ascontiguousarray(column.values)
     said = {
         "key": key,
         "parts": parts,
+        "bad": [*bad.items()],
         "dtype": values.dtype.str,
         "rows": len(values),
         "crc32": zlib.crc32(values.data),

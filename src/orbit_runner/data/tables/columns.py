@@ -14,6 +14,8 @@ from orbit_runner.errors import DataError, unknown
 # read as a category; only what is fitted on it differs.
 NUMBER, CATEGORY, TEXT, KEY = "number", "category", "text", "key"
 MISSING = -1
+# Python converts no longer texts to integers.
+_MOST_DIGITS = 4300
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,12 +73,15 @@ class TableSource:
         columns: The columns by name.
         parts: The name and the number of rows of each file, in order; for arrays, of the arrays.
         files: The files that the columns were read from, if any.
+        bad_rows: The numbers of the rows that are left out because they cannot be read, ascending.
+            They count in `size` and in the numbers of other rows.
     """
 
     name: str
     columns: Mapping[str, Column]
     parts: Sequence[tuple[str, int]]
     files: tuple[Path, ...] = ()
+    bad_rows: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -114,4 +119,5 @@ def sorted_texts(texts: Sequence[str]) -> list[str]:
 def _is_integer(text: str) -> bool:
     digits = text.removeprefix("-")
     # Not `007`, which is another text than `7`.
-    return digits.isascii() and digits.isdigit() and str(int(text)) == text
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    return is_number and str(int(text)) == text

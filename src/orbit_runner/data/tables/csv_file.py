@@ -41,7 +41,8 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
 def _schema(path: Path, options: TableOptions) -> dict[str, str]:
     with read_error_scope(path, "CSV"), _open(path, options) as reader:
         schema = reader.schema
-    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        names = schema.names  # Decodes them.
+    twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{path}: has two columns {twice!r}", field="input_path")
     return {one.name: kind_of(one.type, from_text=True) for one in schema}

@@ -31,7 +31,7 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
         for path in files:
             yield from _blocks(path, names)
 
-    return TableReader("parquet", schemas[0], blocks, tuple(files))
+    return TableReader("parquet", schemas[0], blocks, tuple(files), options)
 
 
 def _schema(path: Path) -> dict[str, str]:

@@ -25,6 +25,7 @@ class TableOptions:
         files: The classes, each with the names of its text files.
         tfds_name: The dataset of TensorFlow Datasets.
         tfds_splits: Its splits, of which the first that exists is read.
+        max_bad_records: How many rows may be left out because they cannot be read.
     """
 
     delimiter: str = ","
@@ -34,6 +35,7 @@ class TableOptions:
     files: tuple[tuple[str, tuple[str, ...]], ...] = ()
     tfds_name: str = ""
     tfds_splits: tuple[str, ...] = ()
+    max_bad_records: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +46,13 @@ class Block:
         columns: Arrow arrays by name, all of the same length.
         file: The name of the file, for messages.
         first: The number of the first row in the file, from 1.
+        bad: Why rows of the block cannot be read, by their number in the block, from 0.
     """
 
     columns: Mapping[str, Any]
     file: str
     first: int
+    bad: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -29,17 +29,18 @@ def write_token_records(source: PairSource, path: str | Path) -> None:
         )
         for number in range(source.size)
     ]
-    write_aside(Path(path), b"".join(_frame(records)))
+    write_aside(Path(path), framed(records))
 
 
-def _frame(records: Sequence[bytes]) -> list[bytes]:
+def framed(records: Sequence[bytes]) -> bytes:
+    """Returns the content of a TFRecord file with some records."""
     heads = [struct.pack("<Q", len(record)) for record in records]
-    return [
+    return b"".join(
         head + check + record + tail
         for head, check, record, tail in zip(
             heads, _checksums(heads), records, _checksums(records), strict=True
         )
-    ]
+    )
 
 
 def _checksums(parts: Sequence[bytes]) -> list[bytes]:

@@ -62,7 +62,10 @@ def load(
         )
     indexes = index_files(files)
     if not any(index.records for index in indexes):
-        raise DataError(f"{_NAME}: no records found (files: {len(files)})", field="input_path")
+        raise DataError(
+            f"{_NAME}: no records found (files: {len(files)}, such as {files[0]})",
+            field="input_path",
+        )
     sources, targets = load_or_encode(_key(files), lambda: _sides(files, indexes))
     for side, rows in zip(SIDES, (sources, targets), strict=True):
         _check(side, rows, vocab_size, files, indexes)

@@ -127,7 +127,7 @@ def read_description(path: Path) -> Mapping[str, Any]:
     """Returns the JSON object in a file; raises `DataError` if there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
     if not isinstance(found, dict):
         raise DataError(f"{path}: is not a JSON object", field="tfds_data_dir")

@@ -134,7 +134,10 @@ def first_shape(
     """
     filled = [path for path, index in zip(files, indexes, strict=True) if index.records]
     if not filled:
-        raise DataError(f"{name}: no records found (files: {len(files)})", field="input_path")
+        raise DataError(
+            f"{name}: no records found (files: {len(files)}, such as {files[0]})",
+            field="input_path",
+        )
     path = filled[0]
     return shape_of_record(f"{path}: record 0 at byte 0", first_record(path), *keys, any_size)
 

@@ -11,6 +11,7 @@ import dataclasses
 import posixpath
 import re
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -30,6 +31,8 @@ _BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError,
     # Raised by zipfile for encryption and unknown compression methods.
     RuntimeError, NotImplementedError,
+    # Raised by both for damaged names and numbers.
+    ValueError, IndexError, KeyError, OverflowError, struct.error,
 )  # fmt: skip
 
 

@@ -131,7 +131,7 @@ class ArrayPredictor:
     def _row_of_json(self, text: str) -> dict[str, np.ndarray] | str:
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return f"not JSON: {first_line(error)}"
         if not isinstance(found, dict):
             found = {next(iter(self._specs)): found} if len(self._specs) == 1 else {}

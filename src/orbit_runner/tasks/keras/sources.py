@@ -6,7 +6,6 @@ import functools
 import importlib
 import json
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from orbit_runner.data.fingerprint import (
     describe_files,
 )
 from orbit_runner.data.join_sources import join_arrays
+from orbit_runner.data.npz_file import read_npz
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.source import ArraySource, leaves
@@ -248,7 +248,7 @@ def _call(function: str, arguments: str) -> ArraySource:
 @functools.lru_cache(maxsize=4)
 def _read_files(paths: tuple[str, ...], times: tuple[int, ...]) -> ArraySource:
     del times  # Part of the key, so that a changed file is read again.
-    parts = [_read_file(path) for path in paths]
+    parts = [read_npz(Path(path)) for path in paths]
     if any(part.keys() != parts[0].keys() for part in parts):
         keys = "; ".join(", ".join(sorted(part)) for part in parts)
         raise DataError(f"the files have different arrays: {keys}", field="input_path")
@@ -257,18 +257,6 @@ def _read_files(paths: tuple[str, ...], times: tuple[int, ...]) -> ArraySource:
         return arrays_of(joined, ", ".join(paths))
     except DataError as error:
         raise DataError(str(error), field="input_path") from error
-
-
-def _read_file(path: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("a single array, expected an archive of numpy.savez")
-            return {key: file[key] for key in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{path}: cannot be read: {first_line(error)}", field="input_path"
-        ) from error
 
 
 def _mtime(path: str) -> int:

@@ -20,6 +20,7 @@ _READ_BY = {
     "missing_values": ("csv",),
     "function": ("arrays",),
     "files": ("text_files",),
+    "max_bad_records": ("csv", "jsonl", "parquet", "npz"),
     "tfds_name": ("tfds",),
     "tfds_split": ("tfds",),
     "tfds_data_dir": ("tfds",),
@@ -43,6 +44,13 @@ class TableDataConfig(MixedDataConfig):
     missing_values: list[str] = field(
         ("", "NA", "N/A", "NaN", "nan", "null", "NULL"),
         help="`source: csv`: texts that mean that a value is missing",
+    )
+    max_bad_records: int = field(
+        0,
+        ge=0,
+        le=10**6,
+        help="how many rows may be left out because they cannot be read, such as text in a column "
+        "of numbers; they are listed; 0: such a row is an error",
     )
     function: str = field(
         "", help="`source: arrays`: function that returns arrays by name, as my_package.data:load"
@@ -83,7 +91,8 @@ class TableDataConfig(MixedDataConfig):
         for name, sources in _READ_BY.items():
             read = any(one.source in sources for one in self.sources)
             if not read and getattr(self, name) != _default(name):
-                yield name, f"is read only by source {sources[0]!r}, got source {self.source!r}"
+                read_by = " or ".join(map(repr, sources))
+                yield name, f"is read only by source {read_by}, got source {self.source!r}"
 
     def _files_problems(self) -> Iterator[tuple[str, str]]:
         files = self.files or {}

@@ -19,6 +19,7 @@ from orbit_runner.data.fingerprint import (
 from orbit_runner.data.join_sources import join_tables
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.tables.bad_rows import without_bad_rows
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, TEXT, TableSource
 from orbit_runner.data.tables.hashing import hash_rows, value_bits
@@ -59,6 +60,7 @@ def _reader(config: TabularConfig, data: TableDataConfig) -> TableReader:
         missing_values=tuple(data.missing_values),
         function=data.function,
         files=data.class_files,
+        max_bad_records=data.max_bad_records,
     )
     return _open(data.source, data.data_dir, input_paths(data), options)
 
@@ -166,12 +168,14 @@ def load_part(config: TabularConfig, section: str) -> TablePart:
 def _rows_of(config: TabularConfig, data: TableDataConfig, source: TableSource) -> TablePart:
     split = config.split
     if split is None or data.source == SYNTHETIC:
-        return TablePart(source)
+        return TablePart(source, without_bad_rows(source))
     if split.column:
-        return TablePart(source, rows_with_value(source.columns[split.column], data.part))
+        rows = rows_with_value(source.columns[split.column], data.part)
+        return TablePart(source, without_bad_rows(source, rows))
     by = split.hash_of or tuple(feature_kinds(config))
     places = _positions(source, tuple(by), split.seed)
-    return TablePart(source, rows_of_fraction(places, split.fractions or {}, data.part))
+    rows = rows_of_fraction(places, split.fractions or {}, data.part)
+    return TablePart(source, without_bad_rows(source, rows))
 
 
 def load_sources(config: TabularConfig, section: str) -> list[TableSource]:

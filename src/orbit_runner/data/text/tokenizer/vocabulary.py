@@ -38,7 +38,10 @@ class Vocabulary:
         self._processor = _processor(model, name)
         _check_ids(self._processor, name)
         ids = range(self._processor.vocab_size())
-        self.pieces: list[str] = [self._processor.id_to_piece(number) for number in ids]
+        try:
+            self.pieces: list[str] = [self._processor.id_to_piece(number) for number in ids]
+        except UnicodeDecodeError as error:
+            raise _error(f"{name}: has a piece that is not valid UTF-8 ({error.reason})") from None
         self.scores: list[float] = [self._processor.get_score(number) for number in ids]
 
     @classmethod

@@ -1,0 +1,107 @@
+"""Properties of the resolver: any text gives a config or a `ConfigError`, both ways of writing one
+give the same config.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.yaml_files import parse_value, scalar
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.serialize import flat, inline, to_yaml
+from tests.properties.profile import examples
+from tools.fuzz.config_targets import setting_words
+
+
+@functools.cache
+def _settings() -> dict[str, Any]:
+    return flat(resolve(Request(experiment="digits")).config)
+
+
+_NUMBERS = st.one_of(
+    st.integers(), st.floats(), st.sampled_from([10**400, -(10**4000), 2**63, 1e308, float("nan")])
+)
+_SCALARS = st.one_of(
+    st.none(), st.booleans(), _NUMBERS, st.text(max_size=20),
+    st.sampled_from(["${trainer.train_steps}", "${", "$${x}", "adam", "1h", "~", "../x", "0x10"]),
+)  # fmt: skip
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda below: st.one_of(
+        st.lists(below, max_size=3), st.dictionaries(st.text(max_size=8), below, max_size=3)
+    ),
+    max_leaves=6,
+)
+_CHANGES = st.lists(
+    st.tuples(st.deferred(lambda: st.sampled_from(sorted(_settings()))), _VALUES),
+    min_size=1,
+    max_size=2,
+)
+
+
+@examples(15)
+@given(changes=_CHANGES)
+def test_any_values_give_a_config_or_a_config_error(changes: list[tuple[str, Any]]) -> None:
+    overrides = tuple(f"{path}={inline(value)}" for path, value in changes)
+    with contextlib.suppress(ConfigError):
+        resolve(Request(experiment="digits", params_overrides=overrides))
+
+
+@pytest.mark.slow
+@examples(10)
+@given(changes=_CHANGES)
+def test_accepted_config_round_trips_through_yaml(
+    changes: list[tuple[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    try:
+        flags = tuple((f"--{path}", path, inline(value)) for path, value in changes)
+        config = resolve(Request(experiment="digits", flags=flags)).config
+    except (ConfigError, ValueError):
+        assume(False)
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "a.yaml").write_text(to_yaml(config), encoding="utf-8")
+    again = resolve(Request(experiment=str(folder / "a.yaml"))).config
+    assert repr(again.replace(name=config.name)) == repr(config)
+
+
+@examples(100)
+@given(value=_SCALARS)
+def test_written_scalar_reads_back_as_the_same_value(value: Any) -> None:
+    try:
+        text = inline(value)
+    except ValueError:
+        return
+    assume(text.isprintable())
+    found = parse_value(text, "a")
+    assert repr(found) == repr(value) or len(str(value)) > 1000
+
+
+@examples(100)
+@given(text=st.text(alphabet="0123456789_+-.eExobnaif~ \n", max_size=30))
+def test_any_unquoted_scalar_has_a_value(text: str) -> None:
+    assert isinstance(scalar(text), (str, int, float, bool, type(None)))
+
+
+@examples(20)
+@given(
+    parts=st.lists(
+        st.one_of(
+            st.deferred(lambda: st.sampled_from([w.decode() for w in setting_words()])),
+            st.sampled_from(
+                [" = ", "%A", "@f()", "[", "]", "{", "}", "'", '"""', "\n", "import x\n"]
+            ),
+            st.text(max_size=5),
+        ),
+        max_size=8,
+    )
+)
+def test_any_gin_text_gives_a_config_or_a_config_error(parts: list[str]) -> None:
+    with contextlib.suppress(ConfigError):
+        resolve(Request(experiment="digits", gin_params=("".join(parts),)))

@@ -1,0 +1,149 @@
+"""Records of a run that a stranger wrote: too deep, too large, or with values of other types."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record
+from orbit_runner.data.fingerprint import describe_files
+from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.branch import read_branch
+from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.data_record import DataRecord, has_record
+from orbit_runner.run_directory.history import read_history
+from orbit_runner.run_directory.metric_records import read_curves
+from orbit_runner.run_directory.recoveries import read_recoveries
+from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.skipped_steps import read_skipped
+from orbit_runner.sweep.results import read_results
+from orbit_runner.utils.files import cut_records, recorded_steps, repair_records
+from orbit_runner.utils.log import PlainMessages, log_scope
+
+DEEP = '{"step": 1, "split": "train", "skipped": ' + "[" * 100_000 + "]" * 100_000 + "}"
+LINES = [
+    DEEP,
+    '{"step": 1e999, "split": "train", "event": "recovered", "recoveries": 1}',
+    '{"step": 1' + "0" * 400 + ', "split": "train", "loss": 1, "recoveries": 2}',
+    '{"step": 3, "split": "train", "loss": 1' + "0" * 400 + "}",
+    '{"step": 4, "skipped": [1e999]}',
+    '{"step": 5, "split": "train", "loss": 0.5}',
+]
+BRANCH: dict[str, Any] = {
+    "format": 1, "parent": "../a", "step": 5, "weights": "", "state": "", "configs": [],
+    "changes": [{"path": "a", "from": "1", "to": "2"}], "attempts": [],
+}  # fmt: skip
+
+
+def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("\n".join(LINES) + "\n")
+    assert read_curves(path)[("train", "loss")][5] == 0.5
+    assert read_skipped(path) == ()
+    assert read_recoveries(path) == [(1, 0)]
+    assert {step for step, _ in recorded_steps(path)} == {3, 4, 5}
+    assert [*read_history(tmp_path).losses] == []
+    assert read_summary(tmp_path).metrics["loss"] == 0.5
+    repair_records(path, lambda note: None)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [3, 4, 5]
+    cut_records(path, after=4)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [3, 4]
+
+
+@pytest.mark.parametrize("text", [DEEP, '{"attempts": [{"argv": 5, "mode": [], "step": "x"}]}'])
+def test_hostile_record_of_starts_is_not_an_error(text: str, tmp_path: Path) -> None:
+    for name in ("run.json", "data.json"):
+        (tmp_path / name).write_text(text)
+    history = read_history(tmp_path)
+    assert (history.mode, history.ends, history.overridden) == ("train_and_eval", [], False)
+    assert not has_record(tmp_path)
+    assert read_summary(tmp_path).status == "lost"
+
+
+@pytest.mark.parametrize(
+    ("change", "is_read"),
+    [
+        ({}, True),
+        ({"step": 1e999}, False),
+        ({"changes": [{"path": "a", "from": "1", "to": "[["}]}, False),
+        ({"changes": [{"path": "a", "from": "1", "to": "!!python/name:os.system"}]}, False),
+        ({"changes": [{"path": "a", "from": "1", "to": "-"}]}, True),
+        ({"attempts": [5]}, True),
+    ],
+)
+def test_branch_with_values_that_cannot_be_read_is_none(
+    change: dict[str, Any], is_read: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "branch.json").write_text(json.dumps(BRANCH | change))
+    found = read_branch(tmp_path)
+    assert (found is not None) == is_read
+    read_summary(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"step": "5"}, {"weights": 5}, {"files": {"a": {"bytes": "1", "sha256": ""}}}, {"files": []}],
+)
+def test_checkpoint_record_with_other_types_is_a_value_error(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "ckpt-5.json"
+    CheckpointRecord(step=5, weights="", state="").write(path)
+    values = json.loads(path.read_text())
+    assert read_record(path).step == 5
+    del values["checksum"]  # As in a record of an earlier version.
+    path.write_text(json.dumps(values | change))
+    with pytest.raises(ValueError, match="not a checkpoint record"):
+        read_record(path)
+
+
+def test_aliases_in_a_config_of_a_run_are_bounded(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [
+        f"a{n}: &a{n} {{{', '.join(f'k{i}: *a{n - 1}' for i in range(10))}}}" for n in range(1, 10)
+    ]
+    (tmp_path / "config.yaml").write_text("\n".join(lines) + "\n")
+    assert len(read_settings(tmp_path)) == 20_000
+    (tmp_path / "config.yaml").write_text("a: &a {b: *a}\n")
+    assert read_settings(tmp_path) == {}
+
+
+@pytest.mark.parametrize("text", [DEEP, "{}", "5", '{"best": 0, "trials": [{}]}'])
+def test_results_of_a_sweep_that_cannot_be_read_are_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(RunnerError, match=r"sweep\.json: cannot be read: "):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "seconds", "said"),
+    [
+        (b"12345", 0, ""),
+        (b"123", 0, "shrank from 5 to 3 bytes"),
+        (b"1234567", 0, "grew from 5 to 7 bytes"),
+        (b"12345", 9, "was modified"),
+        (None, 0, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_file_that_changes_while_a_run_reads_it_is_named_once(
+    content: bytes | None, seconds: int, said: str, tmp_path: Path
+) -> None:
+    path, notes = tmp_path / "train-0", list[str]()
+    path.write_bytes(b"12345")
+    before = path.stat().st_mtime_ns
+    record = DataRecord(tmp_path / "run", {"train_data": describe_files([path])})
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+        os.utime(path, ns=(before, before + seconds * 10**9))
+    with log_scope(PlainMessages(notes.append)):
+        for step in (20, 40):
+            record.on_evaluate(SimpleNamespace(step=step), {})
+        record.on_train_end(SimpleNamespace(step=60))
+    expected = f"warning: {path}: {said} since the run started, noticed at step 20; train_data"
+    assert [note[: len(expected)] for note in notes] == [expected] * bool(said)
