@@ -184,6 +184,11 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
 )
 
 
+def never_touches_weights(path: str) -> bool:
+    """Returns whether a setting cannot change the weights, whatever the other settings are."""
+    return path in _NEVER
+
+
 def touches_weights(path: str, config: ExperimentConfig) -> bool:
     """Returns whether a setting can change the weights at a step, or the step of early stopping.
 

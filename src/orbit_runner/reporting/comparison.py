@@ -37,11 +37,11 @@ class RunComparison:
 
         The value is None if a run does not have the setting.
         """
-        return _differing([run.settings for run in self.runs], without=_LEFT_OUT)
+        return differing([run.settings for run in self.runs], without=_LEFT_OUT)
 
     def software(self) -> dict[str, list[Any]]:
         """Returns versions and revisions that differ."""
-        return _differing([run.software for run in self.runs])
+        return differing([run.software for run in self.runs])
 
     def metrics(self) -> dict[str, list[float | None]]:
         """Returns each metric of the last evaluation, and of the last training record."""
@@ -155,9 +155,10 @@ def format_value(value: Any) -> str:
     return "-" if value is None else inline(value)
 
 
-def _differing(
+def differing(
     all_values: Sequence[Mapping[str, Any]], without: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
+    """Returns the values that differ, by dotted path; None where one is missing."""
     paths = dict.fromkeys(path for values in all_values for path in values)
     rows = {path: [values.get(path) for values in all_values] for path in paths}
     return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,11 +102,13 @@ class SweepResults:
 
     @property
     def best(self) -> TrialResult | None:
-        """The finished trial with the best objective, the first one of equals."""
+        """The finished trial with the best finite objective, the first one of equals."""
         found = [
             (trial.objective if self.mode == "min" else -trial.objective, trial.number, trial)
             for trial in self.trials
-            if trial.status == "finished" and trial.objective is not None
+            if trial.status == "finished"
+            and trial.objective is not None
+            and math.isfinite(trial.objective)
         ]
         return min(found, key=lambda rank: rank[:2])[2] if found else None
 

@@ -6,13 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from orbit_runner.reporting.html.svg_chart import (
-    COLORS,
-    Series,
-    format_tick,
-    is_logarithmic,
-    line_chart,
-)
+from orbit_runner.reporting.html.svg_axes import format_tick, is_logarithmic
+from orbit_runner.reporting.html.svg_chart import COLORS, Series, line_chart
 
 
 def _svg(html: str) -> ET.Element:
@@ -120,3 +115,25 @@ def test_series_beyond_the_colors_are_dashed() -> None:
 )  # fmt: skip
 def test_tick_label_is_short(value: float, text: str) -> None:
     assert format_tick(value) == text
+
+
+def test_band_is_drawn_behind_the_line_and_determines_the_axis() -> None:
+    band = {1: (0.0, 1.0), 2: (0.2, 0.8), 3: (math.nan, 0.9)}
+    html = line_chart("accuracy", [Series("a", {1: 0.5, 2: 0.5, 3: 0.5}, 1, band=band)])
+    (area,) = [p.attrib["d"] for p in _svg(html).iter("path") if p.attrib["class"] == "band c1"]
+    corners = _positions(area)
+    assert len(corners) == 4  # The step without a finite value is left out.
+    assert corners[0][0] == corners[3][0] < corners[1][0] == corners[2][0]
+    assert corners[0][1] > corners[1][1] > corners[2][1] > corners[3][1]
+    assert html.index('"band') < html.index('"line')
+
+
+def test_quiet_lines_have_no_dots_and_no_legend() -> None:
+    quiet = [Series(f"quiet {n}", {1: 1.0, 2: 2.0}, quiet=True) for n in range(3)]
+    html = line_chart("accuracy", [*quiet, Series("loud", {1: 1.0, 2: 3.0})])
+    assert html.count("<path class=quiet") == 3
+    assert html.count("<circle") == 2
+    legend = html.partition("class=legend")[2]
+    assert "loud" in legend
+    assert "quiet" not in legend
+    assert "class=legend" not in line_chart("accuracy", quiet)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.cli.compare.page_file import write_page
 from orbit_runner.cli.flags.config_flags import Parser, parse, parser
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.runs.columns import RunColumns
@@ -20,12 +21,13 @@ from orbit_runner.errors import RunnerError, nearest
 from orbit_runner.reporting.comparison import RunComparison, compare
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.utils.files import jsonable, write_whole
+from orbit_runner.utils.files import jsonable
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
 Compare runs: the settings and versions that differ, metrics, curves, throughput and weights. A run
-may still be in progress. A directory stands for all runs in it."""
+may still be in progress. A directory stands for all runs in it. With --paired, compare directories
+of runs with several seeds, and tell whether a difference of a metric is more than chance."""
 _MOST_RUNS = 100
 
 Curve = tuple[str, str]  # (split, metric)
@@ -35,8 +37,14 @@ def main(arguments: Sequence[str]) -> int:
     """Prints the comparison, or writes it as a page. Returns 0."""
     flags = parse(_parser(), arguments)
     with contextlib.ExitStack() as stack:
-        paths = [path for name in flags.runs for path in _paths(name, stack)]
-        paths = _select(list(dict.fromkeys(paths)), flags.condition)
+        found = {name: _paths(name, stack) for name in flags.runs}
+        if flags.paired:
+            from orbit_runner.cli.compare.paired import show_paired
+
+            groups = {name: _select(paths, flags.condition) for name, paths in found.items()}
+            return show_paired(groups, flags)
+        every = dict.fromkeys(path for paths in found.values() for path in paths)
+        paths = _select(list(every), flags.condition)
         comparison = compare(paths)
     asked = _curves(comparison, flags.metric or ())
     curves = asked or comparison.curve_keys()
@@ -73,12 +81,19 @@ def _parser() -> Parser:
         metavar="CONDITION",
         help="compare only matching runs, as in `runner runs`",
     )
+    add(
+        "--paired",
+        action="store_true",
+        help="compare the runs of each RUN with those of the first one, paired by runtime.seed: "
+        "mean, confidence interval, paired t-test and permutation test of each metric",
+    )
     add("--html", metavar="FILE", help="write an HTML page with charts instead")
     add("--json", action="store_true", help="print JSON")
     add(
         "--csv",
         action="store_true",
-        help="print CSV: a row per run, with the settings that differ and the metrics",
+        help="print CSV: a row per run, with the settings that differ and the metrics; with "
+        "--paired, a row per metric",
     )
     return to
 
@@ -133,11 +148,7 @@ def _curves(comparison: RunComparison, asked: Sequence[str]) -> list[Curve]:
 def _write_page(comparison: RunComparison, curves: Sequence[Curve], path: Path) -> None:
     from orbit_runner.reporting.html.comparison_page import comparison_page
 
-    try:
-        write_whole(path, comparison_page(comparison, curves))
-    except OSError as error:
-        raise RunnerError(f"--html: cannot write {path}: {error.strerror}") from error
-    print(f"the comparison is in {path}", file=sys.stderr)
+    write_page(path, comparison_page(comparison, curves))
 
 
 def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, Any]:

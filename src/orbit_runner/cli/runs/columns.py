@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.serialize import inline
 from orbit_runner.errors import RunnerError, nearest
 from orbit_runner.reporting.numbers import age, number_or_dash
+from orbit_runner.reporting.setting_texts import short_setting_names
 from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.run_summary import RunSummary
 
@@ -115,22 +116,8 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _format_changes(changes: Mapping[str, Any]) -> str:
-    names = _short_names(changes)
+    names = short_setting_names(changes)
     return " ".join(f"{names[path]}={inline(value)}" for path, value in changes.items())
-
-
-def _short_names(paths: Iterable[str]) -> dict[str, str]:
-    """Returns the last parts of dotted paths, as many as are needed to tell them apart."""
-    parts = {path: path.split(".") for path in paths}
-    names = {}
-    for path, words in parts.items():
-        for count in range(1, len(words) + 1):
-            name = ".".join(words[-count:])
-            others = (other for other in parts if other != path)
-            if not any(f".{other}".endswith(f".{name}") for other in others):
-                break
-        names[path] = name
-    return names
 
 
 def _format_metric(run: RunSummary) -> str:

@@ -57,6 +57,8 @@ svg.bar{height:22px}
 figure+.table{margin-top:10px}
 svg .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:4 3;fill:none}
 svg .bad{stroke:var(--bad);stroke-width:2;fill:none}
+svg .band{fill:var(--c);opacity:.18}
+svg .quiet{fill:none;stroke:var(--soft);stroke-width:1;opacity:.4}
 h3{font-size:1rem;margin:20px 0 8px}
 .table+.table,.pictures+.table{margin-top:10px}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(104px,1fr));gap:10px}
@@ -97,12 +99,15 @@ def _style() -> str:
     return _STYLE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
 
 
-def page(title: str, body: str) -> str:
-    """Returns a complete HTML document. `body` is HTML; `title` is text."""
+def page(title: str, body: str, style: str = "") -> str:
+    """Returns a complete HTML document.
+
+    `title` is text, `body` is HTML, and `style` are rules in addition to those of every page.
+    """
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_style()}</style></head>\n"
+        f"<title>{escape(title)}</title>\n<style>{_style()}{style}</style></head>\n"
         f"<body>\n{body}\n</body></html>\n"
     )
 
@@ -130,7 +135,7 @@ def table(
 
     titles = "".join(f"<th{kind(n)}>{escape(text)}</th>" for n, text in enumerate(head))
     lines = "".join(
-        f"<tr><th scope=row>{_breakable(row[0])}</th>"
+        f"<tr><th scope=row>{breakable(row[0])}</th>"
         + "".join(f"<td{kind(n)}>{escape(text)}</td>" for n, text in enumerate(row) if n)
         + "</tr>"
         for row in rows
@@ -140,7 +145,7 @@ def table(
     return f"<div class={kinds}><table>{above}<tbody>{lines}</tbody></table></div>"
 
 
-def _breakable(path: str) -> str:
+def breakable(path: str) -> str:
     """Returns a path as HTML that may be broken into lines after slashes, dots and underscores."""
     return re.sub("[/._]", r"\g<0><wbr>", escape(path))
 

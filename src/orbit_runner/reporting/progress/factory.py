@@ -31,14 +31,14 @@ def make_progress(
         return QuietProgress()
     if kind == "json":
         return JsonProgress(interval, brief=brief)
-    if kind == "plain" or brief or not _can_draw(forced=kind == "bar"):
+    if kind == "plain" or brief or not can_draw(forced=kind == "bar"):
         return PlainProgress(interval, brief=brief)
     from orbit_runner.reporting.progress.live import LiveProgress
 
     return LiveProgress(title, place)
 
 
-def _can_draw(*, forced: bool) -> bool:
+def can_draw(*, forced: bool) -> bool:
     """Returns whether standard error is a terminal that can move its cursor and shows UTF-8."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         return False

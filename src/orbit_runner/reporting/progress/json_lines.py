@@ -35,7 +35,8 @@ class JsonProgress(History):
         with log_scope(self), contextlib.redirect_stderr(_Notes(self)):
             yield
 
-    def _print(self, event: str, **values: Any) -> None:
+    def event(self, event: str, **values: Any) -> None:
+        """Prints an event: its name, the time and values."""
         from orbit_runner.utils.files import jsonable  # Imports NumPy.
 
         found = jsonable({"event": event, "time": round(time.time(), 3), **values})
@@ -44,24 +45,24 @@ class JsonProgress(History):
 
     def phase(self, text: str, *, minor: bool = False) -> None:
         """Prints the name of the next phase."""
-        self._print("phase", phase=text, minor=minor)
+        self.event("phase", phase=text, minor=minor)
 
     def detail(self, text: str, fraction: float | None = None) -> None:
         """Prints how far the phase is, at most once in an interval."""
         now = time.monotonic()
         if now - self._last_detail > self._interval_seconds:
             self._last_detail = now
-            self._print("detail", text=text, fraction=fraction)
+            self.event("detail", text=text, fraction=fraction)
 
     def note(self, text: str) -> None:
         """Prints the note."""
-        self._print("note", level="warning" if is_warning(text) else "info", text=text)
+        self.event("note", level="warning" if is_warning(text) else "info", text=text)
 
     def on_train_begin(self, run: Any) -> None:
         """Prints the start step and the target step."""
         super().on_train_begin(run)
         if not self._brief:
-            self._print("train", step=self.last_step, train_steps=self.target, epochs=self.epochs)
+            self.event("train", step=self.last_step, train_steps=self.target, epochs=self.epochs)
 
     def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Prints step, metrics and speed, at most once in an interval and at the target step."""
@@ -72,7 +73,7 @@ class JsonProgress(History):
             return
         self._last_step_line = now
         self.read_metrics(logs)
-        self._print(
+        self.event(
             "step",
             step=self.last_step,
             train_steps=self.target,
@@ -95,7 +96,7 @@ class JsonProgress(History):
         best = None
         if self.best is not None:
             best = dict(zip(("metric", "value", "step"), self.best, strict=True))
-        self._print("evaluation", step=step, metrics=metrics, best=best)
+        self.event("evaluation", step=step, metrics=metrics, best=best)
 
 
 class _Notes(io.TextIOBase):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.reporting.comparison import RunComparison, format_value
-from orbit_runner.reporting.html.svg_chart import is_logarithmic
+from orbit_runner.reporting.html.svg_axes import is_logarithmic
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 
 _GAP = 2

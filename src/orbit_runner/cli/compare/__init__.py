@@ -1,0 +1,1 @@
+"""What `runner compare` does besides comparing single runs."""

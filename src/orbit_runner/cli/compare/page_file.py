@@ -1,0 +1,18 @@
+"""Writes the page that `--html` of `runner compare` names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.utils.files import write_whole
+
+
+def write_page(path: Path, page: str) -> None:
+    """Writes a page, and prints its path on standard error."""
+    try:
+        write_whole(path, page)
+    except OSError as error:
+        raise RunnerError(f"--html: cannot write {path}: {error.strerror}") from error
+    print(f"the comparison is in {path}", file=sys.stderr)

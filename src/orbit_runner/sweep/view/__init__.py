@@ -1,0 +1,1 @@
+"""What is shown of a sweep: a live table, a table at the end, a CSV file and an HTML page."""

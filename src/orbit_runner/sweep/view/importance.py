@@ -1,0 +1,115 @@
+"""How much of the differences between trials each setting explains by itself.
+
+Trials are divided into groups by the value of the setting: a group for each category, or up to four
+groups of equal size in the order of the numbers, so that a best value in the middle is found, too.
+The share is the variance of the trials' ranks between the groups, divided by their total variance:
+eta squared of ranks, which is the statistic of Kruskal and Wallis ("Use of ranks in one-criterion
+variance analysis", JASA 47, 1952) divided by n - 1. In the ranking, trials that successive halving
+stopped are behind those that it kept, and trials that diverged are last. The direction is
+Spearman's rank correlation ("The proof and measurement of association between two things", American
+Journal of Psychology 15, 1904).
+
+With k groups of n trials, a setting without any effect explains (k - 1) / (n - 1) on average.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from orbit_runner.config.serialize import inline
+from orbit_runner.sweep.results import SweepResults, TrialResult
+from orbit_runner.sweep.view.ranking import objective_of, place
+from orbit_runner.sweep.view.setting_axis import SweptSetting, is_number, swept_settings
+
+# With fewer trials, the shares mean nothing.
+LEAST_TRIALS = 8
+_MOST_GROUPS = 4
+_ENDED = ("finished", "stopped")
+
+
+@dataclasses.dataclass(frozen=True)
+class Importance:
+    """What one setting explains.
+
+    Attributes:
+        setting: The setting.
+        trials: How many trials with a rank have it.
+        share: The share of the variance of ranks between groups, from 0 to 1.
+        by_chance: The share that a setting without any effect explains on average.
+        correlation: Spearman's rank correlation of the number with success: positive if larger
+            numbers are better; None for categories.
+    """
+
+    setting: SweptSetting
+    trials: int
+    share: float
+    by_chance: float
+    correlation: float | None
+
+
+def importances(results: SweepResults) -> list[Importance]:
+    """Returns what each setting explains, the most important one first.
+
+    Settings that fewer than `LEAST_TRIALS` trials with a rank have are left out.
+    """
+    trials = [
+        trial
+        for trial in results.trials
+        if trial.status == "diverged"
+        or (trial.status in _ENDED and objective_of(trial) is not None)
+    ]
+    found = (_importance(setting, trials, results.mode) for setting in swept_settings(results))
+    return sorted(filter(None, found), key=lambda one: -one.share)
+
+
+def _importance(
+    setting: SweptSetting, trials: Sequence[TrialResult], mode: str
+) -> Importance | None:
+    having = [trial for trial in trials if setting.path in trial.settings]
+    values = [trial.settings[setting.path] for trial in having]
+    ranks = average_ranks([place(trial, mode) for trial in having])  # 1 for the best.
+    if len(having) < LEAST_TRIALS or len(set(ranks)) < 2:
+        return None
+    groups = _groups(setting, values)
+    if not 1 < len(set(groups)) < len(having):
+        return None
+    correlation = None
+    if all(map(is_number, values)):
+        correlation = -statistics.correlation(average_ranks(values), ranks)
+    return Importance(
+        setting=setting,
+        trials=len(having),
+        share=share_between(groups, ranks),
+        by_chance=(len(set(groups)) - 1) / (len(having) - 1),
+        correlation=correlation,
+    )
+
+
+def _groups(setting: SweptSetting, values: Sequence[float]) -> list[str]:
+    """Returns the name of the group of each value."""
+    if setting.categories:
+        return [inline(value) for value in values]
+    count = min(_MOST_GROUPS, len(values) // 4)
+    ranks = average_ranks(values)  # From 1. Equal values have equal ranks, so they stay together.
+    return [str(int((rank - 0.5) / len(values) * count)) for rank in ranks]
+
+
+def average_ranks(values: Sequence[Any]) -> list[float]:
+    """Returns the rank of each value, from 1; equal values have the mean of their ranks."""
+    order = sorted(values)
+    first = {value: index for index, value in reversed(list(enumerate(order, start=1)))}
+    last = {value: index for index, value in enumerate(order, start=1)}
+    return [(first[value] + last[value]) / 2 for value in values]
+
+
+def share_between(groups: Sequence[str], values: Sequence[float]) -> float:
+    """Returns eta squared: the sum of squares between groups, divided by the total one."""
+    mean = statistics.fmean(values)
+    members: dict[str, list[float]] = {}
+    for group, value in zip(groups, values, strict=True):
+        members.setdefault(group, []).append(value)
+    between = sum(len(one) * (statistics.fmean(one) - mean) ** 2 for one in members.values())
+    return between / sum((value - mean) ** 2 for value in values)

@@ -1,0 +1,250 @@
+"""A sweep as a self-contained HTML page."""
+
+from __future__ import annotations
+
+import shlex
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from orbit_runner.reporting.html.page import breakable, page, paragraph, section, table
+from orbit_runner.reporting.setting_texts import value_text
+from orbit_runner.reporting.statistics import estimate_text, interval_text
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
+from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
+from orbit_runner.sweep.view.parallel_coordinates import parallel_coordinates
+from orbit_runner.sweep.view.ranking import (
+    lead_text,
+    objective_estimate,
+    objective_text,
+    ranked,
+    status_counts,
+)
+from orbit_runner.sweep.view.scatter import setting_chart, trials_chart
+from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings
+from orbit_runner.sweep.view.style import STYLE
+from orbit_runner.sweep.view.trial_curves import objective_curves, rungs, winner_curves
+
+BEST_CONFIG = "best.yaml"
+_BAR_WIDTH, _BAR_HEIGHT = 160, 12
+
+
+def sweep_page(directory: Path, results: SweepResults) -> str:
+    """Returns the HTML page of a sweep, with links to the reports of its trials."""
+    title = f"Sweep of {results.experiment}"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        _headline(results),
+        section("Best trial", _best(directory, results)),
+        section("Settings and objective", _coordinates(results)),
+        section("Trials one by one", _by_trial(directory, results)),
+        section("Importance of settings", _importance(results)),
+        section("Objective by setting", _by_setting(results)),
+        section("Curves of the best trial", _winner(directory, results)),
+        section("Trials", _trials(directory, results)),
+    ]
+    return page(title, "\n".join(filter(None, body)), STYLE)
+
+
+def _headline(results: SweepResults) -> str:
+    kind = str(results.search.get("type") or "")
+    search = f", {escape(kind)} search" if kind else ""
+    seeds = f", {len(results.seeds)} seeds a trial" if len(results.seeds) > 1 else ""
+    counts = status_counts(results)
+    return (
+        f"<p class=soft>{'Smallest' if results.mode == 'min' else 'Largest'} "
+        f"<b>{escape(results.metric)}</b> after {results.train_steps:,} steps{search}{seeds}</p>"
+        f"<p>{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
+        f"{f': {counts}' if counts else ''}</p>"
+    )
+
+
+def _best(directory: Path, results: SweepResults) -> str:
+    best = results.best
+    if best is None:
+        return "<p class=soft>No trial has finished with an objective.</p>"
+    found = objective_estimate(best)
+    interval = "" if found is None else interval_text(found)
+    spread = f"95 % interval {interval}" if interval else "one seed"
+    tiles = [
+        ("trial", str(best.number), f"of {len(results.trials)}"),
+        (results.metric.replace("_", " "), "-" if found is None else estimate_text(found), spread),
+        ("step", f"{best.step:,}", ""),
+    ]
+    names = setting_names(results)
+    rows = [(path, value_text(value)) for path, value in best.settings.items() if path in names]
+    lead = lead_text(results)
+    return "".join(
+        [
+            "<div class='tiles roomy'>",
+            *(
+                f"<div><span class=soft>{escape(name)}</span><b>{escape(value)}</b>"
+                f"<span class=soft>{escape(note)}</span></div>"
+                for name, value, note in tiles
+            ),
+            "</div>",
+            f"<p>{escape(lead[:1].upper() + lead[1:])}.</p>" if lead else "",
+            "" if lead else paragraph(
+                "the best of many trials looks better than it is, because it was selected: "
+                "train it with other seeds before you rely on its lead"
+            ),
+            table((), rows),
+            _how_to_run(directory, results),
+        ]
+    )  # fmt: skip
+
+
+def _how_to_run(directory: Path, results: SweepResults) -> str:
+    """Returns the command that trains the best trial again, in a directory of its own."""
+    config = shlex.quote(str(directory / BEST_CONFIG))
+    command = f"runner --config_file={config} --model_dir=runs/best"
+    return f"<p>Train it again:</p><pre class=command>{escape(command)}</pre>"
+
+
+def _coordinates(results: SweepResults) -> str:
+    chart = parallel_coordinates(results)
+    if not chart:
+        return ""
+    statuses = {trial.status for trial in results.trials}
+    lost = [("lost", "diverged or failed")] if statuses & {"diverged", "failed"} else []
+    return chart + _legend(
+        [
+            ("best", "best trial"),
+            ("q0", "best sixth"),
+            ("q5", "worst sixth"),
+            *lost,
+        ]
+    )
+
+
+def _by_trial(directory: Path, results: SweepResults) -> str:
+    charts = [trials_chart(results), objective_curves(directory, results)]
+    drawn = "".join(filter(None, charts))
+    if not drawn:
+        return ""
+    statuses = {trial.status for trial in results.trials}
+    keys = [("best", "best trial"), ("q1", "finished")]
+    keys += [("stopped", "stopped by halving")] if "stopped" in statuses else []
+    keys += [("lost", "diverged or failed")] if statuses & {"diverged", "failed"} else []
+    keys += [("sofar", "best so far")]
+    notes = ["a vertical line reaches from the worst to the best seed"] if results.seeds[1:] else []
+    steps = ", ".join(f"{step:,}" for step in rungs(results))
+    if steps:
+        notes.append(f"successive halving stops trials at the dashed lines, steps {steps}")
+    legend = _legend(keys) if charts[0] else ""
+    return f"<div class=charts>{drawn}</div>{legend}{''.join(map(paragraph, notes))}"
+
+
+def _legend(keys: list[tuple[str, str]]) -> str:
+    spans = "".join(f'<span class="key key-{kind}">{escape(text)}</span>' for kind, text in keys)
+    return f"<div class=legend>{spans}</div>"
+
+
+def _importance(results: SweepResults) -> str:
+    found = importances(results)
+    if not found:
+        return ""
+    rows = "".join(map(_importance_row, found))
+    head = (
+        "<tr><th>setting</th><th colspan=2>share of variance explained</th><th>better are</th></tr>"
+    )
+    trials = max(one.trials for one in found)
+    return (
+        paragraph(
+            "the share of the differences between trials that the values of one setting explain "
+            "by themselves: eta squared of the ranks of the trials (Kruskal and Wallis 1952), with "
+            "numbers in up to four groups; in brackets, Spearman's rank correlation"
+        )
+        + f"<div class=table><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+        + paragraph(
+            "the line in a bar is what a setting without any effect explains by chance; a bar that "
+            f"ends near it means nothing. This is from {trials} trials: with less than "
+            f"{LEAST_TRIALS}, no shares are shown, and with less than 30 they are rough. Settings "
+            "that work only together are not found"
+        )
+    )
+
+
+def _importance_row(one: Importance) -> str:
+    width, chance = one.share * _BAR_WIDTH, one.by_chance * _BAR_WIDTH
+    bar = (
+        f'<svg class=share viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}" width={_BAR_WIDTH} '
+        f'height={_BAR_HEIGHT} role="img" aria-label="{one.share:.0%}">'
+        f"<rect class=rest width={_BAR_WIDTH} height={_BAR_HEIGHT}></rect>"
+        f"<rect class=c0 width={width:.1f} height={_BAR_HEIGHT}></rect>"
+        f'<path class=chance d="M{chance:.1f} 0V{_BAR_HEIGHT}"><title>by chance '
+        f"{one.by_chance:.0%}</title></path></svg>"
+    )
+    return (
+        f"<tr><th scope=row>{breakable(one.setting.path)}</th>"
+        f"<td class=number>{one.share:.0%}</td><td>{bar}</td><td>{_direction(one)}</td></tr>"
+    )
+
+
+def _direction(one: Importance) -> str:
+    rho = one.correlation
+    if rho is None:
+        return "-"
+    if abs(rho) < 0.3:
+        return f"neither small nor large values ({rho:+.2f})"
+    return f"{'large' if rho > 0 else 'small'} values ({rho:+.2f})"
+
+
+def _by_setting(results: SweepResults) -> str:
+    charts = "".join(setting_chart(results, setting) for setting in swept_settings(results))
+    return f"<div class=charts>{charts}</div>" if charts else ""
+
+
+def _winner(directory: Path, results: SweepResults) -> str:
+    charts = "".join(winner_curves(directory, results))
+    if not charts:
+        return ""
+    several = len(results.seeds) > 1
+    note = "lines are means over the seeds, areas reach from the lowest to the highest seed"
+    return f"<div class=charts>{charts}</div>{paragraph(note) if several else ''}"
+
+
+def _trials(directory: Path, results: SweepResults) -> str:
+    if not results.trials:
+        return "<p class=soft>No trial has started.</p>"
+    names = setting_names(results)
+    titles = "".join(f'<th title="{escape(path)}">{escape(n)}</th>' for path, n in names.items())
+    seeded = len(results.seeds) > 1
+    metric = f"{results.metric}{' (mean ± standard deviation)' if seeded else ''}"
+    head = (
+        f"<tr><th>trial</th><th>status</th><th class=number>{escape(metric)}</th>{titles}"
+        "<th class=number>step</th><th>weights</th></tr>"
+    )
+    rows = "".join(_trial_row(directory, trial, list(names)) for trial in ranked(results))
+    return f"<div class=table><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+
+
+def _trial_row(directory: Path, trial: TrialResult, paths: list[str]) -> str:
+    values = "".join(
+        f"<td>{escape(value_text(trial.settings[path])) if path in trial.settings else '-'}</td>"
+        for path in paths
+    )
+    kind = {"finished": "good", "diverged": "bad", "failed": "bad"}.get(trial.status, "soft")
+    weights = trial.runs[0].weights[:12] if len(trial.runs) == 1 else ""
+    return (
+        f"<tr><th scope=row>{_links(directory, trial)}</th>"
+        f"<td class={kind}>{escape(trial.status)}</td>"
+        f"<td class=number>{escape(objective_text(trial))}</td>{values}"
+        f"<td class=number>{trial.step:,}</td><td class=mono>{escape(weights) or '-'}</td></tr>"
+    )
+
+
+def _links(directory: Path, trial: TrialResult) -> str:
+    """Returns the number of the trial, linked to its report, or one link for each seed."""
+    if len(trial.runs) == 1:
+        return _link(directory, trial.runs[0], str(trial.number))
+    seeds = ", ".join(_link(directory, run, str(run.seed)) for run in trial.runs)
+    return f"{trial.number} <span class=soft>{seeds}</span>" if seeds else str(trial.number)
+
+
+def _link(directory: Path, run: SeedResult, text: str) -> str:
+    report = RunDirectory(Path(run.directory)).report
+    if not (directory / report).is_file():
+        return escape(text)
+    return f'<a href="{quote(report.as_posix())}">{escape(text)}</a>'

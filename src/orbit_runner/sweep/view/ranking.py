@@ -1,0 +1,122 @@
+"""The order of the trials of a sweep, and how far the best one is ahead."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orbit_runner.reporting.setting_texts import value_text
+from orbit_runner.reporting.statistics import (
+    Estimate,
+    PairedTest,
+    estimate,
+    estimate_text,
+    interval_text,
+    paired_test,
+    verdict,
+)
+from orbit_runner.sweep.results import TRIAL_STATUSES, SweepResults, TrialResult
+
+_LAST = tuple(status for status in TRIAL_STATUSES if status not in ("finished", "stopped"))
+
+
+def objective_of(trial: TrialResult) -> float | None:
+    """Returns the objective of a trial; None if it has none or if it is not finite."""
+    value = trial.objective
+    return value if value is not None and math.isfinite(value) else None
+
+
+def ranked(results: SweepResults) -> list[TrialResult]:
+    """Returns the trials: finished ones from best to worst, then stopped ones, then the others.
+
+    A trial that was stopped at a later step is ahead of those that were stopped earlier.
+    """
+
+    def key(trial: TrialResult) -> tuple[float, ...]:
+        last = _LAST.index(trial.status) if trial.status in _LAST else 0
+        return (*place(trial, results.mode), last, trial.number)
+
+    return sorted(results.trials, key=key)
+
+
+def place(trial: TrialResult, mode: str) -> tuple[float, float, float]:
+    """Returns a key that orders trials from best to worst; trials without a result are equal."""
+    value = objective_of(trial)
+    worse = math.inf if value is None else value if mode == "min" else -value
+    if trial.status == "finished":
+        return (0, 0, worse)
+    return (1, -trial.step, worse) if trial.status == "stopped" else (2, 0, 0)
+
+
+def status_counts(results: SweepResults) -> str:
+    """Returns the number of trials of each status, such as `16 finished, 2 diverged`."""
+    counts = Counter(trial.status for trial in results.trials)
+    return ", ".join(f"{counts[status]} {status}" for status in TRIAL_STATUSES if counts[status])
+
+
+def objective_estimate(trial: TrialResult) -> Estimate | None:
+    """Returns the objective over the seeds; None if it is missing or not finite for a seed."""
+    return None if objective_of(trial) is None else estimate(trial.objectives)
+
+
+def objective_text(trial: TrialResult, *, interval: bool = False) -> str:
+    """Returns the objective, such as `0.9713 ± 0.0021`; `-` if the trial has none."""
+    found = objective_estimate(trial)
+    if found is None:
+        return "-"
+    return " ".join(filter(None, [estimate_text(found), interval_text(found) if interval else ""]))
+
+
+def settings_text(settings: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Returns settings under short names, such as `learning_rate=0.003 filters=[32, 64]`."""
+    return " ".join(
+        f"{name}={value_text(settings[path])}" for path, name in names.items() if path in settings
+    )
+
+
+def runner_up_test(results: SweepResults) -> tuple[TrialResult, TrialResult, PairedTest] | None:
+    """Returns the best trial, the next one, and their comparison; None with less than two seeds.
+
+    Only the seeds of which both have an objective are compared.
+    """
+    found = [
+        trial
+        for trial in ranked(results)
+        if trial.status == "finished" and objective_of(trial) is not None
+    ][:2]
+    if len(found) < 2:
+        return None
+    best, second = found
+    first, other = (_by_seed(trial) for trial in (second, best))
+    seeds = [seed for seed in first if seed in other]
+    if len(seeds) < 2:
+        return None
+    test = paired_test([first[seed] for seed in seeds], [other[seed] for seed in seeds])
+    return best, second, test
+
+
+def lead_text(results: SweepResults) -> str:
+    """Returns whether the lead of the best trial could be chance, as a sentence; "" if unknown."""
+    found = runner_up_test(results)
+    if found is None:
+        return ""
+    best, second, test = found
+    return f"trial {best.number} against trial {second.number}, the next best: {verdict(test)}"
+
+
+def _by_seed(trial: TrialResult) -> dict[int, float]:
+    return {run.seed: run.objective for run in trial.runs if run.objective is not None}
+
+
+def best_so_far(results: SweepResults) -> Sequence[tuple[int, float]]:
+    """Returns (trial number, objective) of each finished trial that was better than all before."""
+    found: list[tuple[int, float]] = []
+    for trial in results.trials:
+        value = objective_of(trial)
+        if trial.status != "finished" or value is None:
+            continue
+        if not found or (value < found[-1][1] if results.mode == "min" else value > found[-1][1]):
+            found.append((trial.number, value))
+    return found

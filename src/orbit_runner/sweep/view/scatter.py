@@ -1,0 +1,129 @@
+"""The objective of trials as points: by number of the trial, and by the value of a setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+
+from orbit_runner.reporting.html.svg_axes import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axis,
+    cross,
+    step_labels,
+    value_axis,
+    value_grid,
+    x_label,
+    x_title,
+)
+from orbit_runner.reporting.setting_texts import cut_middle
+from orbit_runner.sweep.results import SweepResults, TrialResult
+from orbit_runner.sweep.view.ranking import (
+    best_so_far,
+    objective_of,
+    objective_text,
+    settings_text,
+)
+from orbit_runner.sweep.view.setting_axis import SettingAxis, SweptSetting, setting_names
+
+_INSET = 14  # Between the frame and the first and last point.
+_LETTER = 6.6  # The width of a letter of a label.
+
+
+def trials_chart(results: SweepResults) -> str:
+    """Returns the objective of each trial by its number, with a line for the best so far."""
+    trials = [trial for trial in results.trials if trial.status not in ("pending", "excluded")]
+    if not trials or not _values(trials):
+        return ""
+    numbers = [trial.number for trial in trials]
+    x_axis = Axis(min(numbers), max(numbers), LEFT + _INSET, WIDTH - RIGHT - _INSET)
+    y_axis = value_axis(results.metric, _values(trials))
+    parts = [*value_grid(y_axis), *step_labels(x_axis), x_title("trial")]
+    best = best_so_far(results)
+    if best:
+        parts.append(_steps([*best, (max(numbers), best[-1][1])], x_axis, y_axis))
+    parts += _points(results, trials, lambda trial: x_axis.position(trial.number), y_axis)
+    return _figure(_title(results, y_axis), "Objective by trial", parts)
+
+
+def setting_chart(results: SweepResults, setting: SweptSetting) -> str:
+    """Returns the objective of each trial by its value of a setting; "" without values."""
+    trials = [
+        trial
+        for trial in results.trials
+        if setting.path in trial.settings and trial.status not in ("pending", "excluded")
+    ]
+    if not _values(trials):
+        return ""
+    axis = SettingAxis(setting, trials, LEFT + _INSET, WIDTH - RIGHT - _INSET)
+    y_axis = value_axis(results.metric, _values(trials))
+    room = int(axis.gap / _LETTER) if setting.categories else 12
+    labels = [x_label(x, cut_middle(text, max(3, room))) for x, text in axis.ticks()]
+    parts = [*value_grid(y_axis), *labels, x_title(setting.path)]
+    parts += _points(results, trials, axis.position, y_axis)
+    name = f"{setting.name} (log)" if setting.is_log else setting.name
+    return _figure(name, f"Objective by {setting.path}", parts)
+
+
+def _title(results: SweepResults, y_axis: Axis) -> str:
+    return f"{results.metric.replace('_', ' ')} by trial{' (log)' if y_axis.log else ''}"
+
+
+def _values(trials: Sequence[TrialResult]) -> list[float]:
+    return [value for trial in trials if (value := objective_of(trial)) is not None]
+
+
+def _points(
+    results: SweepResults,
+    trials: Sequence[TrialResult],
+    x_of: Callable[[TrialResult], float | None],
+    y_axis: Axis,
+) -> Iterator[str]:
+    """Yields a mark for each trial: a dot, a circle if it was stopped, a cross without a value."""
+    best, names = results.best, setting_names(results)
+    last = [] if best is None else [best]
+    for trial in [*(one for one in trials if one is not best), *last]:
+        x, value = x_of(trial), objective_of(trial)
+        if x is None:
+            continue
+        text = f"{results.metric} {objective_text(trial)} at step {trial.step:,}"
+        hint = (
+            f"trial {trial.number}, {trial.status}: {text} {settings_text(trial.settings, names)}"
+        )
+        if value is None:
+            yield cross(x, HEIGHT - BOTTOM - 8, hint)
+            continue
+        yield from _range(trial, x, y_axis)
+        kind = "best" if trial is best else "stopped" if trial.status == "stopped" else "trial"
+        radius = 5 if trial is best else 3
+        yield f"<circle class={kind} cx={x:.1f} cy={y_axis.position(value):.1f} r={radius}>"
+        yield f"<title>{escape(hint)}</title></circle>"
+
+
+def _range(trial: TrialResult, x: float, y_axis: Axis) -> Iterator[str]:
+    """Yields a vertical line from the lowest to the highest objective of the seeds."""
+    values = [value for value in trial.objectives if math.isfinite(value)]
+    if len(values) > 1 and (not y_axis.log or min(values) > 0):
+        ends = (min(HEIGHT - BOTTOM, y_axis.position(min(values))), y_axis.position(max(values)))
+        yield f'<path class=range d="M{x:.1f} {ends[0]:.1f}V{max(TOP, ends[1]):.1f}"/>'
+
+
+def _steps(points: Sequence[tuple[int, float]], x_axis: Axis, y_axis: Axis) -> str:
+    (first, value), *rest = points
+    path = f"M{x_axis.position(first):.1f} {y_axis.position(value):.1f}"
+    for number, value in rest:
+        path += f"H{x_axis.position(number):.1f}V{y_axis.position(value):.1f}"
+    return f'<path class=sofar d="{path}"/>'
+
+
+def _figure(title: str, label: str, parts: Sequence[str]) -> str:
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f"{''.join(parts)}</svg></figure>"
+    )

@@ -1,0 +1,114 @@
+"""Curves of trials: the objective of each by step, and those of the winner over its seeds."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from orbit_runner.reporting.html.svg_chart import Series, line_chart
+from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_curves
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.sweep.results import SweepResults, TrialResult
+from orbit_runner.sweep.view.ranking import objective_of, ranked
+
+_COLORED = 5  # Trials that have a color; the others are gray.
+_LOSS = "training_loss"
+Points = Mapping[int, float]
+
+
+def objective_curves(directory: Path, results: SweepResults) -> str:
+    """Returns a chart of the objective by step with a line for each trial; "" without records."""
+    order = [trial for trial in ranked(results) if trial.status != "excluded"]
+    best = [trial for trial in order[:_COLORED] if objective_of(trial) is not None]
+    colors = {trial.number: index for index, trial in enumerate(best)}
+    lines = [
+        Series(
+            f"trial {trial.number}",
+            _mean(_seed_curves(directory, trial, results.metric)),
+            colors.get(trial.number, 0),
+            quiet=trial.number not in colors,
+        )
+        for trial in reversed(order)  # The best ones are drawn last, above the others.
+    ]
+    marks = dict.fromkeys(rungs(results), "rung")
+    drawn = [line for line in lines if line.points]
+    return line_chart(f"{results.metric.replace('_', ' ')} by step", drawn, marks=marks)
+
+
+def winner_curves(directory: Path, results: SweepResults) -> list[str]:
+    """Returns charts of the training loss and the objective of the best trial.
+
+    With several seeds, a line is their mean, and the area behind it reaches from the lowest to the
+    highest value.
+    """
+    best = results.best
+    if best is None:
+        return []
+    curves = [read_curves(RunDirectory(directory / run.directory).metrics) for run in best.runs]
+    shown = {("train", _LOSS): 0, ("validation", "validation_loss"): 1}
+    shown |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
+    charts: dict[str, list[Series]] = {}
+    for (split, name), color in shown.items():
+        found = [one[split, name] for one in curves if (split, name) in one]
+        title = "loss" if name in (_LOSS, "validation_loss") else name.replace("_", " ")
+        named = "training" if split == "train" else split
+        if found:
+            series = Series(named, _mean(found), color, band=_band(found))
+            charts.setdefault(title, []).append(series)
+    return [*filter(None, (line_chart(title, series) for title, series in charts.items()))]
+
+
+def rungs(results: SweepResults) -> Sequence[int]:
+    """Returns the steps at which successive halving stops trials; empty for other sweeps."""
+    halving = results.search.get("halving")
+    found = halving.get("rungs") if isinstance(halving, Mapping) else None
+    return [step for step in found or () if isinstance(step, int)]
+
+
+def _seed_curves(directory: Path, trial: TrialResult, metric: str) -> list[Points]:
+    return [
+        points
+        for run in trial.runs
+        if (points := _objective(RunDirectory(directory / run.directory).metrics, metric))
+    ]
+
+
+def _objective(path: Path, metric: str) -> Points:
+    try:
+        state = path.stat()
+    except OSError:
+        return {}
+    return _read_objective(path, metric, state.st_mtime_ns, state.st_size)
+
+
+# The page is written each time a trial ends, and most records have not changed since.
+@functools.lru_cache(maxsize=4096)
+def _read_objective(path: Path, metric: str, changed: int, size: int) -> Points:
+    curves: Curves = read_curves(path)
+    return curves.get(("validation", metric)) or curves.get(("train", metric)) or {}
+
+
+def _mean(curves: Sequence[Points]) -> dict[int, float]:
+    """Returns the mean at each step that all curves have."""
+    return {step: statistics.fmean(values) for step, values in _common(curves)}
+
+
+def _band(curves: Sequence[Points]) -> dict[int, tuple[float, float]]:
+    """Returns the lowest and highest value at each step; empty for one curve."""
+    if len(curves) < 2:
+        return {}
+    return {
+        step: (min(values), max(values))
+        for step, values in _common(curves)
+        if all(map(math.isfinite, values))
+    }
+
+
+def _common(curves: Sequence[Points]) -> Iterator[tuple[int, list[float]]]:
+    for step in curves[0] if curves else ():
+        values = [curve[step] for curve in curves if step in curve]
+        if len(values) == len(curves):
+            yield step, values

@@ -1,0 +1,235 @@
+"""`runner compare --paired`: text, JSON, CSV, the page, and runs that cannot be paired."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from tests.support.run_directories import write_best, write_run
+
+_A, _B = (0.90, 0.91, 0.92, 0.93, 0.94), (0.911, 0.924, 0.931, 0.941, 0.953)
+_SENTENCE = "5 seeds: +0.012 [+0.0102, +0.0138], p < 0.001: more than chance at 5 %"
+
+
+def _write(root: Path, values: Sequence[float | None], rate: str = "0.01", first: int = 17) -> Path:
+    for index, value in enumerate(values):
+        seed = str(first + index)
+        write_run(
+            root / f"seed-{seed}",
+            accuracies={100: 0.5, 300: value},
+            flags=[("runtime.seed", seed), ("task.model.dropout_rate", rate)],
+            weights={300: f"{rate}{seed}"},
+        )
+    return root
+
+
+@pytest.fixture
+def trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two trials of five seeds in `trials`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    _write(tmp_path / "trials/0001", _A, "0.1")
+    _write(tmp_path / "trials/0002", _B, "0.2")
+    return tmp_path / "trials"
+
+
+def test_text_says_whether_a_difference_is_chance(
+    trials: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["trials/0001", "trials/0002", "--metric=accuracy"]
+    assert main(["compare", "--paired", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[:3] == ["A  0001", "B  0002", "   5 seeds: 17, 18, 19, 20, 21"]
+    assert "  task.model.dropout_rate  A 0.1  B 0.2\n" in text
+    assert "  A      0.920 ± 0.016 [0.9, 0.94]\n" in text
+    assert f"  B - A  {_SENTENCE}\n" in text
+    assert "permutation test p = 0.062, and 5 seeds cannot give less than 0.062" in text
+    assert "training_loss" not in text
+    assert "Student 1908" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_metrics_of_all_runs_are_compared(trials: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in trials.glob("*/seed-*"):
+        write_best(run, 300, accuracy=0.99)
+    (trials / "0001/seed-17/best/info.json").unlink()
+    assert main(["compare", "--paired", "trials/0001", "trials/0002", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["paired"]
+    assert list(found["metrics"]) == ["accuracy", "training_loss"]  # best.accuracy lacks a run.
+    accuracy = found["metrics"]["accuracy"]
+    assert (accuracy["a"]["values"], accuracy["b"]["values"]) == ([*_A], [*_B])
+    assert accuracy["verdict"] == _SENTENCE
+    assert accuracy["more_than_chance"] is True
+    loss = found["metrics"]["training_loss"]
+    assert (loss["p"], loss["effect_size"], loss["more_than_chance"]) == (1.0, None, False)
+    assert found["seeds"] == [17, 18, 19, 20, 21]
+    assert found["settings"] == {"task.model.dropout_rate": [0.1, 0.2]}
+
+
+def test_best_evaluation_can_be_selected(trials: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for index, run in enumerate(sorted(trials.glob("*/seed-*"))):
+        write_best(run, 300, accuracy=0.9 + index / 100)
+    arguments = ["trials/0001", "trials/0002", "--metric=best.accuracy", "--csv"]
+    assert main(["compare", "--paired", *arguments]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["a"], row["b"], row["metric"], row["seeds"]) == (
+        *("0001", "0002", "best.accuracy", "5"),
+    )
+    assert float(row["difference"]) == pytest.approx(0.05)
+    assert float(row["low"]) <= 0.05 <= float(row["high"])
+    assert row["more_than_chance"] == "true"
+
+
+def test_only_common_seeds_are_compared(trials: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _write(trials / "0003", [0.8, 0.81, 0.82], "0.3", first=20)
+    assert main(["compare", "--paired", "trials/0001", "trials/0003"]) == 0
+    text = capsys.readouterr().out
+    assert "   2 seeds: 20, 21\n" in text
+    assert "note: not compared: seeds 17, 18, 19, which only 0001 has\n" in text
+    assert "note: not compared: seed 22, which only 0003 has\n" in text
+
+
+def test_several_directories_are_compared_with_the_first(
+    trials: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(trials / "0003", _A, "0.3")
+    assert main(["compare", "--paired", "trials/0001", "trials/0002", "trials/0003"]) == 0
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if line.startswith(("A  ", "B  "))] == [
+        "A  0001", "B  0002", "A  0001", "B  0003",
+    ]  # fmt: skip
+    assert "5 seeds: no difference for any seed" in text
+
+
+def test_notes_name_what_limits_the_comparison(
+    trials: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(trials / "0003", [*_A[:4], None], "0.1")
+    record = trials / "0003/seed-18/run.json"
+    found = json.loads(record.read_text())
+    found["attempts"][0] |= {"outcome": "stopped: max_time", "step": 200, "inexact": ["threads"]}
+    record.write_text(json.dumps(found))
+    arguments = ["trials/0001", "trials/0003", "--metric=training_loss"]
+    assert main(["compare", "--paired", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert "note: no setting differs except the seed\n" in text
+    assert "note: the weights of each seed are equal\n" in text
+    assert "note: 0003 with seed 18 has not finished: stopped at step 200 of 300\n" in text
+    assert "note: 0003 with seed 18 may not be reproducible: threads\n" in text
+
+
+def test_many_metrics_have_a_note(trials: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in trials.glob("*/seed-*"):
+        write_best(run, 300, accuracy=0.99)
+    assert main(["compare", "--paired", "trials/0001", "trials/0002"]) == 0
+    assert "note: 3 metrics were compared" in capsys.readouterr().out
+
+
+def test_page_has_a_line_for_each_seed_and_loads_nothing(
+    trials: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trials / "0002").rename(trials / "<script>")
+    assert main(["compare", "--paired", "trials/0001", "trials/<script>", "--html=p.html"]) == 0
+    assert capsys.readouterr() == ("", "the comparison is in p.html\n")
+    page = Path("p.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "http" not in page
+    assert page.count("<path class=quiet") == 2 * 5  # accuracy and training_loss
+    assert html.escape(_SENTENCE) in page
+
+
+def _duplicate(trials: Path) -> None:
+    write_run(trials / "0002/again", accuracies={300: 0.9}, flags=[("runtime.seed", "17")])
+
+
+def _other_settings(trials: Path) -> None:
+    flags = [("runtime.seed", "30"), ("task.model.dropout_rate", "0.7")]
+    write_run(trials / "0002/other", accuracies={300: 0.9}, flags=flags)
+
+
+def _missing_value(trials: Path) -> None:
+    _write(trials / "0003", [None, *_A[1:]], "0.2")
+
+
+def _other_seeds(trials: Path) -> None:
+    _write(trials / "0003", _A, "0.2", first=50)
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "reasons"),
+    [
+        (None, ["trials/0001"], ["got 1 directory, allowed: at least 2"]),
+        (None, ["trials/0001", "trials/0001"], ["got 1 directory, allowed: at least 2"]),
+        (
+            None,
+            ["trials/0001/seed-17", "trials/0002"],
+            ["only seed 17 in common, allowed: at least 2", "0002: seeds 17, 18, 19, 20, 21"],
+        ),
+        (_other_seeds, ["trials/0001", "trials/0003"], ["no seed in common", "seeds 50, 51"]),
+        (
+            _duplicate,
+            ["trials/0001", "trials/0002"],
+            ["0002 has two runs with runtime.seed 17", "again", "seed-17"],
+        ),
+        (
+            _other_settings,
+            ["trials/0001", "trials/0002"],
+            ["0002 differ in more than their seed", "task.model.dropout_rate: 0.7, 0.2"],
+        ),
+        (
+            None,
+            ["trials/0001", "trials/0002", "--metric=acuracy"],
+            ["unknown metric 'acuracy'; did you mean 'accuracy'?", "allowed: accuracy"],
+        ),
+        (
+            _missing_value,
+            ["trials/0001", "trials/0003", "--metric=accuracy"],
+            ["accuracy is not finite in trials/0003/seed-17"],
+        ),
+        (None, ["trials/0001", "nowhere"], ["RUN: nowhere does not exist"]),
+    ],
+)
+def test_runs_that_cannot_be_paired_are_errors(
+    trials: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[Path], None] | None,
+    arguments: list[str],
+    reasons: list[str],
+) -> None:
+    if change is not None:
+        change(trials)
+    assert main(["compare", "--paired", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert [reason for reason in reasons if reason not in printed.err] == []
+    assert len(printed.err.splitlines()) <= 10
+
+
+def test_settings_that_cannot_change_the_weights_may_differ(
+    trials: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [("runtime.seed", "22"), ("trainer.report_interval", "7")]
+    flags.append(("task.model.dropout_rate", "0.1"))
+    write_run(trials / "0001/seed-22", accuracies={300: 0.9}, flags=flags)
+    assert main(["compare", "--paired", "trials/0001", "trials/0002"]) == 0
+    assert "5 seeds" in capsys.readouterr().out
+
+
+def test_tensorflow_is_not_imported(trials: Path, without_tensorflow: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "orbit_runner", "compare", "--paired"]
+    done = subprocess.run(
+        [*command, "trials/0001", "trials/0002"], env=without_tensorflow, capture_output=True,
+        text=True, check=False, cwd=trials.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert _SENTENCE in done.stdout

@@ -1,0 +1,179 @@
+"""`sweep.csv` and `sweep.html`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.sweep.results import SweepResults
+from orbit_runner.sweep.view.files import write_sweep_files
+from tests.support.run_directories import write_run
+from tests.support.sweep_results import (
+    RATE,
+    UNITS,
+    learning_rate_sweep,
+    make_results,
+    make_trial,
+)
+
+_VOID = ("meta", "br", "wbr", "hr", "img", "link", "input")
+_HOSTILE = "<script>alert('x')</script>\"&"
+
+
+class _Checker(HTMLParser):
+    """Checks that elements are closed in order, and collects links and texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[str] = []
+        self.loads: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+        self.loads += [
+            value or "" for name, value in attrs if name in ("src", "href", "xlink:href")
+        ]
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def _page(directory: Path, results: SweepResults) -> _Checker:
+    write_sweep_files(directory, results)
+    checker, text = _Checker(), (directory / "sweep.html").read_text(encoding="utf-8")
+    checker.feed(text)
+    assert checker.open == []
+    assert "script" not in checker.found
+    assert not re.search(r"https?://|url\(|@import", text)
+    assert "NaN" not in text
+    assert not re.search(r"[\s\"]nan\b", text)
+    return checker
+
+
+def test_csv_has_a_row_for_each_seed_that_reads_back(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {RATE: 0.1 + 0.2, UNITS: [128, 64], "a.b": 'x,"y"\n', "a.c": True}
+    trials = [
+        make_trial(0, settings, [0.9, 0.8]),
+        make_trial(1, {RATE: 1e-3, "a.b": "7"}, [None, None], status="diverged", step=20),
+    ]
+    write_sweep_files(tmp_path, make_results(trials))
+    with (tmp_path / "sweep.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        *("trial", "seed", RATE, UNITS, "a.b", "a.c"),
+        *("status", "step", "objective", "weights"),
+    ]
+    assert [(row["trial"], row["seed"]) for row in rows] == [
+        ("0", "17"), ("0", "18"), ("1", "17"), ("1", "18"),
+    ]  # fmt: skip
+    assert float(rows[0][RATE]) == 0.1 + 0.2
+    assert json.loads(rows[0][UNITS]) == [128, 64]
+    assert rows[0]["a.b"] == settings["a.b"]
+    assert json.loads(rows[0]["a.c"]) is True
+    assert json.loads(rows[2]["a.b"]) == "7"  # A text, not a number.
+    assert (rows[2][UNITS], rows[2]["objective"], rows[2]["status"]) == ("", "", "diverged")
+    assert float(rows[1]["objective"]) == 0.8
+
+
+@pytest.mark.parametrize("count", [1, 8, 32])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_page_is_complete_and_loads_nothing(tmp_path: Path, count: int, seeds: int) -> None:
+    page = _page(tmp_path, learning_rate_sweep(count, seeds=seeds))
+    assert page.loads == []
+    assert "Sweep of digits_mlp" in page.text
+    assert ("Importance of settings" in page.text) is (count >= 8)
+    assert ("Settings and objective" in page.text) is (count > 1)
+    assert ("the next best: 3 seeds:" in page.text) is (count > 1 and seeds > 1)
+    assert page.found.count("tr") >= count
+
+
+def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -> None:
+    page = _page(tmp_path, make_results([]))
+    assert "No trial has started" in page.text
+    pending = [make_trial(n, {RATE: 0.1 * n}, [], status="pending", step=0) for n in range(3)]
+    page = _page(tmp_path, make_results(pending))
+    assert "3 trials: 3 pending" in page.text
+    assert "No trial has finished" in page.text
+    assert "figure" not in page.found
+
+
+def test_page_escapes_names_and_values(tmp_path: Path) -> None:
+    path = f"task.{_HOSTILE}"
+    trials = [make_trial(n, {path: f"{_HOSTILE}{n}"}, [n / 10]) for n in range(9)]
+    space = {path: {"choice": [f"{_HOSTILE}{n}" for n in range(9)]}}
+    page = _page(tmp_path, make_results(trials, space=space, metric="<b>metric", experiment="<i>"))
+    assert "b" in page.found  # The page's own.
+    assert f"{_HOSTILE}8" in page.text
+    assert "<b>metric" in page.text
+    assert "<i>" in page.text
+
+
+def test_trials_without_a_value_are_marked(tmp_path: Path) -> None:
+    trials = [
+        make_trial(0, {RATE: 0.01, UNITS: [64]}, [0.9]),
+        make_trial(1, {RATE: 0.02, UNITS: [64]}, [0.8], status="stopped", step=100),
+        make_trial(2, {RATE: 0.05}, [None], status="failed", step=10),
+        make_trial(3, {RATE: 0.09, UNITS: [128, 64]}, [float("nan")], status="diverged", step=20),
+        make_trial(4, {RATE: 0.03, UNITS: [64]}, [0.95], status="excluded"),
+    ]
+    page = _page(tmp_path, make_results(trials))
+    assert "trial 3, diverged: accuracy - at step 20" in page.text
+    assert "trial 2, failed" in page.text
+    assert "not set" in page.text
+    assert "no value" in page.text
+    assert "1 finished, 1 stopped, 1 diverged, 1 failed, 1 excluded" in page.text
+    assert "trial 4," not in page.text  # Excluded: in the table only.
+
+
+def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path: Path) -> None:
+    results = make_results(
+        [
+            make_trial(0, {RATE: 0.01}, [0.9, 0.92]),
+            make_trial(1, {RATE: 0.02}, [0.8, 0.85], status="stopped", step=200),
+        ],
+        search={"type": "random", "halving": {"rungs": [200], "keep": 0.5}},
+    )
+    for trial in results.trials:
+        for run in trial.runs:
+            accuracies = {200: 0.7 + trial.number / 10, 300: run.objective}
+            write_run(tmp_path / run.directory, accuracies=accuracies)
+    (tmp_path / "trials/0000/seed-17/report.html").write_text("a report")
+    page = _page(tmp_path, results)
+    assert page.loads == ["trials/0000/seed-17/report.html"]
+    assert "rung at step 200" in page.text
+    assert "trial 0, step 300: 0.91" in page.text
+    assert "training, step 100: 2" in page.text
+    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+    assert html.count('class="band c1"') == 1  # Accuracy; all seeds have the same losses.
+
+
+def test_page_is_written_again_when_a_run_has_new_records(tmp_path: Path) -> None:
+    results = make_results([make_trial(0, {RATE: 0.01}, [0.9])])
+    run = write_run(tmp_path / "trials/0000", accuracies={100: 0.5, 200: 0.6})
+    assert "trial 0, step 300" not in _page(tmp_path, results).text
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 300, "split": "validation", "accuracy": 0.9}\n')
+    assert "trial 0, step 300: 0.9" in _page(tmp_path, results).text
+
+
+def test_best_is_finite(tmp_path: Path) -> None:
+    trials = [make_trial(0, {RATE: 0.01}, [float("nan")]), make_trial(1, {RATE: 0.02}, [0.5])]
+    best = make_results(trials).best
+    assert best is not None
+    assert best.number == 1

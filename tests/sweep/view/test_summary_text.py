@@ -1,0 +1,71 @@
+"""The table that is printed when a sweep ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.sweep.results import SweepResults
+from orbit_runner.sweep.view.ranking import best_so_far, ranked
+from orbit_runner.sweep.view.summary_text import print_summary, summary_lines
+from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
+
+_DIRECTORY = Path("runs/my sweep")
+
+
+def test_best_trials_come_first_and_others_last() -> None:
+    trials = [
+        make_trial(0, {}, [None], status="pending"),
+        make_trial(1, {}, [0.5]),
+        make_trial(2, {}, [0.99], status="stopped", step=100),
+        make_trial(3, {}, [0.9]),
+        make_trial(4, {}, [0.2], status="stopped", step=200),
+        make_trial(5, {}, [None], status="failed"),
+        make_trial(6, {}, [0.9]),
+    ]
+    assert [one.number for one in ranked(make_results(trials))] == [3, 6, 1, 4, 2, 5, 0]
+    assert [one.number for one in ranked(make_results(trials, mode="min"))][:3] == [1, 3, 6]
+    assert best_so_far(make_results(trials)) == [(1, 0.5), (3, 0.9)]
+
+
+def test_summary_has_the_ten_best_trials_and_the_command_of_the_winner() -> None:
+    lines = list(summary_lines(_DIRECTORY, learning_rate_sweep(30), 100))
+    assert lines[0] == "digits_mlp: 30 trials: 30 finished"
+    assert lines[2].split() == [
+        *("trial", "status", "step", "accuracy", "learning_rate", "hidden_units"),
+    ]
+    assert lines[3].startswith("*")
+    assert len(lines[3:]) == 10 + 3
+    assert lines[-2:] == [
+        "page    runs/my sweep/sweep.html",
+        "winner  runner --config_file='runs/my sweep/best.yaml' --model_dir=runs/best",
+    ]
+
+
+def test_summary_with_seeds_says_whether_the_lead_is_chance() -> None:
+    trials = [
+        make_trial(0, {RATE: 0.1, UNITS: [64]}, [0.90, 0.91, 0.92]),
+        make_trial(1, {RATE: 0.2, UNITS: [64]}, [0.95, 0.96, 0.975]),
+    ]
+    text = "\n".join(summary_lines(_DIRECTORY, make_results(trials), 120))
+    assert "0.962 ± 0.013 [0.93, 0.993]" in text
+    assert "mean ± standard deviation [95 % interval] over 3 seeds" in text
+    assert "trial 1 against trial 0, the next best: 3 seeds: +0.0517 [" in text
+    assert "more than chance at 5 %" in text
+
+
+@pytest.mark.parametrize("results", [make_results([]), make_results([make_trial(0, {}, [None])])])
+def test_summary_without_a_winner(results: SweepResults) -> None:
+    lines = list(summary_lines(_DIRECTORY, results, 80))
+    assert lines[-1] == "no trial has finished with a value of accuracy"
+
+
+def test_json_is_the_file_of_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    results = learning_rate_sweep(2)
+    print_summary(_DIRECTORY, results, as_json=True)
+    printed = capsys.readouterr().out
+    assert printed == results.to_json()
+    assert SweepResults.from_json(printed).to_json() == printed
+    assert json.loads(printed)["experiment"] == "digits_mlp"
