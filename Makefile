@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all lint format docs kills sweeps clusters wide fuzz official-matrix official-sample bench lock clean
+.PHONY: help run test test-slow test-all lint format docs kills faults sweeps clusters wide fuzz official-matrix official-sample bench lock clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits and show the result"
@@ -16,6 +16,7 @@ help:
 	@echo "make docs     build the documentation site into site/; half a minute"
 	@echo "make kills    kill seven runs twenty times each and compare their weights; an hour"
 	@echo "make sweeps   kill the processes of sweeps at random, ten times, and compare the results; hours"
+	@echo "make faults   kill a run at each system call that writes, make each fail, and compare; a day"
 	@echo "make clusters test every strategy and mode, and every way to lose a worker; half an hour"
 	@echo "make fuzz     run parsers and readers on mutated files; problems are written to runs/fuzz; ten minutes"
 	@echo "make official-matrix  run all Model Garden experiments and write their table; hours; resumes"
@@ -63,6 +64,11 @@ kills: $(READY)
 
 sweeps: $(READY)
 	$(BIN)/python -m pytest tests/sweep/kills --sweep-kills=10 -s
+
+# POINTS=50 tries 50 of each kind of fault, evenly spread.
+POINTS := all
+faults: $(READY)
+	$(BIN)/python -m pytest tests/faults --points=$(POINTS) --figures=benchmarks/results/faults.json -s
 
 wide: $(READY)
 	$(BIN)/python -m pytest --wide -m wide -s

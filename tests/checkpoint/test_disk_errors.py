@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -13,13 +14,15 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.disk_errors import DiskError, disk_error_scope
-from orbit_runner.checkpoint.writer import SaveError
+from orbit_runner.checkpoint.manager import Circumstances, record_of
+from orbit_runner.checkpoint.writer import CheckpointWriter, SaveError
 from orbit_runner.train import loop
 from orbit_runner.train.controller import build_controller
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
-from tests.support.toy import make_strategy, toy_config, toy_task
+from tests.support.toy import make_strategy, state_of, toy_config, toy_task
 
 COMMAND = [
     sys.executable, "-m", "orbit_runner", "--experiment=digits_mlp", "--train_steps=200",
@@ -54,7 +57,8 @@ def _message(done: "subprocess.CompletedProcess[str]") -> list[str]:
 def test_full_disk_ends_the_run_with_one_message(small_disk: Path) -> None:
     done = subprocess.run(COMMAND, cwd=small_disk, capture_output=True, text=True, check=False)
     problem, left = _message(done)
-    assert problem.endswith("No space left on device")
+    room = r"No space left on device: the next checkpoint needs [\d,]+ kB, [\d,]+ kB are free"
+    assert re.search(room, problem)
     last = max(int(path.stem[5:]) for path in (small_disk / "a/checkpoints").glob("*.index"))
     free = "free up disk space and start the run again"
     assert left == f"the checkpoint of step {last} is intact; {free}"
@@ -97,6 +101,52 @@ def test_full_disk_is_recognized_from_every_error_type(
         "there is no checkpoint yet; free up disk space and start the run again"
     )
     assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (OSError(errno.EROFS, "Read-only file system", "a"), "Read-only file system: a"),
+        (tf.errors.UnknownError(None, None, "a; Stale file handle"), "Stale file handle"),
+    ],
+)
+def test_broken_disk_is_not_called_full(error: Exception, reported: str, tmp_path: Path) -> None:
+    with pytest.raises(DiskError, match=reported) as caught, disk_error_scope(tmp_path):
+        raise error
+    assert str(caught.value).endswith(
+        "make sure that the disk can be written, and start the run again"
+    )
+
+
+def test_error_of_a_file_of_the_run_names_it(tmp_path: Path) -> None:
+    missing = tmp_path / "a" / "file"
+    message = f"cannot write to {tmp_path}: .*{missing}"
+    with pytest.raises(DiskError, match=message), disk_error_scope(tmp_path):
+        missing.write_text("")
+
+
+def test_room_is_checked_before_the_first_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.statvfs(tmp_path)
+    config = toy_config()
+    state = state_of(config, make_strategy("one_device"))
+    writer = CheckpointWriter(state.checkpoint(), CheckpointFolder(tmp_path / "checkpoints"))
+    size = writer._expected_size()
+    assert size >= sum(v.shape.num_elements() * v.dtype.size for v in state.model.variables) > 0
+
+    full = os.statvfs_result([*found[:3], *[(size - 1) // found.f_frsize] * 2, *found[5:]])
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    message = "the next checkpoint needs .*\nthere is no checkpoint yet; free up disk space"
+    with pytest.raises(SaveError, match=message):
+        writer.write(record_of(state, Circumstances()))
+    assert not (tmp_path / "checkpoints").exists()
+    monkeypatch.undo()
+    writer.write(record_of(state, Circumstances()))
+    [step] = CheckpointFolder(tmp_path / "checkpoints").committed()
+    files = (tmp_path / "checkpoints").glob(f"ckpt-{step}.[id]*")
+    assert writer._expected_size() == sum(path.stat().st_size for path in files)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from orbit_runner.config.fingerprint import config_fingerprint, touches_weights
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
+from orbit_runner.config.schema.runtime import ClusterConfig, PreemptionConfig, RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.serialize import flat, to_yaml
 
@@ -95,6 +95,10 @@ HARMLESS = {
     "runtime.cluster_start_timeout": 7,
     "runtime.heartbeat_timeout": 7,
     "runtime.grace_period": 7.0,
+    "runtime.preemption.signals": ("SIGUSR1",),
+    "runtime.preemption.file": "other",
+    "runtime.preemption.command": "other",
+    "runtime.preemption.poll_interval": 7.0,
     "runtime.tf_data_service": "grpc://a:1",
     "runtime.tpu": "local",
     "runtime.tpu_zone": "other",
@@ -146,6 +150,7 @@ def test_list_of_harmless_settings_is_complete(over_digits: Callable[..., Any]) 
         (TrainerConfig, "trainer"),
         (RuntimeConfig, "runtime"),
         (ClusterConfig, "runtime.cluster"),
+        (PreemptionConfig, "runtime.preemption"),
         (DataConfig, "task.train_data"),
         (DataConfig, "task.validation_data"),
     ],

@@ -50,6 +50,8 @@ def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
          "SIGHUP: saved at step 5, exiting"),
         ("Interrupted: SIGINT: saved at step 5, exiting", "interrupted",
          "SIGINT: saved at step 5, exiting"),
+        ("LeftAtOnce: SIGTERM again, nothing has been saved", "preempted",
+         "SIGTERM again, nothing has been saved"),
         ("KeyboardInterrupt: nothing has been saved", "interrupted", "nothing has been saved"),
         ("MemberLost: worker 1", "lost", "worker 1"),
         ("ValueError: shapes\ndo not match", "failed", "shapes"),

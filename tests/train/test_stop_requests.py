@@ -27,7 +27,7 @@ def _requests(
         return [int(own) + other for own, other in zip(values, others, strict=True)]
 
     workers: Any = SimpleNamespace(is_chief=chief, sums=sums)
-    signals: Any = SimpleNamespace(received=received)
+    signals: Any = SimpleNamespace(received=received, notice="")
     return StopRequests(workers, signals, None, lambda text: None, limits=limits)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
-from tests.support.toy import descent, records, run, toy_config
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.train.callbacks.summaries import EventFiles, JsonLines, Summaries
+from tests.support.toy import Notes, descent, records, run, toy_config
 
 
 def _events(folder: Path) -> dict[str, dict[int, float]]:
@@ -104,3 +105,28 @@ def test_nested_results_are_flattened_and_arrays_are_left_out(tmp_path: Path) ->
     }
     assert _events(tmp_path / "x") == {"loss": {7: 1.5}}
     assert _events(tmp_path / "x" / "per_class") == {"cat": {7: 0.5}}
+
+
+def test_run_continues_without_event_files_that_cannot_be_written(tmp_path: Path) -> None:
+    whole, _ = run(toy_config(), tmp_path / "whole")
+    parts, notes = tmp_path / "parts", Notes()
+    parts.mkdir()
+    (parts / "train").write_text("A file is where the directory would be.")
+    model, _ = run(toy_config(), parts, notes=notes)
+    assert [record["step"] for record in records(parts, "train")] == [5, 10, 15, 20]
+    assert _events(parts / "validation")["error"].keys() == {5, 10, 15, 20}
+    [warning] = [text for text in notes.notes if "event files" in text]
+    assert warning.startswith(f"warning: event files in {parts / 'train'} cannot be written: ")
+    assert warning.endswith("\n  training continues without them")
+    assert weights_fingerprint(model) == weights_fingerprint(whole)
+
+
+def test_error_of_a_step_is_not_taken_for_an_error_of_the_event_files(tmp_path: Path) -> None:
+    step = tf.Variable(0, dtype=tf.int64)
+    files = EventFiles(tmp_path, step)
+    with (
+        pytest.raises(tf.errors.InvalidArgumentError, match="of the step"),
+        files.summary_writer().as_default(),
+    ):
+        raise tf.errors.InvalidArgumentError(None, None, "an error of the step")
+    assert files.are_written

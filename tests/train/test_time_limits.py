@@ -12,7 +12,6 @@ from orbit_runner.cli.main import main
 from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.loops.time_limits import LONGEST_GRACE_PERIOD, longest_grace_period
 from tests.support.digits import cnn_config
 from tests.support.toy import Notes, records, run, toy_config
 
@@ -106,21 +105,6 @@ def test_time_counts_from_the_given_start(tmp_path: Path) -> None:
     run(toy_config(trainer__max_time="1h"), tmp_path / "parts", started=-3600.0)
     assert CheckpointFolder(tmp_path / "whole" / "checkpoints").steps()[-1] == 20
     assert CheckpointFolder(tmp_path / "parts" / "checkpoints").steps()[-1] == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "period"),
-    [
-        ({}, 1e6),
-        ({"trainer__max_time": "3h"}, LONGEST_GRACE_PERIOD),
-        ({"trainer__max_time": "3h", "runtime__grace_period": 5.0}, 5.0),
-    ],
-)
-def test_pieces_of_loops_are_short_if_the_time_is_limited(
-    changes: dict[str, Any], period: float
-) -> None:
-    config = toy_config(**{"runtime__grace_period": 1e6, **changes})
-    assert longest_grace_period(config.trainer, config.runtime.grace_period) == period
 
 
 def test_checkpoints_are_saved_by_time_in_addition(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""Turns errors caused by a full or read-only disk into one message."""
+"""Turns errors of the disk into one message, and checks that there is room before a save."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +12,18 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.paths import RunDirectory
 
-_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 # TensorFlow reports the same errors as text.
-_WORDS = (
-    "No space left on device",
-    "Disk quota exceeded",
-    "File too large",
-    "Read-only file system",
-)
+_FULL = {
+    errno.ENOSPC: "No space left on device",
+    errno.EDQUOT: "Disk quota exceeded",
+    errno.EFBIG: "File too large",
+}
+_BROKEN = {
+    errno.EROFS: "Read-only file system",
+    errno.EIO: "Input/output error",
+    errno.ESTALE: "Stale file handle",
+}
+_WORDS = {**_FULL, **_BROKEN}
 
 
 class DiskError(RunnerError):
@@ -29,11 +34,11 @@ class DiskError(RunnerError):
 
 def describe_disk_problem(error: BaseException) -> str:
     """Returns what is wrong with the disk, or "" if the error has another cause."""
-    if isinstance(error, OSError) and error.errno in _NUMBERS:
+    if isinstance(error, OSError) and error.errno in _WORDS:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     if not type(error).__module__.startswith("tensorflow"):
         return ""
-    return next((words for words in _WORDS if words in str(error)), "")
+    return next((words for words in _WORDS.values() if words in str(error)), "")
 
 
 def describe_failed_write(error: BaseException, checkpoints: CheckpointFolder) -> str:
@@ -46,19 +51,57 @@ def describe_failed_write(error: BaseException, checkpoints: CheckpointFolder) -
     left = (
         f"the checkpoint of step {steps[-1]} is intact" if steps else "there is no checkpoint yet"
     )
-    remedy = "free up disk space and start the run again" if problem else "start the run again"
-    return f"{problem or first_line(error)}\n{left}; {remedy}"
+    return f"{problem or first_line(error)}\n{left}; {_remedy(problem)}"
+
+
+def _remedy(problem: str) -> str:
+    again = "start the run again"
+    if any(words in problem for words in _FULL.values()):
+        return f"free up disk space and {again}"
+    return f"make sure that the disk can be written, and {again}" if problem else again
+
+
+def require_room(folder: Path, needed: int) -> None:
+    """Raises OSError if the disk of a directory has less room than a checkpoint needs, in bytes.
+
+    The directory need not exist yet. Quotas are not known before a write fails.
+    """
+    if not hasattr(os, "statvfs"):
+        return  # Windows
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    found = os.statvfs(there)
+    # Some network file systems do not tell their size.
+    free = found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+    if found.f_blocks and free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"{_FULL[errno.ENOSPC]}: the next checkpoint needs {_in_units(needed)}, "
+            f"{_in_units(free)} are free",
+        )
+
+
+def _in_units(count: int) -> str:
+    return f"{count / 1e3:,.0f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"
 
 
 @contextlib.contextmanager
 def disk_error_scope(run: Path) -> Iterator[None]:
-    """Raises `DiskError` for an error in a `with` block that a full or read-only disk caused."""
+    """Raises `DiskError` for an error in a `with` block that the disk of a run caused.
+
+    That is any error of a file in the run directory, and a disk that is full or broken.
+    """
     try:
         yield
     except Exception as error:
-        if not describe_disk_problem(error):
+        if not (describe_disk_problem(error) or _is_below(run, error)):
             raise
         checkpoints = CheckpointFolder(RunDirectory(run).checkpoints)
         raise DiskError(
             f"cannot write to {run}: {describe_failed_write(error, checkpoints)}"
         ) from error
+
+
+def _is_below(run: Path, error: Exception) -> bool:
+    if not isinstance(error, OSError) or not isinstance(error.filename, (str, Path)):
+        return False
+    return Path(error.filename).absolute().is_relative_to(run.absolute())

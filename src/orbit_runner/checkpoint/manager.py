@@ -319,6 +319,8 @@ class Checkpoints:
         """Waits for the last save at the end of a `with` block, even after an error."""
         try:
             yield
+        except KeyboardInterrupt:
+            raise  # A second signal does not wait; earlier checkpoints are complete.
         except BaseException:
             with contextlib.suppress(RunnerError):
                 self.sync()

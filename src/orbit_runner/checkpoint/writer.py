@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.disk_errors import describe_failed_write
+from orbit_runner.checkpoint.disk_errors import describe_failed_write, require_room
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import non_finite_error
 from orbit_runner.checkpoint.metadata import CheckpointRecord
@@ -56,6 +56,7 @@ class CheckpointWriter:
         self._asynchronous, self._trail = asynchronous and not self._joint, trail
         self._workers, self._device = workers, io_device(checkpoint)
         self._failure: Exception | None = None
+        self._size: int | None = None  # of the last checkpoint, in bytes
 
     def write(self, record: CheckpointRecord) -> None:
         """Saves one checkpoint. All workers must call it at the same step.
@@ -96,8 +97,17 @@ class CheckpointWriter:
             experimental_write_callbacks=[finish],
         )
         with self._save_errors(), _quiet():
+            require_room(self._folder.path, self._expected_size())
             self._checkpoint.write(str(self._folder.writing(record.step)), options)
         self.raise_failure()
+
+    def _expected_size(self) -> int:
+        """Returns the bytes of the next checkpoint, at least those of its variables."""
+        if self._size is None:
+            found = tf.train.TrackableView(self._checkpoint).descendants()
+            variables = [one for one in found if isinstance(one, tf.Variable)]
+            self._size = sum((v.shape.num_elements() or 0) * v.dtype.size for v in variables)
+        return self._size
 
     def _commit(self, written: Path, record: CheckpointRecord) -> None:
         content = CheckpointContent(written).summary()
@@ -106,6 +116,7 @@ class CheckpointWriter:
             self._folder.discard(written)
             raise non_finite_error(record.step, found)
         whole = dataclasses.replace(record, weights=content.weights, state=content.state)
+        self._size = sum(path.stat().st_size for path in written.parent.iterdir())
         self._folder.commit(written, whole)
         self._note(whole)
 

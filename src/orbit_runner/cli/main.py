@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
         print(f"runner: interrupted{detail}", file=sys.stderr)
-        return 130
+        return getattr(error, "exit_code", 130)
 
 
 def _report(error: RunnerError) -> int:

@@ -26,6 +26,8 @@ except ImportError:  # Windows
 
 # Errors of `flock` on a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+# Errors of a disk, which may go away; the caller reports them as it does for every other file.
+_BROKEN_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
 _LARGEST_TEXT = 65536
 
@@ -80,7 +82,8 @@ class RunLock:
             if held[1]:
                 return
             del _held[self._folder]
-        _write(held[0], {**_this_process(), "released": _now()})
+        with contextlib.suppress(OSError):  # The lock counts, not the text.
+            _write(held[0], {**_this_process(), "released": _now()})
         # Closing alone would not release the lock if native code has forked a child.
         if fcntl is not None:
             with contextlib.suppress(OSError):
@@ -114,6 +117,8 @@ class RunLock:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
+            if error.errno in _BROKEN_DISK:
+                raise
             raise RunnerError(
                 f"--model_dir: cannot write {self.path}: {error.strerror}\nuse a writable directory"
             ) from error

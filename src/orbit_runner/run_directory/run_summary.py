@@ -198,6 +198,7 @@ def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[
         "StoppedAtStep": "stopped",
         "Diverged": "diverged",
         "KeyboardInterrupt": "interrupted",
+        "LeftAtOnce": "preempted",
         "MemberLost": "lost",
     }
     return names.get(kind, "failed"), reason

@@ -38,7 +38,7 @@ from orbit_runner.train.callbacks.callback_list import CallbackList, make_callba
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.loops.loop_pieces import LoopPieces
-from orbit_runner.train.loops.time_limits import TimeLimits, longest_grace_period, time_limits
+from orbit_runner.train.loops.time_limits import TimeLimits, time_limits
 from orbit_runner.train.measurements.step_profiler import step_profiler
 from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
@@ -128,8 +128,7 @@ class Run:
         with strategy.scope():
             self.trainer = parts.trainer(self.plan) if trains else None
         if self.trainer is not None:
-            grace_period = longest_grace_period(config.trainer, config.runtime.grace_period)
-            self.trainer.pieces = LoopPieces(grace_period, self.stops.next_piece)
+            self.trainer.pieces = LoopPieces(config.runtime.grace_period, self.stops.next_piece)
             self.trainer.profiler = step_profiler(self)
             self.trainer.finite_check = self._finite_check()
         with self.own_strategy.scope():
@@ -301,7 +300,10 @@ class Run:
         served = is_asynchronous(self.strategy) and not self.config.runtime.remote_cluster
         return StopRequests(
             self.workers,
-            SignalGuard(on_terminate=self.config.trainer.preemption_on_demand_checkpoint),
+            SignalGuard(
+                on_terminate=self.config.trainer.preemption_on_demand_checkpoint,
+                preemption=self.config.runtime.preemption,
+            ),
             Host(self.model_dir) if served else None,
             note,
             at_step=at_step,

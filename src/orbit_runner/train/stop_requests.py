@@ -118,7 +118,7 @@ class StopRequests:
         number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
         if number is not None:
             save()
-            raise Interrupted.at_step(number, step)
+            raise Interrupted.at_step(number, step, self.signals.notice)
         if self._at_step is not None and step >= self._at_step:
             save()
             raise self._ending or StoppedAtStep(step)

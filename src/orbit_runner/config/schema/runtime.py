@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.checks.preemption import preemption_problems
 from orbit_runner.config.schema.checks.runtime import inert_settings, runtime_problems
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 
@@ -33,6 +34,26 @@ class ClusterConfig(Config):
         """Returns the addresses of each role that has members."""
         named = {role: tuple(getattr(self, role)) for role in ROLES}
         return {role: addresses for role, addresses in named.items() if addresses}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreemptionConfig(Config):
+    """How the platform gives notice that it will stop this machine; handled like SIGTERM."""
+
+    signals: list[str] = field(
+        (), help="signals that are a notice, such as SIGUSR1 with Slurm's `--signal=USR1@120`"
+    )
+    file: str = field("", help="path of a file that is a notice once it exists")
+    command: str = field(
+        "", help="shell command that is a notice once its exit code is 0, such as `curl -sf URL`"
+    )
+    poll_interval: float = field(
+        5.0, gt=0.0, le=3600.0, help="seconds between two checks of `file` and `command`"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for signals that cannot be a notice."""
+        yield from preemption_problems(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,8 +192,12 @@ class RuntimeConfig(Config):
     grace_period: float = field(
         30.0,
         gt=0.0,
-        help="seconds from SIGTERM to SIGKILL; training stops within a sixth of it, the rest is "
-        "for saving",
+        help="seconds from SIGTERM to SIGKILL; training stops within a second, or a sixth "
+        "of it if that is shorter; the rest is for saving",
+    )
+    preemption: PreemptionConfig = field(
+        factory=PreemptionConfig,
+        help="notices that the platform will stop this machine; each is handled like SIGTERM",
     )
     variable_partitioner: str | None = field(
         None,

@@ -129,7 +129,7 @@ class OrbitExperimentRunner:
         self._own_controller: orbit.Controller | None = None
         self._reports: Any = None
         saves = self._config.trainer.preemption_on_demand_checkpoint
-        self._signals = SignalGuard(on_terminate=saves)
+        self._signals = SignalGuard(on_terminate=saves, preemption=self._config.runtime.preemption)
         with contextlib.ExitStack() as until_run:
             if is_remote(self._model_dir):
                 remote = remote_run_scope(self._model_dir, mode, params, self.strategy)

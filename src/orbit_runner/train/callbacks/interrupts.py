@@ -1,20 +1,26 @@
-"""Handles Ctrl-C, SIGTERM and SIGHUP: finishes the loop, saves and exits with the signal's code."""
+"""Handles Ctrl-C, SIGTERM, SIGHUP and notices of preemption: saves and exits with a code."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from orbit_runner.config.schema.runtime import PreemptionConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError
+from orbit_runner.train.callbacks.preemption import PreemptionWatch
 from orbit_runner.utils.signals import leave_signals
 
 # Must be the same on every worker, because the workers add up how many got each signal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+# Platforms may send the same request to a process and to its group. Closing a terminal does.
+_SAME_REQUEST_SECONDS = 1.0
+_UNSAVED = "nothing has been saved since the last checkpoint"
 
 
 class Interrupted(RunnerError):
@@ -25,40 +31,86 @@ class Interrupted(RunnerError):
         self.exit_code = 128 + number
 
     @classmethod
-    def at_step(cls, number: int, step: int) -> Interrupted:
-        """Returns the error for a signal after which a checkpoint was saved."""
-        return cls(number, f"{signal.Signals(number).name}: saved at step {step}, exiting")
+    def at_step(cls, number: int, step: int, notice: str = "") -> Interrupted:
+        """Returns the error for a signal after which a checkpoint was saved.
+
+        `notice` is the notice of preemption that was handled like the signal, if any.
+        """
+        reason = f"notice of preemption: {notice}" if notice else signal.Signals(number).name
+        return cls(number, f"{reason}: saved at step {step}, exiting")
+
+
+class LeftAtOnce(KeyboardInterrupt):
+    """Raised at a second signal, anywhere in the main thread. Not an `Exception`, as Ctrl-C is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{signal.Signals(number).name} again, {_UNSAVED}")
+        self.exit_code = 128 + number
 
 
 class SignalGuard:
-    """Stores a signal until the current loop is finished.
+    """Stores a signal until the current piece of a loop is finished.
 
-    SIGTERM is included only if `on_terminate` is true. A second Ctrl-C raises `KeyboardInterrupt`
-    immediately.
+    SIGTERM is included only if `on_terminate` is true. A notice of preemption counts as SIGTERM. A
+    second Ctrl-C raises `KeyboardInterrupt` immediately, and a second signal of another kind
+    `LeftAtOnce`, unless it follows the first within a second.
+
+    Attributes:
+        received: The number of the first signal, or None.
+        notice: The notice of preemption that came first, or "".
     """
 
-    def __init__(self, *, on_terminate: bool) -> None:
-        self._on_terminate = on_terminate
+    def __init__(
+        self,
+        *,
+        on_terminate: bool,
+        preemption: PreemptionConfig | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._on_terminate, self._preemption = on_terminate, preemption or PreemptionConfig()
+        self._clock = clock
+        self._first: float | None = None  # when the first signal came; a notice is none
         self.received: int | None = None
+        self.notice = ""
 
     @contextlib.contextmanager
     def installed_scope(self) -> Iterator[None]:
-        """Catches the signals in a `with` block; does nothing outside the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # Python delivers signals to the main thread only.
-            return
-        numbers = leave_signals(terminate=self._on_terminate)
-        before = {number: signal.signal(number, self._receive) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        """Catches the signals in a `with` block; outside the main thread, only sees notices."""
+        with PreemptionWatch(self._preemption, self._receive_notice).running_scope():
+            if threading.current_thread() is not threading.main_thread():
+                yield  # Python delivers signals to the main thread only.
+                return
+            before = {number: signal.signal(number, do) for number, do in self._handlers().items()}
+            try:
+                yield
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def _handlers(self) -> dict[int, Callable[[int, FrameType | None], None]]:
+        found: dict[int, Callable[[int, FrameType | None], None]] = {}
+        for name in self._preemption.signals:
+            if hasattr(signal, name):  # Windows has few of them.
+                found[int(getattr(signal, name))] = self._receive_notice_signal
+        for number in leave_signals(terminate=self._on_terminate):
+            found[number] = self._receive
+        return found
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt("nothing has been saved since the last checkpoint")
-        self.received = number
+        now = self._clock()
+        if self._first is None:
+            self._first, self.received = now, self.received or number
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt(_UNSAVED)
+        elif now - self._first >= _SAME_REQUEST_SECONDS:
+            raise LeftAtOnce(number)
+
+    def _receive_notice_signal(self, number: int, frame: FrameType | None) -> None:
+        self._receive_notice(signal.Signals(number).name)
+
+    def _receive_notice(self, notice: str) -> None:
+        if self.received is None:
+            self.notice, self.received = notice, int(signal.SIGTERM)
 
 
 class SignalAction:
@@ -83,4 +135,4 @@ class SignalAction:
             raise Interrupted(number, f"{name}: exiting at step {step}; this trainer saves nothing")
         self._manager.save(checkpoint_number=step, check_interval=False)
         self._manager.sync()
-        raise Interrupted.at_step(number, step)
+        raise Interrupted.at_step(number, step, self._guard.notice)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import orbit
 import tensorflow as tf
 from tensorflow.core.framework import summary_pb2, types_pb2
 
+from orbit_runner.errors import first_line
 from orbit_runner.trackers.tracking import Tracking
 from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.log import note
 from orbit_runner.utils.metrics import flat_scalars, is_scalar
 
 _MOST_PICTURES = 20
@@ -34,6 +37,66 @@ class JsonLines:
             file.write("".join(json.dumps(jsonable(record)) + "\n" for record in records))
 
 
+class EventFiles:
+    """The event files of one split. If one cannot be written, training continues without them."""
+
+    def __init__(self, directory: Path | None, global_step: tf.Variable) -> None:
+        self._directory = directory
+        self._manager = orbit.utils.SummaryManager(
+            str(directory) if directory else None, tf.summary.scalar, global_step=global_step
+        )
+        self.are_written = directory is not None
+
+    def summary_writer(self, relative_path: str = "") -> Any:
+        """Returns the summary writer of a subdirectory, with the method `as_default`."""
+        with self.tolerant_scope():
+            return _Writer(self, self._manager.summary_writer(relative_path))
+        return tf.summary.create_noop_writer()
+
+    @contextlib.contextmanager
+    def tolerant_scope(self) -> Iterator[None]:
+        """Turns the first error of writing in a `with` block into a warning; then writes no more.
+
+        A run must not end because of a curve; what it needs to resume is in other files.
+        """
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            if self.are_written:
+                note(
+                    f"warning: event files in {self._directory} cannot be written: "
+                    f"{first_line(error)}\n  training continues without them"
+                )
+            self.are_written = False
+            self._manager = orbit.utils.SummaryManager(None, tf.summary.scalar)
+
+    def flush(self) -> None:
+        """Flushes the event files."""
+        with self.tolerant_scope():
+            self._manager.flush()
+
+
+class _Writer:
+    """A summary writer whose own errors end no run, unlike those of the code that uses it."""
+
+    def __init__(self, files: EventFiles, writer: Any) -> None:
+        self._files, self._writer = files, writer
+
+    @contextlib.contextmanager
+    def as_default(self, step: int | None = None) -> Iterator[Any]:
+        """Makes the writer the default in a `with` block, which flushes it at its end."""
+        scope = self._writer.as_default(step)
+        scope.__enter__()
+        try:
+            yield self._writer
+        except BaseException as error:
+            with contextlib.suppress(type(error), OSError, tf.errors.OpError):
+                scope.__exit__(type(error), error, error.__traceback__)
+            raise
+        with self._files.tolerant_scope():
+            scope.__exit__(None, None, None)
+
+
 class Summaries(orbit.utils.SummaryManagerInterface):
     """Writes what Orbit passes to it, at the steps at which a record ends."""
 
@@ -47,17 +110,14 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         added: Callable[[], Mapping[str, float]] = dict,  # returns values to add to each record
         tracking: Tracking | None = None,  # the trackers that receive the records, too
     ) -> None:
-        self._manager = orbit.utils.SummaryManager(
-            str(directory) if directory else None, tf.summary.scalar, global_step=global_step
-        )
-        self._writes = directory is not None
+        self._files = EventFiles(directory, global_step)
         self._lines, self._split = lines, split
         self._tracking, self._added = tracking or Tracking(), added
         self._global_step, self._is_record = global_step, is_record
 
     def summary_writer(self, relative_path: str = "") -> Any:
         """Returns the summary writer that is active inside steps."""
-        return self._manager.summary_writer(relative_path)
+        return self._files.summary_writer(relative_path)
 
     def write_summaries(self, summary_dict: Mapping[str, Any]) -> None:
         """Writes one record if a record ends at the global step.
@@ -70,10 +130,10 @@ class Summaries(orbit.utils.SummaryManagerInterface):
 
     def write(self, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Writes records, each with its step."""
-        if records and (self._writes or self._lines is not None):
+        if records and (self._files.are_written or self._lines is not None):
             added = self._added()
             records = [(step, {**logs, **added}) for step, logs in records]
-        if self._writes:
+        if self._files.are_written:
             for step, logs in records:
                 self._write(logs, "", step)
         if self._tracking:
@@ -86,7 +146,8 @@ class Summaries(orbit.utils.SummaryManagerInterface):
 
     def _write(self, logs: Mapping[str, Any], subfolder: str, step: int) -> None:
         scalars = {name: value for name, value in logs.items() if is_scalar(value)}
-        with self._manager.summary_writer(subfolder).as_default(step):
+        writer = self._files.summary_writer(subfolder)
+        with self._files.tolerant_scope(), writer.as_default(step):
             if scalars:
                 # One op for all scalars: a call of `tf.summary.scalar` takes as long as evaluating
                 # several batches.
@@ -101,7 +162,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
     def flush(self) -> None:
         """Flushes the event files if a record ends at the global step."""
         if self._is_record(int(self._global_step.numpy())):
-            self._manager.flush()
+            self._files.flush()
 
 
 def _event(scalars: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Runs a loop in pieces, so that a signal during a long loop is noticed in time to save."""
+"""Runs a loop in pieces, so that a signal during a long loop is noticed within a second."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from orbit_runner.train.loops.loop_length import adapt
 
-# The rest of the grace period is for saving.
-_SHARE_OF_GRACE = 1 / 6
+# A longer piece would hardly be faster. If the grace period is short, most of it is for saving.
+_LONGEST_SECONDS, _SHARE_OF_GRACE = 1.0, 1 / 6
 
 
 class LoopPieces:
@@ -31,7 +31,8 @@ class LoopPieces:
         # workers run, or 0 to stop.
         agree: Callable[[int], int] = lambda steps: steps,
     ) -> None:
-        self._seconds, self._agree = grace_period * _SHARE_OF_GRACE, agree
+        self._seconds = min(_LONGEST_SECONDS, grace_period * _SHARE_OF_GRACE)
+        self._agree = agree
         self._length = 1.0 if math.isfinite(grace_period) else math.inf
         self.stopped = False  # whether the last loop was stopped
 

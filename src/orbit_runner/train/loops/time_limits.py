@@ -9,10 +9,6 @@ from collections.abc import Callable
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.config.schema.trainer import TrainerConfig
 
-# The longest piece of a loop depends on the grace period. This one applies if it is longer, so that
-# training does not continue for long after its time is over.
-LONGEST_GRACE_PERIOD = 60.0
-
 
 class TimeLimits:
     """The times of `trainer.max_time` and `trainer.checkpoint_time_interval`.
@@ -53,10 +49,3 @@ def time_limits(trainer: TrainerConfig, started: float | None = None) -> TimeLim
 
 def _seconds(value: str | float | None) -> float:
     return math.inf if value is None else duration_seconds(value)
-
-
-def longest_grace_period(trainer: TrainerConfig, grace_period: float) -> float:
-    """Returns the grace period that bounds the pieces of a loop, in seconds."""
-    if trainer.max_time is None:
-        return grace_period
-    return min(grace_period, LONGEST_GRACE_PERIOD)

@@ -1,0 +1,21 @@
+"""Checks of the section `runtime.preemption`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from orbit_runner.errors import unknown
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.runtime import PreemptionConfig
+
+# Others have a meaning already, or cannot be handled.
+NOTICE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGURG", "SIGXCPU")
+
+
+def preemption_problems(preemption: PreemptionConfig) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) for signals that cannot be a notice."""
+    for name in preemption.signals:
+        if name not in NOTICE_SIGNALS:
+            yield "signals", unknown("signal", name, NOTICE_SIGNALS)

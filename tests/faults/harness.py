@@ -1,0 +1,171 @@
+"""Runs a command, and makes one of its writing system calls fail or kills it there."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from tests.faults.system_calls import Call, Listener
+
+ROOT = Path(__file__).resolve().parents[2]
+_SECONDS = 900.0
+KILL, SHORT = "kill", "short write"
+ERRORS = {name: getattr(errno, name) for name in ("ENOSPC", "EIO", "EROFS", "EDQUOT")}
+FAULTS = (KILL, *ERRORS, SHORT)
+
+
+@dataclasses.dataclass
+class Life:
+    """One start of a command, from its first system call to its end.
+
+    Attributes:
+        calls: The writing calls below the directory, such as `rename checkpoints/ckpt-5.index`.
+        code: The exit code, negative if a signal killed the process.
+        told: What it wrote to standard error.
+        output: What it wrote to standard output.
+        complete: The steps whose checkpoints were complete when the fault happened.
+    """
+
+    calls: list[str] = dataclasses.field(default_factory=list)
+    code: int = 0
+    told: str = ""
+    output: str = ""
+    complete: list[int] = dataclasses.field(default_factory=list)
+
+
+def live(
+    command: list[str], directory: Path, fault: str = "", at: int = -1, cwd: Path | None = None
+) -> Life:
+    """Runs a command to its end. `fault` happens at call number `at` below a directory."""
+    life, (own, others) = Life(), socket.socketpair()
+    under = [sys.executable, "-m", "tests.faults.under_filter", str(others.fileno())]
+    with own, others:
+        process = subprocess.Popen(
+            [*under, *command],
+            pass_fds=[others.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd or directory.parent,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+        )
+        others.close()
+        _, [descriptor], _, _ = socket.recv_fds(own, 1, 1)
+    watch = threading.Thread(
+        target=_answer, args=(Listener(descriptor), life, directory, fault, at), daemon=True
+    )
+    watch.start()
+    try:
+        life.output, life.told = process.communicate(timeout=_SECONDS)
+    finally:
+        process.kill()
+    life.code = process.returncode
+    watch.join(_SECONDS)
+    os.close(descriptor)
+    return life
+
+
+def _answer(listener: Listener, life: Life, directory: Path, fault: str, at: int) -> None:
+    """Answers calls until all processes with the filter have ended."""
+    poll = select.poll()
+    poll.register(listener.descriptor, select.POLLIN)
+    while True:
+        [(_, event)] = poll.poll()
+        if not event & select.POLLIN:
+            return
+        call = listener.receive()
+        if call is None:
+            continue
+        name = _name(call, directory)
+        if name:
+            life.calls.append(name)
+        if name and len(life.calls) - 1 == at:
+            life.complete = complete_steps(directory)
+            _strike(listener, call, fault)
+        else:
+            listener.proceed(call)
+
+
+def _strike(listener: Listener, call: Call, fault: str) -> None:
+    if fault == KILL:
+        os.kill(call.process, signal.SIGKILL)
+    elif fault == SHORT:
+        written = call.write_half()
+        if written is None:
+            listener.proceed(call)
+        else:
+            listener.succeed(call, written)
+    else:
+        listener.fail(call, ERRORS[fault])
+
+
+def _name(call: Call, directory: Path) -> str:
+    """Returns the call and its paths below a directory, or "" if there are none."""
+    below = [path for path in call.paths() if path.is_relative_to(directory)]
+    names = [str(path.relative_to(directory)) for path in below]
+    return " ".join([call.name, *names]) if names else ""
+
+
+def complete_steps(directory: Path) -> list[int]:
+    """Returns the steps of the checkpoints that are complete and undamaged, in order."""
+    folder = CheckpointFolder(directory / "checkpoints")
+    found = [step for step in folder.committed() if folder.damage(step) == ""]
+    return [step for step in found if folder.record(step) is not None]
+
+
+def final_state(directory: Path, step: int) -> dict[str, Any]:
+    """Returns what a run must end with: fingerprints, best result and records."""
+    record = json.loads((directory / "checkpoints" / f"ckpt-{step}.json").read_text())
+    best = json.loads((directory / "best" / "info.json").read_text())
+    records = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "weights": record["weights"],
+        "state": record["state"],
+        "best": best,
+        "records": [(one["step"], one["split"]) for one in records if "split" in one],
+    }
+
+
+def spread(count: int, points: int) -> list[int]:
+    """Returns `points` numbers below `count`, evenly spread; all of them if there are no more."""
+    if points >= count:
+        return list(range(count))
+    return [(2 * index + 1) * count // (2 * points) for index in range(points)]
+
+
+def problems_of(
+    life: Life,
+    directory: Path,
+    restart: Callable[[], Life],
+    state: Callable[[], dict[str, Any]],
+    expected: dict[str, Any],
+) -> list[str]:
+    """Returns what is wrong after a fault, and after the restart without it; [] if nothing is."""
+    found = []
+    if "Traceback" in life.told:
+        found.append(f"a traceback:\n{life.told}")
+    if life.code not in (0, 1, -signal.SIGKILL):
+        found.append(f"exit code {life.code}:\n{life.told}")
+    left = complete_steps(directory)
+    if life.complete and (not left or left[-1] < life.complete[-1]):
+        found.append(f"checkpoint {life.complete[-1]} was complete, and {left} are left")
+    again = restart()
+    if again.code or "Traceback" in again.told:
+        found.append(f"the restart ended with code {again.code}:\n{again.told}")
+    elif (ended := state()) != expected:
+        found.append(f"the restart gave {ended} instead of {expected}\n{again.told}")
+    elif life.complete and life.code != 0 and f"restored step {left[-1]}" not in again.told:
+        found.append(f"the restart did not restore step {left[-1]}:\n{again.told}")
+    return found

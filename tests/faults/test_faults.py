@@ -1,0 +1,125 @@
+"""A run whose writing system calls fail, or that is killed at one, loses nothing.
+
+`make faults` tries every call with every fault; these tests are a sample.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.conftest import Record
+from tests.faults.harness import FAULTS, KILL, SHORT, Life, final_state, live, problems_of, spread
+from tests.faults.system_calls import is_available
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_available(), reason="needs seccomp's user notifications (Linux)"),
+]
+
+_STEPS = 20
+_RUN = [
+    *("--experiment=digits", "--task.model.filters=[8, 16]", "--task.model.dense_units=16"),
+    *("--trainer.train_epochs=0", f"--train_steps={_STEPS}", "--trainer.checkpoint_interval=5"),
+    *("--trainer.validation_interval=10", "--trainer.summary_interval=5"),
+]
+_MIRRORED = ["--distribution_strategy=mirrored", "--runtime.num_virtual_devices=2"]
+_WORKERS = ["--distribution_strategy=multi_worker_mirrored", "--runtime.heartbeat_timeout=5"]
+_COMMANDS = {
+    "one device": _RUN,
+    "mirrored": [*_RUN, *_MIRRORED],
+    "two workers": ["launch", "--workers=2", "--", *_RUN, *_WORKERS],
+    "evaluator": [*_RUN, "--mode=continuous_eval"],
+}
+# Of the commands whose starts take long, and whose calls are mostly the same.
+_MOST_POINTS = 12
+_CASES = [
+    *(("one device", fault) for fault in FAULTS),
+    *((name, KILL) for name in _COMMANDS if name != "one device"),
+]
+
+
+def _command(name: str, directory: Path) -> list[str]:
+    return [sys.executable, "-m", "orbit_runner", *_COMMANDS[name], f"--model_dir={directory}"]
+
+
+def _state(name: str, directory: Path) -> dict[str, Any]:
+    state = final_state(directory, _STEPS)
+    # An evaluator that is started again evaluates again, and its records have no order.
+    return {**state, "records": sorted({*state["records"]})} if name == "evaluator" else state
+
+
+Whole = Callable[[str], tuple[Life, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Runs a command without a fault, once. Returns its calls and what it ends with."""
+    found: dict[str, tuple[Life, dict[str, Any]]] = {}
+
+    def run(name: str) -> tuple[Life, dict[str, Any]]:
+        if name not in found:
+            directory = tmp_path_factory.mktemp("whole") / "run"
+            _prepare(name, directory)
+            life = live(_command(name, directory), directory)
+            assert life.code == 0, life.told
+            found[name] = life, _state(name, directory)
+        return found[name]
+
+    return run
+
+
+def _prepare(name: str, directory: Path) -> None:
+    """Trains the run that an evaluator reads."""
+    if name == "evaluator":
+        life = live(_command("one device", directory), directory)
+        assert life.code == 0, life.told
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Leaves out the longer commands, unless faults are asked for."""
+    asked = metafunc.config.getoption("--points", default="")
+    cases = [case for case in _CASES if asked or case[0] == "one device"]
+    metafunc.parametrize(("name", "fault"), cases, ids=[" ".join(case) for case in cases])
+
+
+def test_fault_at_a_writing_call_loses_nothing(
+    name: str, fault: str, whole: Whole, points: int, record: Record, tmp_path: Path
+) -> None:
+    undisturbed, expected = whole(name)
+    places = [
+        index
+        for index, call in enumerate(undisturbed.calls)
+        if fault != SHORT or call.startswith(("write ", "pwrite64 "))
+    ]
+    assert places
+    most = points if name == "one device" else min(points, _MOST_POINTS)
+    chosen = [places[index] for index in spread(len(places), most or 1)]
+
+    def problems(place: int) -> str:
+        directory = tmp_path / str(place) / "run"
+        directory.parent.mkdir()
+        _prepare(name, directory)
+        command = _command(name, directory)
+        life = live(command, directory, fault, place)
+        found = problems_of(
+            life,
+            directory,
+            lambda: live(command, directory),
+            lambda: _state(name, directory),
+            expected,
+        )
+        at = life.calls[place] if place < len(life.calls) else "the end"
+        print(f"{name}, {fault} at call {place} ({at}): {'; '.join(found) or 'ok'}", flush=True)
+        return "\n".join([f"{fault} at call {place}, {at}:", *found]) if found else ""
+
+    with ThreadPoolExecutor((os.cpu_count() or 1) if points else 1) as pool:
+        found = list(filter(None, pool.map(problems, chosen)))
+    record(f"{name}, {fault}", points=len(chosen), calls=len(places), failed=len(found))
+    assert not found, "\n\n".join(found)

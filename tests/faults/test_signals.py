@@ -1,0 +1,88 @@
+"""Signals at random moments of loops of 1,000 steps: exit codes, time to exit, equal weights."""
+
+from __future__ import annotations
+
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import Record
+from tests.faults.harness import final_state
+
+pytestmark = pytest.mark.slow
+
+_LOOP = 1000
+_GRACE_SECONDS, _PATIENCE_SECONDS = 30.0, 600.0
+_RUN = [
+    *("--experiment=digits", "--task.model.filters=[8, 16]", "--task.model.dense_units=32"),
+    *("--trainer.train_epochs=0", f"--trainer.steps_per_loop={_LOOP}"),
+    *(f"--trainer.{name}_interval={_LOOP}" for name in ("checkpoint", "validation", "summary")),
+]
+_ENDLESS = 10**6
+_SIGNALS = [signal.SIGTERM, signal.SIGINT]
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as with `nohup`
+    _SIGNALS.append(signal.SIGHUP)
+# In the test suite, and with `make faults`.
+_MOMENTS, _ALL_MOMENTS = 6, 60
+
+
+def _start(directory: Path, steps: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "orbit_runner", *_RUN, "--progress=plain"]
+    command += [f"--train_steps={steps}", f"--model_dir={directory}"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _interrupted(directory: Path, number: int, rng: random.Random) -> float:
+    """Sends a signal at a random moment of training. Returns the seconds until the exit."""
+    process = _start(directory, _ENDLESS)
+    lines: queue.Queue[str] = queue.Queue()
+    reader = threading.Thread(target=lambda: [lines.put(line) for line in process.stderr or ()])
+    reader.start()
+    said: list[str] = []
+    while not (said and "training from step" in said[-1]):
+        said.append(lines.get(timeout=_PATIENCE_SECONDS))
+    time.sleep(rng.uniform(0.0, 3.0))
+    process.send_signal(number)
+    start = time.monotonic()
+    try:
+        code = process.wait(_PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    seconds = time.monotonic() - start
+    reader.join()
+    said += [lines.get() for _ in range(lines.qsize())]
+    assert code == 128 + number, "".join(said)
+    assert f"{signal.Signals(number).name}: saved at step" in said[-1]
+    return seconds
+
+
+def _finished(directory: Path, steps: int) -> None:
+    process = _start(directory, steps)
+    _, told = process.communicate()
+    assert process.returncode == 0, told
+
+
+def test_signal_during_a_long_loop_saves_within_the_grace_period(
+    points: int, record: Record, tmp_path: Path
+) -> None:
+    rng, moments = random.Random(23), min(points, _ALL_MOMENTS) or _MOMENTS
+    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    seconds = [
+        _interrupted(parts, _SIGNALS[index % len(_SIGNALS)], rng) for index in range(moments)
+    ]
+    steps = [int(path.stem[5:]) for path in (parts / "checkpoints").glob("ckpt-*.index")]
+    # The last step may be any: it does not change the weights of those before it.
+    end = -(-(max(steps) + 1) // _LOOP) * _LOOP
+    _finished(parts, end)
+    _finished(whole, end)
+    record("signals", moments=moments, loop=_LOOP, longest_seconds=round(max(seconds), 2))
+    if points:  # The test suite runs beside other processes.
+        assert max(seconds) < _GRACE_SECONDS
+    assert final_state(parts, end) == final_state(whole, end)
