@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all lint format docs kills faults sweeps clusters wide fuzz official-matrix official-sample bench lock clean
+.PHONY: help run test test-slow test-all lint format docs kills faults sweeps clusters portable wide fuzz official-matrix official-sample bench lock clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits and show the result"
@@ -19,6 +19,7 @@ help:
 	@echo "make faults   kill a run at each system call that writes, make each fail, and compare; a day"
 	@echo "make clusters test every strategy and mode, and every way to lose a worker; half an hour"
 	@echo "make fuzz     run parsers and readers on mutated files; problems are written to runs/fuzz; ten minutes"
+	@echo "make portable train the small networks on emulated processors and compare the weights; an hour"
 	@echo "make official-matrix  run all Model Garden experiments and write their table; hours; resumes"
 	@echo "make official-sample  run four of them; a minute; fails if one of them fails"
 	@echo "make wide     run every experiment file twice; \`make test\` runs only a sample"
@@ -79,6 +80,9 @@ SEED ?= 0
 fuzz: $(READY)
 	$(BIN)/python -m tools.fuzz --cases=$(CASES) --seed=$(SEED)
 	ORBIT_EXAMPLES=10 $(BIN)/python -m pytest tests/properties
+
+portable: $(READY)
+	$(BIN)/python -m pytest tests/determinism/test_portable_emulated.py --emulated -s
 
 clusters: $(READY)
 	$(BIN)/python -m pytest --clusters -m matrix -s

@@ -16,6 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clusters", action="store_true", help="run the whole matrix of clusters too")
     parser.addoption("--wide", action="store_true", help="run every experiment file everywhere")
+    parser.addoption("--emulated", action="store_true", help="run all runs on emulated processors")
     parser.addoption("--quick", action="store_true", help="leave out slow tests and cases")
     parser.addoption("--slow", action="store_true", help="run only what --quick leaves out")
 
@@ -30,7 +31,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects tests that others are a sample of, unless options request them."""
-    asked = {"matrix": config.getoption("--clusters"), "wide": config.getoption("--wide")}
+    options = {"matrix": "--clusters", "wide": "--wide", "emulated": "--emulated"}
+    asked = {name: config.getoption(option) for name, option in options.items()}
     left_out = {
         item
         for item in items

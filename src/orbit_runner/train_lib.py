@@ -13,6 +13,7 @@ import tf_keras
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING, check_mode
 from orbit_runner.config.schema.partitioning import effective_runtime
+from orbit_runner.determinism.block_sizes import fix_block_sizes
 from orbit_runner.determinism.numerics import begin_afresh, configure_numerics
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
@@ -64,6 +65,8 @@ def prepare(
     configure_numerics(config.runtime)
     runtime = effective_runtime(config, mode)
     strategy = build_strategy(runtime, cluster, common_purpose(config, mode))
+    if config.runtime.is_portable:  # After the devices are set, because it runs an op.
+        fix_block_sizes()
     begin_afresh()
     if not is_remote(model_dir):
         folder.mkdir(parents=True, exist_ok=True)

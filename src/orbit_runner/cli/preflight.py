@@ -26,6 +26,7 @@ from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
+from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.distribute.cluster.addresses import find_unreachable
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import reach_problems, resolve_cluster
@@ -46,6 +47,9 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
     `ClusterError` if the description of the cluster is wrong.
     """
     config = resolved.config
+    with setting_error_scope(resolved):
+        # First, because the code of a task may import TensorFlow, such as a function of its data.
+        set_portable_variables(config.runtime)
     cluster = resolve_cluster(config.runtime, os.environ)
     problems = [*_mode_problems(mode), *_folder_problems(model_dir)]
     if mode == "eval" and not config.task.init_checkpoint:

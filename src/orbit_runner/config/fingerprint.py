@@ -126,6 +126,8 @@ _LEFT_OUT_IF_EMPTY = frozenset(
         ),
     }
 )
+# Settings that later versions added, and the values that mean the behavior before.
+_LEFT_OUT_IF_EQUAL = MappingProxyType({"runtime.numerics": "native"})
 
 
 def _goes_back(config: ExperimentConfig) -> bool:
@@ -213,8 +215,14 @@ def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
     return {
         path: ids_digest(value) if path == EXCLUDE and value else value
         for path, value in flat(config).items()
-        if touches_weights(path, config) and (value or path not in _LEFT_OUT_IF_EMPTY)
+        if touches_weights(path, config) and not _is_left_out(path, value)
     }
+
+
+def _is_left_out(path: str, value: Any) -> bool:
+    if path in _LEFT_OUT_IF_EQUAL:
+        return bool(value == _LEFT_OUT_IF_EQUAL[path])
+    return path in _LEFT_OUT_IF_EMPTY and not value
 
 
 def settings_fingerprint(settings: Mapping[str, Any]) -> str:

@@ -13,6 +13,8 @@ from tensorflow.python.eager import context
 from tf_keras.src import backend
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism.portable import set_portable_variables
+from orbit_runner.determinism.portable_ops import use_portable_ops
 from orbit_runner.errors import SettingError
 
 _POLICIES = {"float32": "float32", "float16": "mixed_float16", "bfloat16": "mixed_bfloat16"}
@@ -23,14 +25,18 @@ def configure_numerics(runtime: RuntimeConfig, *, require_threads: bool = True) 
 
     Must be called before the first op, because the numbers of threads cannot change later. If
     TensorFlow has already started with other numbers, raises `SettingError`, unless
-    `require_threads` is False. Training requires them, because they affect the bits of the weights.
+    `require_threads` is False. Training requires them, because they affect the bits of the weights,
+    and with portable numerics, the variables that TensorFlow reads when it is imported.
     """
+    if require_threads:
+        set_portable_variables(runtime)
     for kind in ("intra_op", "inter_op"):
         with contextlib.nullcontext() if require_threads else contextlib.suppress(SettingError):
             _set_threads(runtime, kind)
     if runtime.deterministic:
         tf.config.experimental.enable_op_determinism()
     tf.config.run_functions_eagerly(runtime.run_eagerly)
+    use_portable_ops(runtime.is_portable)
     policy = _POLICIES[runtime.mixed_precision_dtype or "float32"]
     tf_keras.mixed_precision.set_global_policy(policy)
 
@@ -38,6 +44,8 @@ def configure_numerics(runtime: RuntimeConfig, *, require_threads: bool = True) 
 def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
     name = f"{kind}_threads"
     count, threading = getattr(runtime, name), tf.config.threading
+    if runtime.is_portable and kind == "intra_op":
+        count = 1
     if not count:
         return
     try:

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism import portable
 from orbit_runner.utils.xla_cache import VARIABLE, without_cache
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "numpy")
@@ -31,6 +32,8 @@ _VARIABLES = (
     "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",
     # Allows float32 products to be computed in bfloat16.
     "TF_SET_ONEDNN_FPMATH_MODE",
+    # Overrides which code the C library chooses for functions such as `exp`.
+    "GLIBC_TUNABLES",
 )
 _WITHOUT_DETERMINISM = ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC")
 # Read by cuDNN, cuBLAS and the TensorFlow kernels that use them: the algorithms that are allowed,
@@ -64,6 +67,8 @@ def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
 
     Does not import TensorFlow. `changes` compares two such records.
     """
+    if runtime.is_portable:
+        return _portable()
     sets = _instruction_sets()
     return {
         _THREADS: str(intra_op_threads(runtime)),
@@ -75,8 +80,29 @@ def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
         _XLA: "on" if runtime.enable_xla else "off",
         **{name: _variable(name) for name in _VARIABLES},
         **_only_where_it_matters(runtime),
+        **_versions(),
+    }
+
+
+def _portable() -> dict[str, str]:
+    """Returns the record of portable numerics: what `portable` sets, whatever the machine has."""
+    return {
+        _THREADS: "1",
+        _ONEDNN: "off",
+        _CAP: portable.VARIABLES["ONEDNN_MAX_CPU_ISA"],
+        # The least that it requires.
+        _PROCESSOR: " ".join(["x86_64", *portable.INSTRUCTION_SETS]),
+        _XLA: "off",
+        **{name: portable.VARIABLES.get(name) or _UNSET for name in _VARIABLES},
+        **_versions(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {
         **{package: _version(package) for package in _PACKAGES},
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "C library": portable.c_library(),
     }
 
 

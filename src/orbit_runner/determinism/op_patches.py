@@ -10,8 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-# This is the only module that replaces private parts of TensorFlow. Its public functions, and so
-# Keras and Model Garden, look them up in their modules at each call. No public API is as low-level.
+# Only this module and `portable_ops.py` replace private parts of TensorFlow. Its public functions,
+# and so Keras and Model Garden, look them up in their modules at each call. No public API is as
+# low-level.
 from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
 
 from orbit_runner.determinism.stateless_ops import STAND_INS, Draw

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism import portable
 from orbit_runner.utils import xla_cache
 from orbit_runner.utils.deferred_imports import defer
 from orbit_runner.utils.streams import tolerant
@@ -41,6 +42,8 @@ def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
         yield xla_cache.VARIABLE, xla_cache.with_cache(runtime.xla_cache_dir)
     if runtime.enable_winograd_nonfused is not None:
         yield "TF_ENABLE_WINOGRAD_NONFUSED", str(int(runtime.enable_winograd_nonfused))
+    if runtime.is_portable:  # Last: it also unsets variables.
+        yield from portable.VARIABLES.items()
 
 
 def prepare_environment(runtime: RuntimeConfig) -> None:

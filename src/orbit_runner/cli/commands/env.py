@@ -21,7 +21,12 @@ def main(arguments: Sequence[str]) -> int:
     from orbit_runner.reporting.run_record import describe_devices, describe_software
 
     prepare_environment(RuntimeConfig())
-    found = {**describe_software(), **_describe_code(), **describe_devices()}
+    found = {
+        **describe_software(),
+        **_describe_code(),
+        **describe_devices(),
+        "portable_numerics": _describe_portable(),
+    }
     if flags.json:
         print(json.dumps(found, indent=2))
     else:
@@ -37,3 +42,11 @@ def _describe_code() -> dict[str, Any]:
     code = read_code_version()
     changed = "unknown" if code.changed is None else len(code.changed)
     return {"git": code.revision or code.notes[0], "git_changed_files": changed}
+
+
+def _describe_portable() -> str:
+    """Returns whether this machine can train with `runtime.numerics: portable`."""
+    from orbit_runner.determinism.portable import c_library, machine_problem
+
+    problem = machine_problem()
+    return f"no: {problem}" if problem else f"yes (x86-64 with AVX2 and FMA; {c_library()})"

@@ -24,6 +24,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
+from orbit_runner.cli.published.reproduction import names_published_run, reproduce_published
 from orbit_runner.cli.reference_run import (
     MACHINE_SETTINGS,
     Original,
@@ -48,6 +49,9 @@ is repeated from the step at which it branches off.
 The run itself is not changed, and may still be in progress. The exit code is 0 if the runs are
 equal, and 4 if not.
 
+Instead of a run, RUN may be an experiment whose fingerprint is published, such as `digits`: it is
+trained with portable numerics, and compared with the weights that every machine gets.
+
 --SECTION.NAME=VALUE changes settings of the machine: threads, XLA, and data directories."""
 _SETTINGS_RULE = (
     "the saved config determines the weights; only settings of the machine can be changed"
@@ -57,6 +61,8 @@ _SETTINGS_RULE = (
 def main(arguments: Sequence[str]) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
     flags = parse(_parser(), arguments)
+    if names_published_run(flags.run):
+        return _published(flags)
     needed = None if flags.last is None else "all"
     with messages_scope(flags), local_run_scope(flags.run, "RUN", needed) as run:
         result = _reproduce(flags, run)
@@ -88,10 +94,39 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
     return result
 
 
+def _published(flags: argparse.Namespace) -> int:
+    given = [] if flags.last is None else ["--last"]
+    given += [f"--{path}" for path, _ in flags.dotted]
+    if given:
+        raise RunnerError(
+            f"{given[0]}: cannot be combined with the published experiment {flags.run!r}, whose "
+            "steps and settings are fixed\nremove it"
+        )
+    with messages_scope(flags), _folder(flags.model_dir, Path(flags.run)) as folder:
+        from orbit_runner.cli.published.reproduction import print_published_reproduction
+
+        progress = progress_of(flags, "reproduce", flags.run)
+        result = reproduce_published(
+            flags.run, folder, progress, imports=tuple(flags.imports or ())
+        )
+        if result.equal and not flags.model_dir:
+            shutil.rmtree(folder, ignore_errors=True)
+            result = dataclasses.replace(result, again="")
+        if flags.json:
+            print(json.dumps(result.as_dict(), indent=2))
+        else:
+            print_published_reproduction(result)
+    return 0 if result.equal else DIFFERENT
+
+
 def _parser() -> Parser:
     to = parser("reproduce", _DESCRIPTION)
     to.settings, to.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
-    to.add_argument("run", metavar="RUN", help="run directory")
+    to.add_argument(
+        "run",
+        metavar="RUN",
+        help="run directory, or an experiment whose fingerprint is published",
+    )
     to.add_argument(
         "--last",
         type=int,

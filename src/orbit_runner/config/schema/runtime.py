@@ -11,6 +11,7 @@ from orbit_runner.config.schema.checks.preemption import preemption_problems
 from orbit_runner.config.schema.checks.runtime import inert_settings, runtime_problems
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 
+NUMERICS = ("native", "portable")
 ROLES = ("chief", "worker", "ps", "evaluator")
 SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
 ALL_REDUCE = (None, "auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device")
@@ -79,6 +80,12 @@ class RuntimeConfig(Config):
         0, ge=0, le=2**32 - 1, help="random seed for weights, shuffling and augmentation"
     )
     deterministic: bool = field(True, help="use only deterministic ops")
+    numerics: str = field(
+        "native",
+        allowed=NUMERICS,
+        help="native: as fast as this processor can; portable: the same weights on every x86-64 "
+        "processor with AVX2 and FMA, with one thread per op",
+    )
     enable_xla: bool = field(
         False,
         help="compile with XLA: whole steps on one device, forward and backward passes on several",
@@ -266,6 +273,11 @@ class RuntimeConfig(Config):
     def traits(self) -> StrategyTraits:
         """What the strategy can do."""
         return STRATEGIES[self.distribution_strategy]
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether the weights must be the same on every processor."""
+        return self.numerics == "portable"
 
     @property
     def parameter_servers(self) -> int:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from orbit_runner.config.schema.runtime import RuntimeConfig
 
 Found = Iterator[tuple[str, str]]
+_OR_NATIVE = "or runtime.numerics: native"
+_NATIVE = "allowed: native"
 
 
 def runtime_problems(runtime: RuntimeConfig) -> Found:
@@ -22,6 +24,7 @@ def runtime_problems(runtime: RuntimeConfig) -> Found:
         _parameter_servers,
         _loss_scale,
         _data_service,
+        _portable,
     ):
         yield from rule(runtime)
 
@@ -158,6 +161,34 @@ def _data_service(runtime: RuntimeConfig) -> Found:
         problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
         if problem:
             yield "tf_data_service", problem
+
+
+def _portable(runtime: RuntimeConfig) -> Found:
+    if not runtime.is_portable:
+        return
+    strategy = runtime.distribution_strategy
+    if strategy == "tpu" or runtime.num_gpus:
+        where = "under `tpu`" if strategy == "tpu" else f"with num_gpus: {runtime.num_gpus}"
+        yield "numerics", f"got 'portable' {where}, but only CPUs compute the same\n{_NATIVE}"
+    if runtime.traits.is_asynchronous:
+        yield (
+            "numerics",
+            f"got 'portable' under `{strategy}`, where the order of updates varies\n{_NATIVE}",
+        )
+    if not runtime.deterministic:
+        yield "deterministic", f"got false, but numerics is 'portable'\nallowed: true; {_OR_NATIVE}"
+    if runtime.enable_xla:
+        yield (
+            "enable_xla",
+            "got true, but numerics is 'portable', and XLA compiles for the processor of the "
+            f"machine\nallowed: false; {_OR_NATIVE}",
+        )
+    if runtime.intra_op_threads > 1:
+        yield (
+            "intra_op_threads",
+            f"got {runtime.intra_op_threads}, but numerics is 'portable', and the number of "
+            f"threads changes sums\nallowed: 1, or 0, which then means 1; {_OR_NATIVE}",
+        )
 
 
 def _loss_scale(runtime: RuntimeConfig) -> Found:

@@ -1,0 +1,60 @@
+"""Measures what portable numerics cost: `python -m benchmarks.portable [--rounds N]`.
+
+Each network trains in turn with `runtime.numerics: portable`, natively as configured, and natively
+with one thread per op. A ratio below 1 is the share of training speed that is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+
+from benchmarks.observability import measure
+
+_QUIET = ("--quiet", "--trainer.report_interval=0", "--trainer.summary_interval=1000000")
+_WORKLOADS = ("cnn", "mlp", "ResNet-20", "Transformer")
+_PORTABLE = ("--runtime.numerics=portable", "--runtime.intra_op_threads=1")
+_NATIVE = {"as configured": (), "one thread": ("--runtime.intra_op_threads=1",)}
+
+
+def row(name: str, rounds: int) -> str:
+    """Returns the table row of a network: the ratios to both native runs.
+
+    Raises SystemExit if two portable runs have different weights.
+    """
+    ratios: dict[str, list[float]] = {words: [] for words in _NATIVE}
+    hashes = set()
+    for turn in range(rounds + 1):
+        contenders = {"portable": _PORTABLE, **_NATIVE}
+        order = [*contenders][turn % 3 :] + [*contenders][: turn % 3]
+        found = {one: measure(name, (*_QUIET, *contenders[one])) for one in order}
+        speed, weights = found["portable"]
+        hashes.add(weights)
+        if turn:  # The first round only warms the file cache.
+            for words in _NATIVE:
+                ratios[words].append(speed / found[words][0])
+    if len(hashes) > 1:
+        raise SystemExit(f"{name}: portable runs have different weights: {', '.join(hashes)}")
+    cells = (
+        f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+        for found in ratios.values()
+    )
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def main() -> int:
+    """Prints the table."""
+    to = argparse.ArgumentParser(prog="python -m benchmarks.portable", description=__doc__)
+    to.add_argument("--only", nargs="+", choices=_WORKLOADS, default=_WORKLOADS)
+    to.add_argument("--rounds", type=int, default=5)
+    asked = to.parse_args()
+    heads = " | ".join(f"steps/s, portable / native, {words}" for words in _NATIVE)
+    print(f"| | {heads} |\n|---|---|---|", flush=True)
+    for name in asked.only:
+        print(row(name, asked.rounds), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Published fingerprints: `runner reproduce EXPERIMENT`."""

@@ -1,0 +1,107 @@
+"""Replaces the ops whose kernels use approximate instructions of the processor.
+
+`rsqrtps` and `rcpps` give about twelve correct bits. The others depend on the manufacturer, even
+after the iterations by which Eigen improves them. TensorFlow's kernels use them for `rsqrt`,
+softmax and fused batch normalization. The stand-ins use square roots and divisions, which every
+processor rounds in the same way. Their gradients follow from the ops that they consist of.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+# Public functions, and so Keras and Model Garden, look up these functions at each call.
+from tensorflow.python.ops import gen_math_ops, gen_nn_ops
+
+_enabled = False
+
+
+def use_portable_ops(enabled: bool) -> None:
+    """Decides whether ops that are created from now on are replaced."""
+    global _enabled
+    if enabled:
+        _install()
+    _enabled = enabled
+
+
+@functools.cache
+def _install() -> None:
+    for module, name, stand_in in _STAND_INS:
+        if not hasattr(module, name):
+            raise RuntimeError(
+                f"TensorFlow {tf.__version__} has no `{module.__name__}.{name}`, which is needed "
+                "for portable numerics; install a TensorFlow version that orbit_runner supports."
+            )
+        setattr(module, name, _either(getattr(module, name), stand_in))
+
+
+def _either(original: Any, stand_in: Any) -> Any:
+    @functools.wraps(original)
+    def create(*args: Any, **kwargs: Any) -> Any:
+        return (stand_in if _enabled else original)(*args, **kwargs)
+
+    return create
+
+
+def _rsqrt(x: Any, name: str | None = None) -> tf.Tensor:
+    with tf.name_scope(name or "Rsqrt"):
+        root = tf.sqrt(x)
+        return tf.ones_like(root) / root
+
+
+def _softmax(logits: Any, name: str | None = None) -> tf.Tensor:
+    with tf.name_scope(name or "Softmax"):
+        logits = tf.convert_to_tensor(logits)
+        most = tf.stop_gradient(tf.reduce_max(logits, -1, keepdims=True))
+        powers = tf.exp(logits - most)
+        return powers / tf.reduce_sum(powers, -1, keepdims=True)
+
+
+def _fused_batch_norm(
+    x: Any,
+    scale: Any,
+    offset: Any,
+    mean: Any,
+    variance: Any,
+    epsilon: float = 0.0001,
+    exponential_avg_factor: float = 1.0,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+    name: str | None = None,
+) -> tuple[tf.Tensor, ...]:
+    """Returns the six outputs of the op; the last one is only for a GPU."""
+    with tf.name_scope(name or "FusedBatchNormV3"):
+        x, scale = tf.convert_to_tensor(x), tf.convert_to_tensor(scale)
+        channels = data_format.index("C")
+        axes = [axis for axis in range(len(data_format)) if axis != channels]
+        shape = [-1 if axis == channels else 1 for axis in range(len(data_format))]
+        wide = tf.cast(x, scale.dtype)
+        now, spread = mean, variance
+        if is_training:
+            now = tf.reduce_mean(wide, axes)
+            spread = tf.reduce_mean(tf.square(wide - tf.reshape(now, shape)), axes)
+        factor = scale / tf.sqrt(spread + tf.cast(epsilon, scale.dtype))
+        y = (wide - tf.reshape(now, shape)) * tf.reshape(factor, shape) + tf.reshape(offset, shape)
+        y = tf.cast(y, x.dtype)
+        if not is_training:
+            return y, mean, variance, mean, variance, tf.zeros([], scale.dtype)
+        count = tf.cast(tf.size(x) // tf.maximum(tf.size(now), 1), scale.dtype)
+        unbiased = spread * (count / tf.maximum(count - 1, 1))
+        kept = tuple(map(tf.stop_gradient, (now, unbiased)))
+        if exponential_avg_factor != 1.0:
+            before = (mean, variance)
+            kept = tuple(
+                old + exponential_avg_factor * (new - old)
+                for old, new in zip(before, kept, strict=True)
+            )
+        return y, *kept, now, spread, tf.zeros([], scale.dtype)
+
+
+_STAND_INS = (
+    (gen_math_ops, "rsqrt", _rsqrt),
+    (gen_nn_ops, "softmax", _softmax),
+    (gen_nn_ops, "fused_batch_norm_v3", _fused_batch_norm),
+)

@@ -1,0 +1,202 @@
+"""Portable numerics: what they set, what they record, and where they are refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint, identity_settings, touches_weights
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism import portable
+from orbit_runner.determinism.numerics_record import changes, describe_numerics, environment_of
+from orbit_runner.determinism.portable import (
+    VARIABLES,
+    machine_problem,
+    set_portable_variables,
+)
+from orbit_runner.distribute.tf_environment import variables
+from orbit_runner.errors import SettingError
+
+PORTABLE = RuntimeConfig(numerics="portable")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*VARIABLES, "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def capable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which numerics can be portable."""
+    monkeypatch.setattr(portable, "machine_problem", lambda: "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["fpu avx avx2 fma", "fpu avx avx2 fma avx512f"], ""),
+        (["fpu avx avx2 fma", "fpu avx fma"], "this processor has no AVX2"),
+        (["fpu avx"], "this processor has no AVX2 and no FMA"),
+        ([], "this processor has no AVX2 and no FMA"),
+    ],
+)
+def test_every_core_must_have_both_instruction_sets(
+    flags: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable.sys, "platform", "linux")
+    monkeypatch.setattr(portable.platform, "machine", lambda: "x86_64")
+    (tmp_path / "cpuinfo").write_text("\n".join(f"flags\t\t: {line}" for line in flags))
+    found = machine_problem(tmp_path / "cpuinfo")
+    assert found.endswith(expected)
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "x86_64"), ("linux", "aarch64")])
+def test_other_platforms_are_refused(
+    system: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable.sys, "platform", system)
+    monkeypatch.setattr(portable.platform, "machine", lambda: machine)
+    assert f"but this is {system} on {machine}" in machine_problem()
+
+
+def test_capped_functions_of_the_c_library_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portable.sys, "platform", "linux")
+    monkeypatch.setattr(portable.platform, "machine", lambda: "x86_64")
+    (tmp_path / "cpuinfo").write_text("flags : avx2 fma\n")
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=1")
+    assert machine_problem(tmp_path / "cpuinfo") == ""
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2")
+    assert "GLIBC_TUNABLES does not set hwcaps" in machine_problem(tmp_path / "cpuinfo")
+
+
+def test_native_numerics_set_no_variable() -> None:
+    set_portable_variables(RuntimeConfig())
+    assert not [name for name in VARIABLES if name in os.environ]
+    assert not {*VARIABLES} & {*dict(variables(RuntimeConfig()))}
+
+
+def test_variables_are_set_before_tensorflow_is_imported(
+    capable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    set_portable_variables(PORTABLE)
+    assert {name: os.environ[name] for name in VARIABLES} == VARIABLES
+    assert dict(variables(PORTABLE)) == VARIABLES
+
+
+def test_variables_override_those_of_other_settings(tmp_path: Path) -> None:
+    cached = PORTABLE.replace(xla_cache_dir=str(tmp_path))
+    assert dict(variables(cached)) == VARIABLES
+
+
+def test_tensorflow_imported_with_other_values_is_an_error(
+    capable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    set_portable_variables(PORTABLE)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX")
+    with pytest.raises(SettingError) as raised:
+        set_portable_variables(PORTABLE)
+    assert raised.value.path == "runtime.numerics"
+    assert "env -u XLA_FLAGS TF_ENABLE_ONEDNN_OPTS=0 python" in raised.value.reason
+    assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
+
+
+def test_incapable_machine_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portable, "machine_problem", lambda: "requires AVX2")
+    with pytest.raises(SettingError, match="'portable' requires AVX2\nallowed here: 'native'"):
+        set_portable_variables(PORTABLE)
+    set_portable_variables(RuntimeConfig())
+
+
+def test_record_is_the_same_on_every_processor_and_in_every_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = describe_numerics(PORTABLE)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX")
+    assert describe_numerics(PORTABLE) == found
+    assert found["processor"] == "x86_64 avx2 fma"
+    assert "caches" not in found
+    native = describe_numerics(RuntimeConfig(intra_op_threads=1))
+    assert {*found} <= {*native}
+    assert changes({**found, "C library": "glibc 2.1"}, found) == [
+        f"C library: glibc 2.1 → {found['C library']}"
+    ]
+
+
+def test_environment_of_a_portable_record_is_that_of_portable_numerics() -> None:
+    found = environment_of(describe_numerics(PORTABLE))
+    assert {name: found[name] or "" for name in VARIABLES} == VARIABLES
+
+
+def test_native_configs_keep_their_fingerprint_and_portable_ones_have_another() -> None:
+    config = resolve(Request(experiment="digits")).config
+    assert "runtime.numerics" not in identity_settings(config)
+    changed = config.replace(runtime=config.runtime.replace(numerics="portable"))
+    assert config_fingerprint(changed) != config_fingerprint(config)
+    assert touches_weights("runtime.numerics", config)
+
+
+# The other settings, the blamed field, and a part of the message.
+REFUSED = [
+    ({"num_gpus": 1}, "numerics", "got 'portable' with num_gpus: 1, but only CPUs"),
+    ({"num_gpus": -1}, "numerics", "allowed: native"),
+    ({"distribution_strategy": "tpu", "tpu": "local"}, "numerics", "got 'portable' under `tpu`"),
+    ({"distribution_strategy": "parameter_server"}, "numerics", "the order of updates varies"),
+    ({"deterministic": False}, "deterministic", "got false, but numerics is 'portable'"),
+    ({"enable_xla": True}, "enable_xla", "allowed: false; or runtime.numerics: native"),
+    ({"intra_op_threads": 2}, "intra_op_threads", "allowed: 1, or 0, which then means 1"),
+    ({"numerics": "portabel"}, "numerics", "did you mean 'portable'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "field", "said"), REFUSED)
+def test_contradictions_are_reported(settings: dict[str, Any], field: str, said: str) -> None:
+    given = {"distribution_strategy": "one_device", "numerics": "portable", **settings}
+    overrides = tuple(f"runtime.{name}={value}" for name, value in given.items())
+    with pytest.raises(ConfigError) as raised:
+        resolve(Request(experiment="digits", params_overrides=overrides))
+    problems = raised.value.problems
+    assert [problem.path for problem in problems] == [f"runtime.{field}"]
+    assert said in problems[0].message
+
+
+def test_threads_of_zero_and_one_are_the_same_numerics() -> None:
+    one, zero = (PORTABLE.replace(intra_op_threads=count) for count in (1, 0))
+    assert describe_numerics(one) == describe_numerics(zero)
+
+
+@pytest.mark.slow
+def test_run_from_python_names_the_variables_to_set(tmp_path: Path) -> None:
+    code = (
+        "import numpy as np, tensorflow, orbit_runner\n"
+        "orbit_runner.run('tests.support.keras_models:classifier',\n"
+        "    (np.zeros((8, 3), np.float32), np.zeros(8, np.int32)), model_dir='run',\n"
+        "    overrides={'runtime.numerics': 'portable'})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "ConfigError" in done.stderr
+    assert "env TF_ENABLE_ONEDNN_OPTS=0 TENSORFLOW_USE_CUSTOM" in done.stderr
+    assert not (tmp_path / "run" / "checkpoints").exists()

@@ -1,0 +1,119 @@
+"""The stand-ins for ops with approximate instructions, and the sizes of Eigen's blocks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.determinism.portable import VARIABLES
+from orbit_runner.determinism.portable_ops import use_portable_ops
+
+_X = np.random.default_rng(1).uniform(0.1, 2.0, (4, 3, 5, 6)).astype(np.float32)
+_SCALE, _OFFSET = _X[0, 0, 0], _X[1, 0, 0]
+
+
+@pytest.fixture(autouse=True)
+def native_again() -> Iterator[None]:
+    yield
+    use_portable_ops(False)
+
+
+def _normalized(x: tf.Tensor, **arguments: Any) -> tf.Tensor:
+    return tf.compat.v1.nn.fused_batch_norm(x, _SCALE, _OFFSET, **arguments)
+
+
+def _channels_first(x: tf.Tensor) -> tf.Tensor:
+    x = tf.transpose(x, [0, 3, 1, 2])
+    return _normalized(x, data_format="NCHW")[0]
+
+
+OPS = {
+    "Rsqrt": tf.math.rsqrt,
+    "Softmax": lambda x: tf.nn.softmax(x * 30.0),
+    "FusedBatchNormV3": lambda x: _normalized(x)[0],
+    "FusedBatchNormV3, mean": lambda x: _normalized(x)[1],
+    "FusedBatchNormV3, variance": lambda x: _normalized(x)[2],
+    "FusedBatchNormV3, inference": lambda x: _normalized(
+        x, mean=_OFFSET, variance=_SCALE, is_training=False
+    )[0],
+}
+
+
+def _graph_ops(function: Callable[..., Any]) -> set[str]:
+    graph = tf.function(function).get_concrete_function(tf.TensorSpec(_X.shape, tf.float32)).graph
+    return {op.type for op in graph.get_operations()}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_stand_in_computes_what_the_op_does(name: str) -> None:
+    found, gradients = [], []
+    for enabled in (False, True):
+        use_portable_ops(enabled)
+        # An op of the graph, or none: the stand-in consists of others.
+        assert (name.partition(",")[0] in _graph_ops(OPS[name])) is not enabled
+        with tf.GradientTape() as tape:
+            x = tf.constant(_X)
+            tape.watch(x)
+            y = OPS[name](x)
+            loss = tf.reduce_sum(
+                y * tf.cast(tf.range(tf.size(y)), y.dtype).numpy().reshape(y.shape)
+            )
+        found.append(y)
+        gradients.append(tape.gradient(loss, x))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+    if "," not in name:
+        scale = float(tf.reduce_max(tf.abs(gradients[0])))
+        np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-4 * scale)
+
+
+def test_stand_in_of_batch_norm_normalizes_channels_first() -> None:
+    use_portable_ops(True)
+    last = _normalized(tf.constant(_X))[0]
+    np.testing.assert_allclose(
+        tf.transpose(_channels_first(tf.constant(_X)), [0, 2, 3, 1]), last, rtol=1e-3, atol=1e-5
+    )
+
+
+def test_softmax_of_half_precision_keeps_its_type() -> None:
+    use_portable_ops(True)
+    assert tf.nn.softmax(tf.constant(_X, tf.bfloat16)).dtype == tf.bfloat16
+
+
+@pytest.mark.slow
+def test_sizes_of_blocks_are_set_and_checked() -> None:
+    code = (
+        "import ctypes, struct\n"
+        "from orbit_runner.determinism import block_sizes as found\n"
+        "found.fix_block_sizes()\n"
+        "sizes = found.cache_sizes()\n"
+        "places = [*found._places(struct.pack('=3q', 32768, *sizes[1:]))]\n"
+        "found._write(places, 49152)\n"
+        "print(len(places) > 0, found._is_fixed())\n"
+        "found.cache_sizes = lambda: (49152, *sizes[1:])\n"
+        "found.fix_block_sizes.cache_clear()\n"
+        "found.fix_block_sizes()\n"
+        "print(found._is_fixed())\n"
+        "found._write(places, 49152)\n"
+        "found._places = lambda pattern: []\n"
+        "found.fix_block_sizes.cache_clear()\n"
+        "try:\n"
+        "    found.fix_block_sizes()\n"
+        "except found.SettingError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env={**os.environ, **VARIABLES},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, second, error, *_ = done.stdout.splitlines()
+    assert (first, second) == ("True False", "True")
+    assert error.startswith("runtime.numerics: got 'portable', but this processor's L1 data cache")
+    assert "48 KiB" in error

@@ -1,0 +1,39 @@
+"""Portable numerics give the same weights whatever the environment and the cores are."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.portable_runs import FLAGS, portable_weights
+
+STEPS = {"digits": 200, "digits_mlp": 200}
+CORE = str(min(os.sched_getaffinity(0)))
+# oneDNN would use other code, and each op as many threads as it gets.
+ENVIRONMENT = {
+    "TF_ENABLE_ONEDNN_OPTS": "1",
+    "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL": "1",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "TF_NUM_INTRAOP_THREADS": "3",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX",
+}
+
+
+@functools.cache
+def _plain(name: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        return portable_weights(name, Path(folder), STEPS.get(name, 30))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FLAGS)
+def test_environment_and_cores_do_not_change_the_weights(name: str, tmp_path: Path) -> None:
+    found = portable_weights(
+        name, tmp_path, STEPS.get(name, 30),
+        prefix=("taskset", "-c", CORE), environment=ENVIRONMENT,
+    )  # fmt: skip
+    assert found == _plain(name)

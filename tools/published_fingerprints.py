@@ -1,0 +1,68 @@
+"""Compares the published fingerprints with this machine: `python -m tools.published_fingerprints`.
+
+`src/orbit_runner/determinism/published_fingerprints.json` has the weights that every machine gets
+with portable numerics, and the versions of the packages for which they hold. `--update` writes
+them, after new versions of the packages or a change of an experiment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.cli.published.reproduction import portable_experiment
+from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism.numerics_record import describe_numerics
+from orbit_runner.determinism.published import (
+    Published,
+    PublishedRun,
+    read_published,
+    write_published,
+)
+
+# They need no data, and train in seconds.
+NAMES = ("digits", "digits_mlp", "breast_cancer", "diabetes")
+
+
+def train(name: str, *prefix: str) -> PublishedRun:
+    """Trains an experiment in a new process, and returns its fingerprint.
+
+    `prefix` comes before the command, such as `taskset -c 0`.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        flags = [f"--experiment={name}", "--runtime.numerics=portable", "--mode=train", "--quiet"]
+        command = [sys.executable, "-m", "orbit_runner", *flags, f"--model_dir={directory}/run"]
+        subprocess.run([*prefix, *command], check=True, stdout=subprocess.DEVNULL)
+        lines = Path(directory, "run/checkpoints/fingerprints.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    config = config_fingerprint(portable_experiment(name).config)
+    return PublishedRun(step=last["step"], weights=last["weights"], config=config)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compares or updates; returns 1 if a fingerprint differs and is not updated."""
+    to = argparse.ArgumentParser(prog="published_fingerprints", description=__doc__)
+    to.add_argument("--update", action="store_true", help="write the file")
+    flags = to.parse_args(arguments)
+    known = read_published().runs
+    runs = {}
+    for name in NAMES:
+        start = time.monotonic()
+        runs[name] = train(name)
+        verdict = "equal" if runs[name] == known.get(name) else "DIFFERS"
+        print(f"{name:15} {time.monotonic() - start:3.0f} s  {runs[name].weights} {verdict}")
+    if flags.update:
+        numerics = describe_numerics(RuntimeConfig(numerics="portable"))
+        write_published(Published(numerics=numerics, runs=runs))
+    return int(runs != known and not flags.update)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
