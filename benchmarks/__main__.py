@@ -10,7 +10,7 @@ import sys
 NAMES = (
     "loop", "configured", "evaluation", "crops", "growth", "mirrored", "start", "exactness",
     "saving", "resume", "partition", "workers", "ncf", "images", "memory", "official",
-    "official_start", "small_tables", "tables", "text_language", "warm_trials",
+    "official_start", "logical_replicas", "small_tables", "tables", "text_language", "warm_trials",
 )  # fmt: skip
 
 

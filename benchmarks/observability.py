@@ -47,9 +47,9 @@ _WORDS = {
 }
 # The report is updated far more often than by default. Records are those of the experiment.
 _TIMED = "benchmarks.observability.ProcessorTime"
-_CALLBACKS = f"--params_override=callbacks=[{_TIMED}]"
-_ON = ("--progress=bar", "--trainer.report_interval=1", _CALLBACKS)
-_OFF = ("--quiet", "--trainer.report_interval=0", "--trainer.summary_interval=1000000", _CALLBACKS)
+CALLBACKS = f"--params_override=callbacks=[{_TIMED}]"
+_ON = ("--progress=bar", "--trainer.report_interval=1", CALLBACKS)
+_OFF = ("--quiet", "--trainer.report_interval=0", "--trainer.summary_interval=1000000", CALLBACKS)
 _SECONDS = "processor_seconds.txt"
 
 

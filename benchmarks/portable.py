@@ -10,9 +10,14 @@ import argparse
 import statistics
 import sys
 
-from benchmarks.observability import measure
+from benchmarks.observability import CALLBACKS, measure
 
-_QUIET = ("--quiet", "--trainer.report_interval=0", "--trainer.summary_interval=1000000")
+_QUIET = (
+    "--quiet",
+    "--trainer.report_interval=0",
+    "--trainer.summary_interval=1000000",
+    CALLBACKS,
+)
 _WORKLOADS = ("cnn", "mlp", "ResNet-20", "Transformer")
 _PORTABLE = ("--runtime.numerics=portable", "--runtime.intra_op_threads=1")
 _NATIVE = {"as configured": (), "one thread": ("--runtime.intra_op_threads=1",)}
@@ -29,7 +34,7 @@ def row(name: str, rounds: int) -> str:
         contenders = {"portable": _PORTABLE, **_NATIVE}
         order = [*contenders][turn % 3 :] + [*contenders][: turn % 3]
         found = {one: measure(name, (*_QUIET, *contenders[one])) for one in order}
-        speed, weights = found["portable"]
+        speed, _, weights = found["portable"]
         hashes.add(weights)
         if turn:  # The first round only warms the file cache.
             for words in _NATIVE:

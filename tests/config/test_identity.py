@@ -193,6 +193,7 @@ def test_a_harmless_change_keeps_the_fingerprint(
         ("runtime.enable_xla", True),
         ("runtime.num_gpus", -1),
         ("runtime.num_workers", 2),
+        ("runtime.logical_replicas", 2),
         ("runtime.num_parameter_servers", 2),
         ("runtime.run_eagerly", True),
         ("imports", ("other",)),

@@ -18,10 +18,13 @@ from tests.support.toy import Notes, make_strategy
 def run_official(
     params: Any, folder: Path, mode: str = "train_and_eval", strategy: str = "one_device",
     task_class: Any = None, notes: Notes | None = None, callbacks: Sequence[Callback] = (),
-    **trainer: Any,
+    logical_replicas: int = 0, **trainer: Any,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:  # fmt: skip
     config = adopt(params)
-    config = config.replace(trainer=config.trainer.replace(**trainer))
+    config = config.replace(
+        trainer=config.trainer.replace(**trainer),
+        runtime=config.runtime.replace(logical_replicas=logical_replicas),
+    )
     configure_numerics(config.runtime)
     scope = make_strategy(strategy)
     with scope.scope():

@@ -22,6 +22,7 @@ from orbit_runner.config.fingerprint import (
 )
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
+from orbit_runner.config.schema.checks.logical_replicas import resume_problems
 from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.modes import MODES, TRAINING
@@ -135,7 +136,10 @@ def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
 
 
 def check_same_config(resolved: Resolved, model_dir: Path) -> None:
-    """Raises an error if a directory contains a run whose weights another config made."""
+    """Raises an error if a directory contains a run whose weights another config made.
+
+    It is a ConfigError if the batches were cut into another number of parts.
+    """
     there, checkpoints = RunDirectory(model_dir).config, checkpoints_of(model_dir)
     # If a run failed before its first checkpoint, another config can do no harm. The checkpoints
     # include those in the run directory itself, where Model Garden and trainers named by gin save.
@@ -146,6 +150,8 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
             _check_newest_record(resolved, checkpoints, there)
         return
     before, now = resolve(Request(experiment=str(there))).config, resolved.config
+    for path, message in resume_problems(before.runtime, now.runtime, str(model_dir)):
+        raise ConfigError([Problem(path, message, resolved.origin(path))])
     # Without a data record, it is unknown whether another directory contains the same data.
     records_data = has_record(model_dir)
     changed = [

@@ -23,6 +23,14 @@ DATA_DIRECTORIES = (
     "task.validation_data.data_dir",
     "task.validation_data.tfds_data_dir",
 )
+# The devices, and how they work together.
+DEVICES = tuple(
+    f"runtime.{name}"
+    for name in (
+        *("distribution_strategy", "num_gpus", "num_virtual_devices", "num_workers"),
+        *("all_reduce_alg", "num_packs"),
+    )
+)
 _NEVER = frozenset(
     {
         "name",
@@ -115,6 +123,7 @@ _LEFT_OUT_IF_EMPTY = frozenset(
         EXCLUDE,
         "task.class_weights",
         "task.features.text",
+        "runtime.logical_replicas",
         "task.init_ignore",
         "task.metrics",
         "trainer.fine_tuning",
@@ -140,6 +149,10 @@ def _skips(config: ExperimentConfig) -> bool:
 
 def _compiles(config: ExperimentConfig) -> bool:
     return config.runtime.enable_xla
+
+
+def _has_no_logical_replicas(config: ExperimentConfig) -> bool:
+    return not config.runtime.logical_replicas
 
 
 def _compares_no_data(config: ExperimentConfig) -> bool:
@@ -182,6 +195,8 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
         "trainer.train_tf_while_loop": _compiles,
         "task.train_data.enable_tf_data_service": _compiles,
         "runtime.tf_data_service": _compiles,
+        # With logical replicas, the weights are the same on any number of devices.
+        **dict.fromkeys(DEVICES, _has_no_logical_replicas),
         # The location of the data. Its content is recorded in `data.json` and compared on resume.
         **dict.fromkeys(DATA_DIRECTORIES, _compares_no_data),
         # Deterministic ops give the same results in any order. Other ops may race.

@@ -108,6 +108,8 @@ def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
         reason = "asynchronous workers have no common step"
     elif run.config.runtime.distribution_strategy == "tpu":
         reason = "ops on a TPU cannot be observed one by one"
+    elif run.config.runtime.logical_replicas:
+        reason = "runtime.logical_replicas is set, so a device computes its batch in parts"
     elif run.workers.count > 1:
         reason = "several processes train together"
     if reason:

@@ -27,12 +27,11 @@ class ReplicaState:
         self._groups: dict[tf.DType, list[tf.Variable]] = {}
         if strategy.num_replicas_in_sync == 1:
             return
-        for variable in tf.train.TrackableView(model).descendants():
-            if _drifts(variable):
-                self._groups.setdefault(variable.dtype, []).append(variable)
-                # From now on, all values are equal. Read and save the first one, because the mean
-                # of three equal numbers can differ from them.
-                variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        for variable in drifting_variables(model):
+            self._groups.setdefault(variable.dtype, []).append(variable)
+            # From now on, all values are equal. Read and save the first one, because the mean of
+            # three equal numbers can differ from them.
+            variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
     @tf.autograph.experimental.do_not_convert
     def bring_together(self, unchanged: Collection[int] = ()) -> None:
@@ -65,6 +64,15 @@ def is_joint(checkpoint: tf.train.Checkpoint) -> bool:
         and found.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
         for found in tf.train.TrackableView(checkpoint).descendants()
     )
+
+
+def drifting_variables(model: tf.Module, unchanged: Collection[int] = ()) -> list[tf.Variable]:
+    """Returns the variables of a model that replicas update differently, each with its own batch.
+
+    Those whose `id` is in `unchanged` are left out.
+    """
+    found = tf.train.TrackableView(model).descendants()
+    return [one for one in found if _drifts(one) and id(one) not in unchanged]
 
 
 def _drifts(variable: Any) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.checks.logical_replicas import PATH
 from orbit_runner.config.schema.data import with_seed
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
@@ -20,6 +22,8 @@ from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.inputs.resident import resident
+from orbit_runner.train.logical_replicas.evaluator import LogicalEvaluator
+from orbit_runner.train.logical_replicas.trainer import LogicalTrainer
 from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTrainer
 from orbit_runner.train.multitask.multi_evaluator import MultiEvaluator, Part
 from orbit_runner.train.parameter_server.async_trainer import AsyncTrainer
@@ -57,7 +61,8 @@ class Parts:
         def make_chunks() -> Chunks | None:
             return resident(self.config, self.strategy, self.adapter, self._with_seed(data))
 
-        return Trainer(
+        made = LogicalTrainer if self.config.runtime.logical_replicas else Trainer
+        return made(
             self.config,
             self.adapter.task,
             self.state,
@@ -69,6 +74,9 @@ class Parts:
 
     def _joint_trainer(self, plan: Plan) -> JointTrainer:
         self._require_no_servers()
+        if self.config.runtime.logical_replicas:
+            reason = "is not supported when several tasks are trained; omit it"
+            raise SettingError(PATH, reason)
         kind = self.config.for_task.trainer.trainer_type
         if kind not in TRAINERS:
             raise SettingError("trainer.trainer_type", unknown("trainer", kind, list(TRAINERS)))
@@ -145,7 +153,10 @@ class Parts:
                 return None
             return resident(config, strategy, task, with_seed(data, config.runtime))
 
-        made = OwnEvaluator if is_asynchronous(self.strategy) else Evaluator
+        made: Any = OwnEvaluator if is_asynchronous(self.strategy) else Evaluator
+        # Model Garden's pipelines end with a part of a batch, which cannot be cut equally.
+        if config.runtime.logical_replicas and task.starts_at_step and not task.gathers_outputs:
+            made = partial(LogicalEvaluator, logical=config.runtime.logical_replicas)
         return made(
             task.task,
             state,

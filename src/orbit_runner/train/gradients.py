@@ -13,11 +13,23 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.scopes import keyed_piece_scope
 from orbit_runner.errors import RunnerError
 
 Gradients = list[tf.Tensor]
 StepFn = Callable[[Any], dict[str, tf.Tensor]]
+# From a batch to its loss and gradients.
+Compute = Callable[[Any], tuple[tf.Tensor, Gradients]]
+
+
+def compiles(config: ExperimentConfig) -> bool:
+    """Returns whether XLA compiles a step's forward and backward pass.
+
+    Model Garden's experiments enable XLA for GPUs; its own runner ignores that on a CPU.
+    """
+    on_cpu_only = config.is_official and not config.runtime.num_gpus
+    return config.runtime.enable_xla and not on_cpu_only
 
 
 class GradientTap:
@@ -66,6 +78,31 @@ def split_step(
     pass. `loss` is the key of the loss in the logs. The step maps the batch of a replica to
     `{loss: mean over the pieces}`.
     """
+    averaged, variables = gradient_function(
+        train_step, optimizer, pieces=pieces, jit_compile=jit_compile, loss=loss
+    )
+
+    def step(inputs: Any) -> dict[str, tf.Tensor]:
+        mean_loss, grads = averaged(inputs)
+        optimizer.apply_gradients(list(zip(grads, variables, strict=True)))
+        return {loss: mean_loss}
+
+    return step
+
+
+def gradient_function(
+    train_step: Callable[[Any, Any], dict[str, tf.Tensor]],
+    optimizer: Any,
+    *,
+    pieces: int,
+    jit_compile: bool,
+    loss: str,
+) -> tuple[Compute, list[tf.Variable]]:
+    """Returns a function from a batch to loss and gradients, and the variables of the gradients.
+
+    The arguments are those of `split_step`. The list of variables is filled when the function is
+    traced.
+    """
     variables: list[tf.Variable] = []
 
     def gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
@@ -77,21 +114,12 @@ def split_step(
     compute = gradients
     if jit_compile:
         compute = tf.function(gradients, autograph=False, jit_compile=True)
-    averaged = compute if pieces == 1 else _average(compute, pieces)
-
-    def step(inputs: Any) -> dict[str, tf.Tensor]:
-        mean_loss, grads = averaged(inputs)
-        optimizer.apply_gradients(list(zip(grads, variables, strict=True)))
-        return {loss: mean_loss}
-
-    return step
+    return (compute if pieces == 1 else _average(compute, pieces)), variables
 
 
-def _average(
-    compute: Callable[[Any], tuple[tf.Tensor, Gradients]], pieces: int
-) -> Callable[[Any], tuple[tf.Tensor, Gradients]]:
+def _average(compute: Compute, pieces: int) -> Compute:
     def averaged(inputs: Any) -> tuple[tf.Tensor, Gradients]:
-        cut = tf.nest.map_structure(lambda tensor: _cut(tensor, pieces), inputs)
+        cut = tf.nest.map_structure(lambda tensor: cut_rows(tensor, pieces), inputs)
 
         def piece(index: Any) -> tuple[tf.Tensor, Gradients]:
             with keyed_piece_scope(index):
@@ -114,5 +142,6 @@ def _average(
     return averaged
 
 
-def _cut(tensor: tf.Tensor, pieces: int) -> tf.Tensor:
+def cut_rows(tensor: tf.Tensor, pieces: int) -> tf.Tensor:
+    """Returns a tensor [rows, …] cut into equal pieces: [pieces, rows / pieces, …]."""
     return tf.reshape(tensor, tf.concat([[pieces, -1], tf.shape(tensor)[1:]], axis=0))

@@ -67,7 +67,8 @@ def resume_reasons(run: Run) -> list[str]:
     else:
         same = is_made_with(run.model_dir, record.config, run.written_config)
         changed = [] if same else ["with another config"]
-        if record.strategy != now.strategy:
+        # With logical replicas, the weights do not depend on the strategy.
+        if record.strategy != now.strategy and not run.config.runtime.logical_replicas:
             changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
         if changes(record.numerics, now.numerics):
             changed.append("on another machine or installation")

@@ -37,6 +37,7 @@ from orbit_runner.train.callbacks.build import average_checkpoints, best_checkpo
 from orbit_runner.train.callbacks.callback_list import CallbackList, make_callbacks
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
+from orbit_runner.train.gradients import compiles
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.time_limits import TimeLimits, time_limits
 from orbit_runner.train.measurements.step_profiler import step_profiler
@@ -44,7 +45,6 @@ from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
-from orbit_runner.train.trainer import compiles
 from orbit_runner.utils.log import note, phase
 
 

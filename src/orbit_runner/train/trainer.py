@@ -22,7 +22,7 @@ from orbit_runner.state.learning_rates import learning_rate_tensors, learning_ra
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.evaluator import as_scalar, metrics_of, reset, value_of
-from orbit_runner.train.gradients import StepFn, split_step
+from orbit_runner.train.gradients import StepFn, compiles, split_step
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
@@ -42,15 +42,6 @@ from orbit_runner.utils.log import phase
 from orbit_runner.utils.mfu import Work
 
 DatasetFn = Callable[[int], Any]
-
-
-def compiles(config: ExperimentConfig) -> bool:
-    """Returns whether XLA compiles a step's forward and backward pass.
-
-    Model Garden's experiments enable XLA for GPUs; its own runner ignores that on a CPU.
-    """
-    on_cpu_only = config.is_official and not config.runtime.num_gpus
-    return config.runtime.enable_xla and not on_cpu_only
 
 
 class Trainer(orbit.StandardTrainer):
@@ -132,26 +123,33 @@ class Trainer(orbit.StandardTrainer):
         return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
 
     def _make_watch(self, config: ExperimentConfig) -> Watch | None:
-        interval = config.trainer.watch_interval
-        if not interval:
-            return None
-        return Watch(interval, self.state.model.trainable_variables, self._strategy)
+        return self._watch_of(config, self._strategy.num_replicas_in_sync)
 
-    def _step_fn(self, config: ExperimentConfig) -> StepFn:
-        state, pieces = self.state, config.trainer.gradient_accumulation_steps
-        optimizer = state.optimizer
+    def _watch_of(self, config: ExperimentConfig, replicas: int) -> Watch | None:
+        interval, weights = config.trainer.watch_interval, self.state.model.trainable_variables
+        return Watch(interval, weights, replicas) if interval else None
+
+    def _wrapped_optimizer(self) -> Any:
+        layers, optimizer = self.state.trained_layers, self.state.optimizer
         if self._watch is not None:
             optimizer = self._watch.optimizer(optimizer)
-        if state.trained_layers is not None and state.trained_layers.factors:
-            optimizer = RatedOptimizer(optimizer, state.trained_layers.factors)
-        model = self._partition.model(state.model)
+        if layers is not None and layers.factors:
+            optimizer = RatedOptimizer(optimizer, layers.factors)
+        return optimizer
+
+    def _task_step(self) -> Callable[[Any, Any], dict[str, tf.Tensor]]:
+        model = self._partition.model(self.state.model)
 
         def train_step(inputs: Any, optimizer: Any) -> dict[str, tf.Tensor]:
             return self._task.train_step(
                 inputs, model=model, optimizer=optimizer, metrics=self._metrics
             )
 
-        jit_compile = compiles(config)
+        return train_step
+
+    def _step_fn(self, config: ExperimentConfig) -> StepFn:
+        pieces, jit_compile = config.trainer.gradient_accumulation_steps, compiles(config)
+        optimizer, train_step = self._wrapped_optimizer(), self._task_step()
         if pieces == 1 and not jit_compile:
             return lambda inputs: train_step(inputs, optimizer)
         return split_step(

@@ -76,6 +76,13 @@ class RuntimeConfig(Config):
         le=1024,
         help="number of virtual devices on one CPU, to try `mirrored` without GPUs",
     )
+    logical_replicas: int = field(
+        0,
+        ge=0,
+        le=65536,
+        help="number of parts that each batch is cut into, for the same weights on any number of "
+        "devices that divides it; 0: one part per device",
+    )
     seed: int = field(
         0, ge=0, le=2**32 - 1, help="random seed for weights, shuffling and augmentation"
     )

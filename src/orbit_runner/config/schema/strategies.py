@@ -15,22 +15,29 @@ class StrategyTraits:
         is_asynchronous: Whether workers take steps without waiting for each other, on variables
             that parameter servers hold.
         all_reduce: The algorithms that `runtime.all_reduce_alg` may name.
+        logical_replicas: Whether `runtime.logical_replicas` may be set.
     """
 
     several_devices: bool = False
     is_clustered: bool = False
     is_asynchronous: bool = False
     all_reduce: tuple[str, ...] = ()
+    logical_replicas: bool = False
 
 
 STRATEGIES = {
-    "off": StrategyTraits(),
-    "one_device": StrategyTraits(),
+    "off": StrategyTraits(logical_replicas=True),
+    "one_device": StrategyTraits(logical_replicas=True),
     "mirrored": StrategyTraits(
-        several_devices=True, all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device")
+        several_devices=True,
+        all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
+        logical_replicas=True,
     ),
     "multi_worker_mirrored": StrategyTraits(
-        several_devices=True, is_clustered=True, all_reduce=("auto", "ring", "nccl")
+        several_devices=True,
+        is_clustered=True,
+        all_reduce=("auto", "ring", "nccl"),
+        logical_replicas=True,
     ),
     "parameter_server": StrategyTraits(is_clustered=True, is_asynchronous=True),
     "tpu": StrategyTraits(),

@@ -14,11 +14,12 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.config.schema.checks.logical_replicas import PATH
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.driver.custom_parts import (
     OF_OWN_BEST,
     OF_OWN_MANAGER,
@@ -429,6 +430,8 @@ class OrbitExperimentRunner:
     def _trainer_of_gin(self, task: Any, train: bool, evaluate: bool) -> Any:
         from official.core import train_utils
 
+        if self._config.runtime.logical_replicas:
+            raise SettingError(PATH, "is not supported with a custom trainer; omit it")
         phase("building the model")
         # As for this runner's own trainer, because deterministic random ops fail without a seed.
         seed_everything(self._config.runtime.seed, keeps=True)

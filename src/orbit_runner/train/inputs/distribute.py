@@ -17,6 +17,7 @@ from orbit_runner.model_garden.task_adapter.resume_inputs import Replayed
 from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.worker_inputs import WorkerDatasets
+from orbit_runner.train.logical_replicas.inputs import sharded_inputs
 
 
 def distribute(
@@ -44,7 +45,7 @@ def distribute(
     def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
         draws = _drawing(data, runtime, draws_for_itself=not task.starts_at_step)
         with draws, data_error_scope(data):
-            dataset = task.build_inputs(data, input_context, start_step)
+            dataset = _make(task, data, input_context, start_step, runtime.logical_replicas)
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise SettingError(
                 "trainer.validation_steps", "is -1, but the dataset is infinite; set it"
@@ -66,6 +67,22 @@ def distribute(
     else:
         dataset = orbit.utils.make_distributed_dataset(strategy, build)
     return Replayed(dataset, taken) if taken else dataset
+
+
+def _make(
+    task: TaskAdapter,
+    data: Any,
+    context: tf.distribute.InputContext | None,
+    start_step: int | tf.Tensor,
+    logical_replicas: int,
+) -> tf.data.Dataset:
+    if not logical_replicas or task.starts_at_step or not data.is_training:
+        return task.build_inputs(data, context, start_step)
+    return sharded_inputs(
+        lambda one: task.build_inputs(data, one, start_step),
+        context or tf.distribute.InputContext(),
+        logical_replicas,
+    )
 
 
 @contextlib.contextmanager

@@ -31,9 +31,12 @@ class Watch:
     """
 
     def __init__(
-        self, interval: int, variables: Sequence[tf.Variable], strategy: tf.distribute.Strategy
+        self,
+        interval: int,
+        variables: Sequence[tf.Variable],
+        replicas: int,  # whose gradients have to be summed
     ) -> None:
-        self._interval, self._replicas = interval, strategy.num_replicas_in_sync
+        self._interval, self._replicas = interval, replicas
         weights = [variable for variable in variables if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
         self._weights = lambda: weights

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from orbit_runner.config.schema.checks.logical_replicas import share_problems
+
 if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
 
@@ -13,15 +15,19 @@ def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[st
     """Yields (dotted path, message) for batch sizes that cannot be divided evenly.
 
     A training batch is divided by the replicas and by the accumulation steps, an evaluation batch
-    by the replicas. The message proposes the nearest valid sizes.
+    by the replicas; logical replicas take the place of the others. The message proposes the nearest
+    valid sizes.
     """
-    pieces = config.trainer.gradient_accumulation_steps
+    pieces, kind = config.trainer.gradient_accumulation_steps, ""
+    if config.runtime.logical_replicas:
+        yield from share_problems(config, replicas)
+        replicas, kind = config.runtime.logical_replicas, "logical "
     for section, parts in (("train_data", replicas * pieces), ("validation_data", replicas)):
         size = getattr(config.task, section).global_batch_size
         if size % parts:
             below, above = size // parts * parts, (size // parts + 1) * parts
             near = f"{below} and {above}" if below else str(above)
-            shared = f"{replicas} replica{'s' if replicas > 1 else ''}" + (
+            shared = f"{replicas} {kind}replica{'s' if replicas > 1 else ''}" + (
                 f" × {pieces} accumulation steps" if parts != replicas else ""
             )
             yield (

@@ -52,6 +52,12 @@ def _unequal(train: Split, evaluation: Split) -> tuple[str, str]:
 
 def _device_fit(split: Split, runtime: RuntimeConfig) -> Found:
     strategy, got = runtime.distribution_strategy, f"got {split}"
+    if runtime.logical_replicas:
+        yield (
+            "runtime.logical_replicas",
+            f"got {runtime.logical_replicas}, but {split.path} is {split}; only one of them can "
+            "divide a batch",
+        )
     if strategy not in SPLITTING:
         yield (
             split.path,

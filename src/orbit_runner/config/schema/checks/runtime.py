@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from orbit_runner.config.schema.checks.logical_replicas import logical_replica_problems
 from orbit_runner.config.schema.data import service_problem
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def runtime_problems(runtime: RuntimeConfig) -> Found:
         _loss_scale,
         _data_service,
         _portable,
+        logical_replica_problems,
     ):
         yield from rule(runtime)
 

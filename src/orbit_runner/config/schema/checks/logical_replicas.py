@@ -1,0 +1,72 @@
+"""Checks of `runtime.logical_replicas`, alone and against devices, batches and an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.experiment import ExperimentConfig
+    from orbit_runner.config.schema.runtime import RuntimeConfig
+
+PATH = "runtime.logical_replicas"
+_FIELD = "logical_replicas"
+Found = Iterator[tuple[str, str]]
+
+
+def logical_replica_problems(runtime: RuntimeConfig) -> Found:
+    """Yields (field, message) for settings that logical replicas do not support."""
+    if not runtime.logical_replicas:
+        return
+    logical, strategy = runtime.logical_replicas, runtime.distribution_strategy
+    got = f"got {logical}"
+    if runtime.traits.is_asynchronous:
+        yield _FIELD, f"{got}, but under `{strategy}`, no two workers share a batch\nallowed: 0"
+    elif not runtime.traits.logical_replicas:
+        yield _FIELD, f"{got}, but `{strategy}` itself divides the batches\nallowed: 0"
+    if runtime.run_eagerly:
+        yield (
+            "run_eagerly",
+            f"got true, but {PATH} is {logical}, which needs graphs\nallowed: false",
+        )
+
+
+def share_problems(config: ExperimentConfig, devices: int) -> Found:
+    """Yields (dotted path, message) for devices or batches that cannot be divided equally."""
+    logical = config.runtime.logical_replicas
+    if logical % devices:
+        yield PATH, unequal_shares(logical, devices)
+    rows = getattr(config.task.train_data, "batch_rows_multiple", logical)
+    if rows % logical:
+        below, above = rows // logical * logical, (rows // logical + 1) * logical
+        near = f"{below} and {above}" if below else str(above)
+        yield (
+            "task.train_data.batch_rows_multiple",
+            f"got {rows}, which is not a multiple of {logical} ({PATH})\nnearest: {near}",
+        )
+    for path, is_set in (
+        ("trainer.train_tf_function", config.trainer.train_tf_function),
+        ("trainer.eval_tf_function", config.trainer.eval_tf_function),
+    ):
+        if not is_set:
+            yield path, f"got false, but {PATH} is {logical}, which needs graphs\nallowed: true"
+
+
+def unequal_shares(logical: int, devices: int) -> str:
+    """Returns the message for a number of logical replicas that is no multiple of the devices'."""
+    below, above = logical // devices * devices, (logical // devices + 1) * devices
+    near = f"{below} and {above}" if below else str(above)
+    return (
+        f"got {logical}, which is not a multiple of {devices}, the number of devices that share a "
+        f"batch\nnearest: {near}"
+    )
+
+
+def resume_problems(before: RuntimeConfig, now: RuntimeConfig, run: str) -> Found:
+    """Yields (dotted path, message) if a run continues with another number of logical replicas."""
+    if before.logical_replicas != now.logical_replicas:
+        yield (
+            PATH,
+            f"got {now.logical_replicas}, but {run} contains a run with {before.logical_replicas}\n"
+            f"allowed: {before.logical_replicas}; or use another --model_dir",
+        )

@@ -1,0 +1,78 @@
+"""Lets a device compute what one of several mirrored replicas would compute, bit for bit.
+
+Two things that code of a task sees depend on the strategy: the number of replicas that it divides
+its loss by, and how it reads rows of a variable. From a mirrored variable, TensorFlow gathers rows
+with another op than from a plain one, so the gradients are added in another order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable  # has no public name
+
+_lock = threading.Lock()
+_installed = False
+
+
+class _Counts(threading.local):
+    """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
+
+    def __init__(self) -> None:
+        self.active: list[int] = []
+
+
+_counts = _Counts()
+
+
+@contextlib.contextmanager
+def logical_replica_scope(count: int) -> Iterator[None]:
+    """Makes code in a `with` block compute as one of `count` mirrored replicas, on any device.
+
+    Only for code without reductions over replicas, which ask the devices.
+    """
+    _install()
+    _counts.active.append(count)
+    try:
+        yield
+    finally:
+        _counts.active.pop()
+
+
+def _install() -> None:
+    """Replaces methods once per process; there is no public way to do the same."""
+    global _installed
+    with _lock:
+        if not _installed:
+            _replace_count()
+            for name in ("sparse_read", "gather_nd"):
+                _replace_read(name)
+            _installed = True
+
+
+def _replace_count() -> None:
+    owner: Any = next(
+        one for one in tf.distribute.Strategy.__mro__ if "num_replicas_in_sync" in vars(one)
+    )
+    original = vars(owner)["num_replicas_in_sync"]
+
+    def count(self: tf.distribute.Strategy) -> Any:
+        return _counts.active[-1] if _counts.active else original.fget(self)
+
+    owner.num_replicas_in_sync = property(count, doc=original.__doc__)
+
+
+def _replace_read(name: str) -> None:
+    original = getattr(BaseResourceVariable, name)
+
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _counts.active:
+            # `tf.gather` then reads the whole variable, as it does for mirrored variables.
+            raise AttributeError(name)
+        return original(self, *args, **kwargs)
+
+    setattr(BaseResourceVariable, name, read)

@@ -1,0 +1,188 @@
+"""The weights and the state do not depend on the number of devices."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tf_keras
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import SettingError
+from tests.support.digits import _BASE, cnn_config, digits_config
+from tests.support.official_photos import SmallPhotoTask, photos
+from tests.support.official_runs import run_official
+from tests.support.official_toys import LineTask, line, lines
+from tests.support.ratings import ratings_config
+from tests.support.toy import (
+    Notes,
+    ToyTask,
+    config_of,
+    make_strategy,
+    records,
+    run,
+    session_of,
+    toy_config,
+)
+from tests.support.translations import translation_config, write_set
+
+_EMA = "trainer__optimizer_config__ema__average_decay"
+_CLIP = "trainer__optimizer_config__optimizer__adam__global_clipnorm"
+_LEGACY_CLIP = {
+    "trainer__optimizer_config__optimizer__type": "adamw",
+    "trainer__optimizer_config__optimizer__adamw__gradient_clip_norm": 0.05,
+    "trainer__optimizer_config__optimizer__adamw__weight_decay_rate": 0.01,
+}
+_SHORT = {
+    "trainer__train_steps": 4,
+    "trainer__checkpoint_interval": 4,
+    "trainer__validation_interval": 4,
+    "trainer__summary_interval": 2,
+    "runtime__logical_replicas": 4,
+}
+
+
+def _resnet(**changes: Any) -> ExperimentConfig:
+    """A residual network with batch norm and dropout."""
+    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
+    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8}
+    base |= {"task.model.dropout_rate": 0.2, "task.train_data.augment": "crop_flip"}
+    return config_of(base, **changes)
+
+
+def _digits(**changes: Any) -> ExperimentConfig:
+    return digits_config(task__model__dropout_rate=0.4, **changes)
+
+
+CASES: dict[str, Callable[[Path], ExperimentConfig]] = {
+    "dropout": lambda _: _digits(**_SHORT),
+    "augmented images": lambda _: cnn_config(task__model__dropout_rate=0.4, **_SHORT),
+    "batch norm": lambda _: _resnet(**_SHORT),
+    "recommendation": lambda _: ratings_config(**_SHORT),
+    "translation": lambda folder: translation_config(write_set(folder / "text"), **_SHORT),
+    "bfloat16": lambda _: cnn_config(runtime__mixed_precision_dtype="bfloat16", **_SHORT),
+    "float16": lambda _: _digits(runtime__mixed_precision_dtype="float16", **_SHORT),
+    "accumulated": lambda _: _digits(trainer__gradient_accumulation_steps=2, **_SHORT),
+    "average": lambda _: _digits(**{_EMA: 0.9}, **_SHORT),
+    "clipped": lambda _: _digits(**{_CLIP: 0.05}, **_SHORT),
+    "clipped by the optimizer": lambda _: _digits(**_LEGACY_CLIP, **_SHORT),
+    "xla": lambda _: _digits(runtime__enable_xla=True, **_SHORT),
+    "six": lambda _: digits_config(
+        **{
+            **_SHORT,
+            "runtime__logical_replicas": 6,
+            "task__train_data__global_batch_size": 48,
+            "task__validation_data__global_batch_size": 96,
+        }
+    ),
+}
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    lines = (folder / "checkpoints" / "fingerprints.jsonl").read_text().splitlines()
+    return dict(json.loads(lines[-1]))
+
+
+def _logs(folder: Path) -> list[dict[str, Any]]:
+    timing = ("time", "steps_per_second", "tflops", "system/")
+    return [
+        {name: value for name, value in record.items() if not name.startswith(timing)}
+        for split in ("train", "validation")
+        for record in records(folder, split)
+    ]
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", CASES)
+def test_weights_state_and_metrics_are_equal_on_any_number_of_devices(
+    name: str, tmp_path: Path
+) -> None:
+    config = CASES[name](tmp_path)
+    strategies = ["one_device", "mirrored2", "mirrored3" if name == "six" else "mirrored4"]
+    # Translation gathers the outputs of an evaluation, so its metrics are not summed in the tree.
+    mode = "train" if name == "translation" else "train_and_eval"
+    for strategy in strategies:
+        run(config, tmp_path / strategy, mode, strategy)
+
+    one, *others = ((_content(tmp_path / s), _logs(tmp_path / s)) for s in strategies)
+    assert one[0]["step"] == 4
+    for other in others:
+        assert other[0] == one[0]
+        assert other[1] == one[1]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", ["line", "photos"])
+def test_model_garden_experiment_has_equal_weights_on_any_number_of_devices(
+    name: str, tmp_path: Path
+) -> None:
+    for strategy in ("one_device", "mirrored2", "mirrored4"):
+        params = photos(tmp_path) if name == "photos" else line()
+        task = SmallPhotoTask if name == "photos" else LineTask
+        run_official(params, tmp_path / strategy, "train", strategy, task, logical_replicas=4)
+
+    one, *others = (_content(tmp_path / s) for s in ("one_device", "mirrored2", "mirrored4"))
+    assert one["step"] > 1
+    assert others == [one, one]
+
+
+def test_run_continues_on_another_number_of_devices(tmp_path: Path) -> None:
+    changes = {**_SHORT, "trainer__checkpoint_interval": 1}
+    whole, results = _resnet(**changes), Notes()
+    run(whole, tmp_path / "whole", strategy="mirrored2")
+    for step, strategy in enumerate(("mirrored4", "one_device", "mirrored2", "mirrored4"), 1):
+        part = _resnet(**{**changes, "trainer__train_steps": step})
+        run(part, tmp_path / "parts", strategy=strategy, notes=results)
+
+    assert _content(tmp_path / "parts") == _content(tmp_path / "whole")
+    assert results.reasons == []
+
+
+def test_logical_replicas_have_different_masks_and_their_number_matters(tmp_path: Path) -> None:
+    found = set()
+    for count in (0, 2, 4):
+        config = _digits(**{**_SHORT, "runtime__logical_replicas": count})
+        run(config, tmp_path / str(count), "train")
+        found.add(_content(tmp_path / str(count))["weights"])
+
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("logical", [0, 4])
+def test_gradients_and_metrics_are_those_of_the_whole_batch(logical: int, tmp_path: Path) -> None:
+    config = toy_config(runtime__logical_replicas=logical, trainer__watch_interval=5)
+    folder = tmp_path / str(logical)
+    run(config, folder, strategy="mirrored2")
+    plain = tmp_path / "plain"
+    run(toy_config(trainer__watch_interval=5), plain)
+
+    for one, other in zip(_logs(folder), _logs(plain), strict=True):
+        assert one.pop("split") == other.pop("split")
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
+
+
+def test_devices_must_divide_the_logical_replicas(tmp_path: Path) -> None:
+    config = toy_config(runtime__logical_replicas=4)
+
+    with pytest.raises(SettingError, match=r"not a multiple of 3.*\n*.*nearest: 3 and 6"):
+        session_of(config, tmp_path, make_strategy("mirrored3"))
+
+
+class _SynchronizedToy(ToyTask):
+    def build_model(self) -> tf_keras.Model:
+        inputs = tf_keras.Input([3])
+        x = tf_keras.layers.BatchNormalization(synchronized=True, name="norm")(inputs)
+        return tf_keras.Model(inputs, tf_keras.layers.Dense(1)(x))
+
+
+def test_synchronized_batch_norm_is_rejected(tmp_path: Path) -> None:
+    config = toy_config(runtime__logical_replicas=4)
+
+    with pytest.raises(SettingError, match="'norm' normalizes over all replicas"):
+        session_of(config, tmp_path, make_strategy("off"), task=_SynchronizedToy(config.task))
+
+
+def test_tasks_that_are_trained_together_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="several tasks"):
+        run_official(lines(), tmp_path, "train", logical_replicas=4)
