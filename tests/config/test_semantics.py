@@ -28,6 +28,9 @@ CASES = [
     ("CallbackConfig", "callbacks=[MyCallback]", "callbacks[0].class_name", "got 'MyCallback', expected a module and a class"),
     ("CallbackConfig", "callbacks=[{arguments: {a: 1}}]", "callbacks[0].class_name", "got '', expected a module and a class"),
     ("TrackerConfig", "trackers=[mlfow]", "trackers[0].class_name", "unknown tracker 'mlfow'; did you mean 'mlflow'?"),
+    ("PreemptionConfig", "runtime.preemption={signals: [SIGUSR3]}", "runtime.preemption.signals", "unknown signal 'SIGUSR3'; did you mean 'SIGUSR2'?"),
+    ("MixedDataConfig", "task.train_data.class_sampling=balancd", "task.train_data.class_sampling", "got 'balancd'; did you mean 'balanced'?\nallowed: balanced, or a weight for each class"),
+    ("BertConfig", "task.model={name: bert, embedding_width: 64, num_attention_heads: 5}", "task.model.num_attention_heads", "got 5, expected a divisor of the width, 64"),
     ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "got 2 under `one_device`"),
     ("RuntimeConfig", "runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "got 2 under `one_device`"),
     ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "virtual devices are CPU devices"),
@@ -108,7 +111,8 @@ EXPERIMENTS = {
         ("TabularConfig", "FeaturesConfig", "TableDataConfig", "TableSplitConfig"), "diabetes"
     ),
     **dict.fromkeys(
-        ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig"), "text_language"
+        ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig", "BertConfig"),
+        "text_language",
     ),
 }
 

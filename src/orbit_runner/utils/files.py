@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 _ASIDE = re.compile(r"\..+\.(\d+)")
 
 
@@ -157,6 +155,9 @@ def jsonable(value: Any) -> Any:
         return {name: jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(item) for item in value]
+    # Not at the top, because commands that only read small files would start later.
+    import numpy as np
+
     if isinstance(value, (np.floating, float)):
         # The shortest text that reads back as the same float32, not its float64 expansion.
         return float(str(value)) if math.isfinite(value) else None

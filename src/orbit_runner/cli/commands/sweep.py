@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.flags.config_flags import (
     Parser,
@@ -26,6 +26,9 @@ from orbit_runner.sweep.file.sweep_parser import read_sweep_file
 from orbit_runner.sweep.opening import Changes, open_sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.trial_process import TrialLauncher
+
+if TYPE_CHECKING:
+    pass
 
 _DESCRIPTION = """\
 Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
@@ -133,7 +136,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: Resolved) -> int:
         load = open_sweep(directory, file, base, changes, launcher, imports, signals)
         if signals.received is not None:
             return 128 + signals.received
-        table = stack.enter_context(_live_table(flags))
+        show = _shown(stack.enter_context(_live_table(flags)), directory)
         worker = Worker(
             load,
             directory,
@@ -142,7 +145,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: Resolved) -> int:
             devices_per_job=flags.devices_per_job,
             imports=imports,
             signals=signals,
-            show=table.update,
+            show=show,
         )
         results = worker.run()
     if signals.received is not None:
@@ -164,6 +167,21 @@ def _live_table(flags: argparse.Namespace) -> Any:
     from orbit_runner.sweep.view.live_table import LiveTable
 
     return LiveTable(flags.progress, interval=flags.progress_interval, place=flags.model_dir)
+
+
+def _shown(
+    table: Any, directory: SweepDirectory
+) -> Callable[[SweepResults, Mapping[int, str]], None]:
+    """Returns the function that shows results in the terminal and on the page."""
+    from orbit_runner.sweep.view.files import SweepFiles
+
+    files = SweepFiles(directory.path)
+
+    def show(results: SweepResults, running: Mapping[int, str]) -> None:
+        table.update(results, running)
+        files.update(results)
+
+    return show
 
 
 def _write_views(directory: SweepDirectory, results: SweepResults) -> None:

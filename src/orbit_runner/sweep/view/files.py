@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,23 @@ def write_sweep_files(directory: Path, results: SweepResults) -> None:
     """
     write_whole(directory / CSV_FILE, csv_text(results))
     write_whole(directory / PAGE_FILE, sweep_page(directory, results))
+
+
+class SweepFiles:
+    """Writes the files again when a trial has ended, but at most every `interval` seconds."""
+
+    def __init__(self, directory: Path, interval: float = 10.0) -> None:
+        self._directory, self._interval = directory, interval
+        self._due, self._ended = 0.0, 0
+
+    def update(self, results: SweepResults) -> None:
+        """Writes the files if they are due. A file that cannot be written does not end a sweep."""
+        ended = sum(trial.status != "pending" for trial in results.trials)
+        if ended == self._ended or time.monotonic() < self._due:
+            return
+        with contextlib.suppress(OSError):
+            write_sweep_files(self._directory, results)
+        self._ended, self._due = ended, time.monotonic() + self._interval
 
 
 def csv_text(results: SweepResults) -> str:
