@@ -31,7 +31,9 @@ PORTABLE = RuntimeConfig(numerics="portable")
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*VARIABLES, "GLIBC_TUNABLES"):
-        monkeypatch.delenv(name, raising=False)
+        # Set first, because what was not set before would not be unset after the test.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ class Clock:
 
 def _send(guard: SignalGuard, clock: Clock, signals: list[tuple[int, float]]) -> None:
     """Sends signals, each after some seconds."""
+    # A signal that is ignored, as under `nohup`, stays ignored.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with guard.installed_scope():
         for number, seconds in signals:
             clock.now += seconds
