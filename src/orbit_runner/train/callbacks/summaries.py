@@ -134,8 +134,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             added = self._added()
             records = [(step, {**logs, **added}) for step, logs in records]
         if self._files.are_written:
-            for step, logs in records:
-                self._write(logs, "", step)
+            self._write(records, "")
         if self._tracking:
             self._tracking.log(self._split, [(step, flat_scalars(logs)) for step, logs in records])
         if self._lines is not None and records:
@@ -144,25 +143,36 @@ class Summaries(orbit.utils.SummaryManagerInterface):
                 *({"step": step, **now, **flat_scalars(logs)} for step, logs in records)
             )
 
-    def _write(self, logs: Mapping[str, Any], subfolder: str, step: int) -> None:
-        scalars = {name: value for name, value in logs.items() if is_scalar(value)}
+    def _write(self, records: Sequence[tuple[int, Mapping[str, Any]]], subfolder: str) -> None:
         writer = self._files.summary_writer(subfolder)
-        with self._files.tolerant_scope(), writer.as_default(step):
-            if scalars:
-                # One op for all scalars: a call of `tf.summary.scalar` takes as long as evaluating
-                # several batches.
-                tf.summary.experimental.write_raw_pb(_event(scalars))
+        # The writer flushes at the end of the block, so there is one block for all records.
+        with self._files.tolerant_scope(), writer.as_default():
+            for step, logs in records:
+                _write_values(logs, step)
+        nested: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+        for step, logs in records:
             for name, value in logs.items():
-                if _is_pictures(value):
-                    tf.summary.image(name, value, max_outputs=_MOST_PICTURES)
-        for name, value in logs.items():
-            if isinstance(value, Mapping):
-                self._write(value, os.path.join(subfolder, name), step)
+                if isinstance(value, Mapping):
+                    nested.setdefault(name, []).append((step, value))
+        for name, inner in nested.items():
+            self._write(inner, os.path.join(subfolder, name))
 
     def flush(self) -> None:
         """Flushes the event files if a record ends at the global step."""
         if self._is_record(int(self._global_step.numpy())):
             self._files.flush()
+
+
+def _write_values(logs: Mapping[str, Any], step: int) -> None:
+    """Writes scalars and pictures to the default summary writer."""
+    scalars = {name: value for name, value in logs.items() if is_scalar(value)}
+    if scalars:
+        # One op for all scalars: a call of `tf.summary.scalar` takes as long as evaluating several
+        # batches.
+        tf.summary.experimental.write_raw_pb(_event(scalars), step)
+    for name, value in logs.items():
+        if _is_pictures(value):
+            tf.summary.image(name, value, step, max_outputs=_MOST_PICTURES)
 
 
 def _event(scalars: Mapping[str, Any]) -> bytes:
