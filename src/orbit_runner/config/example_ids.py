@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +51,8 @@ def ids_digest(exclude: str | Sequence[str | int]) -> str:
 
     If they cannot be read, it is `UNREADABLE`.
     """
+    import hashlib  # Not at the top, because all commands import this module.
+
     try:
         ids = sorted(read_ids(exclude))
     except DataError:

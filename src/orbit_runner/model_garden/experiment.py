@@ -15,7 +15,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.tree import Section, section_of
 from orbit_runner.config.provenance import Origin
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.optimizers import Optimization
@@ -41,14 +41,14 @@ _OPTIMIZERS = "official.modeling.optimization.configs."
 _CLASSES: dict[Any, type[OfficialExperiment]] = {}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class OfficialOptimization(Config):
     """Base class of optimizer sections that use classes other than Model Garden's built-in ones."""
 
     ema: ClassVar[Any] = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class OfficialTrainer(TrainerConfig):
     """A trainer section whose optimizer may use classes other than Model Garden's built-in ones.
 
@@ -63,7 +63,7 @@ class OfficialTrainer(TrainerConfig):
             yield from super()._schedule_problems()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class PartialRuntime(RuntimeConfig):
     """The runtime section of a plain config without a strategy, which its driver chooses."""
 
@@ -72,7 +72,7 @@ class PartialRuntime(RuntimeConfig):
         yield from ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class OfficialExperiment(ExperimentConfig):
     """A config that is based on a config of Model Garden."""
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Union
 from official.modeling.hyperparams import base_config, oneof
 
 from orbit_runner.config.parsing.conversion import Mismatch, convert
-from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.config.schema.base import Config, OneOf, config_class
 from orbit_runner.model_garden.unsupported_fields import why_dead
 
 _HELP = "a Model Garden setting"
@@ -25,7 +25,7 @@ _SCALARS = (str, int, float, bool, type(None))
 _LISTS = (list, tuple, collections.abc.Sequence)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class OfficialSection(Config):
     """A mirrored section, with defaults for what the runner reads from data sections."""
 

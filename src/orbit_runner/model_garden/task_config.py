@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config
+from orbit_runner.config.schema.base import Config, config_class
 from orbit_runner.data.file_patterns import is_local, patterns
 from orbit_runner.model_garden.schema import OfficialSection
 
 _SECTIONS = ("train_data", "validation_data")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class OfficialTask(Config):
     """Base class of the classes that mirror task sections of Model Garden; they add the fields."""
 

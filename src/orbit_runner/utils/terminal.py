@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from types import FrameType
 
@@ -19,6 +18,8 @@ def hidden_cursor_scope() -> Iterator[None]:
     The block itself hides and shows the cursor. Code that ends the process without leaving the
     block calls `show_cursor`.
     """
+    import threading  # Not at the top, because all commands import this module.
+
     global _hidden
     in_main = threading.current_thread() is threading.main_thread()
     handles = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

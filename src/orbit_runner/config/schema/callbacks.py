@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.class_names import class_name_problem, module_problem
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class CallbackConfig(Config):
     """A callback. If it takes no arguments, its class name alone is sufficient."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def source_from(registry: Any) -> Any:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class SyntheticConfig(Config):
     """The settings of `source: synthetic`."""
 
@@ -45,7 +44,7 @@ class SyntheticConfig(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class DataConfig(Config):
     """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 

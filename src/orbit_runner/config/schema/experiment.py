@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.checks.batch import parameter_server_problems, unserved_sections
 from orbit_runner.config.schema.checks.exclude import exclude_problems, unknown_examples
@@ -33,7 +32,7 @@ def validation_data() -> DataConfig:
     return DataConfig(is_training=False, drop_remainder=False)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class DifferentialPrivacy(Config):
     """Clipping of gradients, and noise on them."""
 
@@ -45,7 +44,7 @@ class DifferentialPrivacy(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TaskConfig(Config):
     """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
@@ -156,7 +155,7 @@ class TaskConfig(Config):
         return None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ExperimentConfig(Config):
     """An experiment: its task, training, runtime, callbacks and trackers."""
 

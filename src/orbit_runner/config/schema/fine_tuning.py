@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 
 _PATTERNS = "patterns of layer names, such as `stage1*`"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class LayerRate(Config):
     """The learning rate of some layers."""
 
@@ -20,7 +19,7 @@ class LayerRate(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Unfreeze(Config):
     """The step from which some frozen layers are trained."""
 
@@ -28,7 +27,7 @@ class Unfreeze(Config):
     layers: list[str] = field((), help=_PATTERNS)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class FineTuning(Config):
     """Which layers are trained, from which step on, and with which learning rate."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from orbit_runner.config.schema.base import Config, OneOf, field
+from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.schedules import LearningRate, Warmup
 
 _CLIPS = "set clipping in the optimizer's own block"
@@ -47,7 +46,7 @@ def _jit_compile_setting() -> Any:
     return field(False, help="compile the update with XLA")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Optimizer(Config):
     """Settings that all optimizers have."""
 
@@ -68,7 +67,7 @@ class Optimizer(Config):
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Sgd(Optimizer):
     """Stochastic gradient descent."""
 
@@ -80,7 +79,7 @@ class Sgd(Optimizer):
     momentum: float = _momentum()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class SgdExperimental(Optimizer):
     """Stochastic gradient descent with the newer Keras class."""
 
@@ -90,7 +89,7 @@ class SgdExperimental(Optimizer):
     jit_compile: bool = _jit_compile_setting()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class RmsProp(Optimizer):
     """RMSprop: divides gradients by their root mean square."""
 
@@ -103,7 +102,7 @@ class RmsProp(Optimizer):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Adagrad(Optimizer):
     """Adagrad: divides gradients by the square root of the sum of their squares."""
 
@@ -114,7 +113,7 @@ class Adagrad(Optimizer):
     epsilon: float = _epsilon(1e-7)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015)."""
 
@@ -125,14 +124,14 @@ class Adam(Optimizer):
     amsgrad: bool = field(False, help="use AMSGrad, the maximum of all second moments so far")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class AdamExperimental(Adam):
     """Adam with the newer Keras class."""
 
     jit_compile: bool = _jit_compile_setting()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class AdamW(Adam):
     """Adam with decoupled weight decay, as in BERT."""
 
@@ -145,7 +144,7 @@ class AdamW(Adam):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class AdamWExperimental(AdamExperimental):
     """Adam with decoupled weight decay, with the newer Keras class."""
 
@@ -154,7 +153,7 @@ class AdamWExperimental(AdamExperimental):
     global_clipnorm: float = field(1.0, gt=0.0, help="maximum global norm of the gradients")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Lamb(Optimizer):
     """LAMB (You et al. 2020)."""
 
@@ -169,7 +168,7 @@ class Lamb(Optimizer):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Lars(Optimizer):
     """LARS (You, Gitman and Ginsburg 2017)."""
 
@@ -187,7 +186,7 @@ class Lars(Optimizer):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Slide(Optimizer):
     """SLIDE, which Model Garden lists but does not include."""
 
@@ -208,7 +207,7 @@ class Slide(Optimizer):
     ratio_clip_norm: float = field(1e5, help="maximum ratio of norms")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Adafactor(Optimizer):
     """Adafactor, which Model Garden lists but does not include."""
 
@@ -230,7 +229,7 @@ class Adafactor(Optimizer):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class AdafactorKeras(Optimizer):
     """Adafactor (Shazeer and Stern 2018) with the Keras class."""
 
@@ -255,7 +254,7 @@ _NOT_SHIPPED = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class OptimizerChoice(OneOf):
     """The optimizer in use."""
 
@@ -286,7 +285,7 @@ class OptimizerChoice(OneOf):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Ema(Optimizer):
     """A moving average of the weights, used for evaluation and the best checkpoint."""
 
@@ -314,7 +313,7 @@ class Ema(Optimizer):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Optimization(Config):
     """The optimizer, its learning rate, and the moving average of the weights."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.checks.preemption import preemption_problems
 from orbit_runner.config.schema.checks.runtime import inert_settings, runtime_problems
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
@@ -18,7 +17,7 @@ ALL_REDUCE = (None, "auto", "ring", "nccl", "hierarchical_copy", "reduction_to_o
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ClusterConfig(Config):
     """The addresses (`host:port`) of each role's members, in the order of their indices."""
 
@@ -37,7 +36,7 @@ class ClusterConfig(Config):
         return {role: addresses for role, addresses in named.items() if addresses}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class PreemptionConfig(Config):
     """How the platform gives notice that it will stop this machine; handled like SIGTERM."""
 
@@ -57,7 +56,7 @@ class PreemptionConfig(Config):
         yield from preemption_problems(self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
@@ -80,8 +79,8 @@ class RuntimeConfig(Config):
         0,
         ge=0,
         le=65536,
-        help="number of parts that each batch is cut into, for the same weights on any number of "
-        "devices that divides it; 0: one part per device",
+        help="number of parts that each batch is divided into. The weights are the same on any "
+        "number of devices that divides it; 0: one part per device",
     )
     seed: int = field(
         0, ge=0, le=2**32 - 1, help="random seed for weights, shuffling and augmentation"

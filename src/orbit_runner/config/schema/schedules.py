@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, OneOf, field
+from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Schedule(Config):
     """Base class of schedules. Settings in `needs` have no default and must be set."""
 
@@ -31,7 +30,7 @@ def _offset() -> Any:
     return field(0, help="number of steps by which the schedule is delayed")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ConstantLr(Schedule):
     """A constant learning rate."""
 
@@ -39,7 +38,7 @@ class ConstantLr(Schedule):
     learning_rate: float = field(0.1, ge=0.0, help="learning rate")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Pieces(Schedule):
     """A schedule that consists of pieces between boundaries."""
 
@@ -68,14 +67,14 @@ class Pieces(Schedule):
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class StepwiseLr(Pieces):
     """A constant rate per piece. `values[i]` is used up to and including step `boundaries[i]`."""
 
     name: str = field("PiecewiseConstantDecay", help="name of the schedule")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class StepCosineLr(Pieces):
     """A cosine per piece, from each value to the next. `values[i]` is the rate at `boundaries[i]`.
 
@@ -92,7 +91,7 @@ class StepCosineLr(Pieces):
             yield "boundaries", f"got {list(self.boundaries)}, allowed: at least two"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ExponentialLr(Schedule):
     """The rate is initial · decay_rate ^ (step / decay_steps)."""
 
@@ -111,7 +110,7 @@ class ExponentialLr(Schedule):
     offset: int = _offset()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class PolynomialLr(Schedule):
     """Decays from the initial to the end rate along (1 − step / decay_steps) ^ power."""
 
@@ -127,7 +126,7 @@ class PolynomialLr(Schedule):
     offset: int = _offset()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class CosineLr(Schedule):
     """Decays along half a cosine from the initial rate to alpha times the initial rate."""
 
@@ -139,7 +138,7 @@ class CosineLr(Schedule):
     offset: int = _offset()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class DirectPowerLr(Schedule):
     """The rate is initial · step ^ power."""
 
@@ -151,7 +150,7 @@ class DirectPowerLr(Schedule):
     power: float = field(-0.5, help="exponent of the step")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class PowerAndLinearDecayLr(Schedule):
     """The rate is initial · step ^ power, times a linear decay to zero in the last part."""
 
@@ -171,7 +170,7 @@ class PowerAndLinearDecayLr(Schedule):
     offset: int = _offset()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class PowerDecayWithOffsetLr(Schedule):
     """The rate is initial · (step − offset) ^ power, and constant before the offset."""
 
@@ -185,7 +184,7 @@ class PowerDecayWithOffsetLr(Schedule):
     pre_offset_learning_rate: float = field(1.0e6, help="learning rate before the offset")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class LearningRate(OneOf):
     """The learning rate at each step."""
 
@@ -208,7 +207,7 @@ class LearningRate(OneOf):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class LinearWarmup(Schedule):
     """Increases linearly from warmup_learning_rate to the schedule's rate at warmup_steps."""
 
@@ -218,7 +217,7 @@ class LinearWarmup(Schedule):
     warmup_steps: int | None = field(None, ge=0, help="number of warmup steps; 0: no warmup")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class PolynomialWarmup(Schedule):
     """The rate is (step / warmup_steps) ^ power times the schedule's rate at warmup_steps."""
 
@@ -228,7 +227,7 @@ class PolynomialWarmup(Schedule):
     warmup_steps: int | None = field(None, ge=0, help="number of warmup steps; 0: no warmup")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Warmup(OneOf):
     """The warmup before the schedule. If no type is set, there is no warmup."""
 

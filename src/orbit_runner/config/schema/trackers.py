@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.class_names import class_name_problem, module_problem
 from orbit_runner.errors import unknown
 
@@ -30,7 +29,7 @@ _WANDB_MODES = ("online", "offline")
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TrackerConfig(Config):
     """A tracker. If it takes no arguments, its name alone is sufficient."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.errors import unknown
@@ -18,7 +17,7 @@ SAVED_MODEL = "saved_model"
 EXPORT_FORMATS = (SAVED_MODEL, "litert", "litert_float16", "litert_int8", "onnx", "keras")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class EarlyStopping(Config):
     """When to stop training early. Checked after each evaluation."""
 
@@ -42,7 +41,7 @@ class EarlyStopping(Config):
             yield "patience", "neither patience nor threshold is set, so training never stops early"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TrainerConfig(Config):
     """How to train and evaluate: the fields of Model Garden's `TrainerConfig`, and more."""
 

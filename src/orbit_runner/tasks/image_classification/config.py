@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
@@ -27,7 +26,7 @@ from orbit_runner.tasks.keras.config import metric_problems
 _SECTIONS = ("train_data", "validation_data")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ClassificationLosses(Config):
     """The loss, with the fields of Model Garden's image classification."""
 
@@ -45,7 +44,7 @@ class ClassificationLosses(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ImageClassificationConfig(TaskConfig):
     """Image classification with one label per image."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, OneOf, field
+from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_from
 from orbit_runner.errors import unknown
 from orbit_runner.registry import SOURCES
@@ -18,7 +17,7 @@ _METHODS = (
 _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagenet")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class RandAugment(Config):
     """RandAugment (Cubuk et al. 2020), with Model Garden's fields."""
 
@@ -43,7 +42,7 @@ class RandAugment(Config):
     exclude_ops: list[str] = field((), help="operations to exclude, such as Cutout")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class AutoAugment(Config):
     """AutoAugment (Cubuk et al. 2019), with Model Garden's fields."""
 
@@ -58,7 +57,7 @@ class AutoAugment(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class Augmentation(OneOf):
     """A policy of operations on training images, with Model Garden's fields."""
 
@@ -69,7 +68,7 @@ class Augmentation(OneOf):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class RandomErasing(Config):
     """Random rectangles of noise (Zhong et al. 2020), with Model Garden's fields."""
 
@@ -90,7 +89,7 @@ class RandomErasing(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class MixupAndCutmix(Config):
     """Mixes images of a batch with their neighbors, with Model Garden's fields."""
 
@@ -114,7 +113,7 @@ class MixupAndCutmix(Config):
             yield "mixup_alpha", "got 0, and cutmix_alpha is also 0\nat least one must be above 0"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class LabelsSplitConfig(TableSplitConfig):
     """How the rows of `labels_file` are split: by a column, or by a hash."""
 
@@ -125,7 +124,7 @@ class LabelsSplitConfig(TableSplitConfig):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ImageDataConfig(MixedDataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 

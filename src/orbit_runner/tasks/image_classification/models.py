@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.resnet_depths import nearest_depths, valid_depth
 from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ImageModelConfig(Config):
     """An image network, selected by name."""
 
@@ -44,7 +43,7 @@ class ImageModelConfig(Config):
         return ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class CnnConfig(ImageModelConfig):
     """Two convolutions and a dense layer."""
 
@@ -58,7 +57,7 @@ class CnnConfig(ImageModelConfig):
     dropout_rate: float = field(0.4, ge=0.0, le=0.99, help="dropout rate after the dense layer")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class MlpConfig(ImageModelConfig):
     """Dense layers."""
 
@@ -68,7 +67,7 @@ class MlpConfig(ImageModelConfig):
     dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate after each hidden layer")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ResNetCifarConfig(ImageModelConfig):
     """Residual networks for small images."""
 
@@ -121,7 +120,7 @@ def _rate(default: float, help: str) -> float:
     return field(default, ge=0.0, le=0.99, help=help)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class ResNetConfig(ImageModelConfig):
     """Residual networks for images of ImageNet's size."""
 
@@ -149,7 +148,7 @@ class ResNetConfig(ImageModelConfig):
             yield "zero_init_last_bn", "blocks of version 2 do not end in batch normalization"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class VitConfig(ImageModelConfig):
     """Vision Transformers."""
 
@@ -177,7 +176,7 @@ class VitConfig(ImageModelConfig):
         return patch_problem(self.model_name, shape)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class EfficientNetConfig(ImageModelConfig):
     """EfficientNet."""
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.errors import nearest, unknown
 
@@ -28,7 +28,7 @@ def class_weights_field() -> Any:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class MixtureSource(Config):
     """One of the sources of a mixture. What it does not set is that of the section."""
 
@@ -41,7 +41,7 @@ class MixtureSource(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class MixedDataConfig(DataConfig):
     """A dataset whose examples can be drawn by class or from several sources."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import SyntheticConfig, source_from
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.signatures import (
@@ -51,7 +50,7 @@ _NEEDED = {"arrays": "function", "npz": "input_path", "memory": "digest"}
 _MIXED = ("arrays", "npz")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class KerasModelConfig(Config):
     """A Keras model: a function that builds it, or a list of layers."""
 
@@ -92,7 +91,7 @@ class KerasModelConfig(Config):
         yield from _call_problems(self.build, self.arguments, "build")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class KerasDataConfig(MixedDataConfig):
     """Arrays of inputs and labels, and their input pipeline."""
 
@@ -151,7 +150,7 @@ def _validation() -> KerasDataConfig:
     return KerasDataConfig(is_training=False, drop_remainder=False)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class KerasConfig(TaskConfig):
     """Training of any Keras model on arrays."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_from
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError, unknown
@@ -18,7 +17,7 @@ _NO_FEATURES = "synthetic choices have fixed features; see num_items"
 SECTIONS = ("train_data", "validation_data")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class NeuMFConfig(Config):
     """GMF, MLP, or both; with the fields of Model Garden's NCF flags."""
 
@@ -55,7 +54,7 @@ class NeuMFConfig(Config):
                 yield name, f"got {getattr(self, name)}, which has no effect with kind: {kind}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class SyntheticRatingsConfig(SyntheticConfig):
     """Settings of `source: synthetic`."""
 
@@ -74,7 +73,7 @@ class SyntheticRatingsConfig(SyntheticConfig):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class RecommendationDataConfig(DataConfig):
     """The choices of users and their input pipeline."""
 
@@ -101,7 +100,7 @@ class RecommendationDataConfig(DataConfig):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class RatingTrainData(RecommendationDataConfig):
     """Training data. A batch consists of pairs of a user and an item."""
 
@@ -116,7 +115,7 @@ class RatingTrainData(RecommendationDataConfig):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class RatingEvalData(RecommendationDataConfig):
     """Evaluation data. A batch consists of users."""
 
@@ -136,7 +135,7 @@ def _validation() -> RatingEvalData:
     return RatingEvalData(is_training=False, drop_remainder=False)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class RecommendationConfig(TaskConfig):
     """Recommendation of items to users, based on their past choices."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
@@ -28,7 +27,7 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 WORDS, SUBWORDS = "words", "subwords"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TextColumnConfig(Config):
     """A column of texts, which are split into tokens. In a list, its name alone is sufficient."""
 
@@ -57,7 +56,7 @@ class TextColumnConfig(Config):
             yield "max_length", "got 1, expected at least 2 with subwords: one is the end token"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class FeaturesConfig(Config):
     """The columns that the model sees."""
 
@@ -85,7 +84,7 @@ class FeaturesConfig(Config):
         return [*self.numeric, *self.categorical, *(text.column for text in self.text)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TargetConfig(Config):
     """A column to predict. For classification, its name alone is sufficient."""
 
@@ -99,7 +98,7 @@ class TargetConfig(Config):
     loss_weight: float = field(1.0, gt=0.0, help="weight of this target in the loss")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TabularModelConfig(Config):
     """A network for tables, selected by name."""
 
@@ -123,7 +122,7 @@ class TabularModelConfig(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TabularConfig(TaskConfig):
     """Classification and regression of the rows of a table."""
 

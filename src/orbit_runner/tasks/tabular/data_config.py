@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import source_from
 from orbit_runner.errors import unknown
 from orbit_runner.registry import TABLE_SOURCES
@@ -27,7 +26,7 @@ _READ_BY = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TableDataConfig(MixedDataConfig):
     """A table and its pipeline."""
 
@@ -116,7 +115,7 @@ class TableDataConfig(MixedDataConfig):
         return tuple((label, _names(names)) for label, names in (self.files or {}).items())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TableSplitConfig(Config):
     """How the rows of a table are split: by a column, or by a hash."""
 

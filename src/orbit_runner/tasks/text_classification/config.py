@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import field
+from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import TABLE_SOURCES, TEXT_CLASSIFIERS
@@ -37,7 +36,7 @@ def _text_column() -> TextColumnConfig:
     return TextColumnConfig(column="text")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TextClassificationConfig(TaskConfig):
     """Classification of texts: a table with a column of texts and a column of classes."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TextClassifierConfig(Config):
     """A network that classifies texts, selected by name."""
 
@@ -17,7 +16,7 @@ class TextClassifierConfig(Config):
     dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate of each layer")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class BagOfWordsConfig(TextClassifierConfig):
     """The mean of the embeddings of a text's tokens, and dense layers."""
 
@@ -26,7 +25,7 @@ class BagOfWordsConfig(TextClassifierConfig):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TextTransformerConfig(TextClassifierConfig):
     """The encoder of a Transformer, and the mean of its outputs over the tokens."""
 
@@ -45,7 +44,7 @@ class TextTransformerConfig(TextClassifierConfig):
             yield "num_attention_heads", f"got {heads}, expected a divisor of the width, {width}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class BertConfig(TextClassifierConfig):
     """Model Garden's BERT encoder with the vocabulary of the texts, and the mean of its outputs."""
 

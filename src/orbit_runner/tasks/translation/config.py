@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import field
+from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import DataConfig, source_from
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError, SettingError, unknown
@@ -18,7 +17,7 @@ __all__ = ["TransformerConfig", "TranslationConfig", "TranslationDataConfig"]
 _NO_AUGMENT = "sentences are not augmented"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TranslationDataConfig(DataConfig):
     """Pairs of sentences and their input pipeline."""
 
@@ -96,7 +95,7 @@ def validation_data() -> TranslationDataConfig:
     return TranslationDataConfig(is_training=False, drop_remainder=False)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TranslationConfig(TaskConfig):
     """Translation of sentences from one language to another."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.transformer_sizes import SIZES
 
 # The elementwise activations of Keras.
@@ -17,7 +16,7 @@ def _rate(help: str) -> float | None:
     return field(None, ge=0.0, le=0.99, help=help)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TextModelConfig(Config):
     """A text network, selected by name."""
 
@@ -30,7 +29,7 @@ class TextModelConfig(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class StackConfig(Config):
     """The layers of an encoder or a decoder. None means the value of the preset."""
 
@@ -69,7 +68,7 @@ class StackConfig(Config):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@config_class
 class TransformerConfig(TextModelConfig):
     """The Transformer of Vaswani et al. 2017. None means the value of the preset."""
 
