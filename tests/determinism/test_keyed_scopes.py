@@ -202,7 +202,10 @@ def test_mirrored_replicas_have_different_masks(name: str, inside: str) -> None:
     with strategy.scope():
         model = tf_keras.Sequential([tf_keras.Input([64]), tf_keras.layers.Dropout(0.5)])
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    compute = lambda: model(tf.ones([1, 64]), training=True)  # noqa: E731
+
+    def compute() -> tf.Tensor:
+        return model(tf.ones([1, 64]), training=True)
+
     if inside != "plain":
         compute = tf.function(compute, jit_compile=inside == "xla")
 

@@ -31,7 +31,10 @@ def _inner(x: tf.Tensor) -> tf.Tensor:
 
 
 def _loop(x: tf.Tensor) -> tf.Tensor:
-    body = lambda n, y: (n + 1, _inner(y))  # noqa: E731
+
+    def body(n: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return n + 1, _inner(y)
+
     return tf.while_loop(lambda n, _: n < 3, body, (0, x))[1]
 
 

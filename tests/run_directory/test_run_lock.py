@@ -277,14 +277,6 @@ def test_file_system_without_locks_gives_a_note(
         assert record(tmp_path)["process"] == os.getpid()
 
 
-def test_platform_without_flock_gives_a_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_lock, "fcntl", None)
-    with RunLock(tmp_path) as lock:
-        assert "this platform has no flock" in lock.note
-
-
 def test_unexpected_flock_failure_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,7 +94,10 @@ def test_metrics_ignore_padding_and_rows_with_zero_weight(weights: Any) -> None:
 
 def test_validation_step_weights_the_loss_by_tokens() -> None:
     task = _task()
-    model = lambda features, training: tf.constant(LOGITS)  # noqa: E731
+
+    def model(features: object, training: bool) -> tf.Tensor:
+        return tf.constant(LOGITS)
+
     weights = np.array([1, 1, 0, 1], np.float32)
     batch = (
         {"inputs": tf.constant(TARGETS), "targets": tf.constant(TARGETS)},

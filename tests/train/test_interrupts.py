@@ -2,7 +2,9 @@
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,9 +96,9 @@ def test_notice_is_seen_when_it_appears(
     assert found == [notice.format(tmp_path)]
 
 
-def _wait_for(condition: object) -> None:
+def _wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 60.0
-    while not condition():  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
 
@@ -118,8 +120,8 @@ def test_command_that_the_shell_cannot_run_is_reported_once(
 class WaitForNotice(Callback):
     """Waits in a loop until the guard has seen the notice."""
 
-    def on_loop_end(self, run: object, logs: object) -> None:
-        _wait_for(lambda: run.stops.signals.received)  # type: ignore[attr-defined]
+    def on_loop_end(self, run: Any, logs: object) -> None:
+        _wait_for(lambda: bool(run.stops.signals.received))
 
 
 def test_notice_saves_and_the_next_start_continues(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 MEMORY_BYTES = 2**30
@@ -110,10 +111,11 @@ def _is_text(code: Any) -> bool:
     """Returns whether code comes from a text other than the classes and annotations of a module."""
     if getattr(code, "co_filename", "") != "<string>":
         return False
-    frame, files = sys._getframe(), list[str]()
+    frame: FrameType | None = sys._getframe()
+    files = list[str]()
     while frame is not None:
         files.append(frame.f_code.co_filename)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     names = ("dataclasses.py", "typing.py")
     return not any("importlib" in name or name.endswith(names) for name in files)
 

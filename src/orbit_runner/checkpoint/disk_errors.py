@@ -66,8 +66,6 @@ def require_room(folder: Path, needed: int) -> None:
 
     The directory need not exist yet. Quotas are not known before a write fails.
     """
-    if not hasattr(os, "statvfs"):
-        return  # Windows
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     found = os.statvfs(there)
     # Some network file systems do not tell their size.

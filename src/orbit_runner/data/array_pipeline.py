@@ -33,7 +33,7 @@ def train_dataset(
     mixture: Mixture | None = None,
     augmentation: CropFlip | None = None,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
     element: Callable[[_Tree], Any] | None = None,
 ) -> tf.data.Dataset:
     """Returns the endless dataset of one worker's training batches.
@@ -86,7 +86,7 @@ def eval_dataset(
     global_batch_size: int,
     drop_remainder: bool = False,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
     element: Callable[[_Tree, tf.Tensor], Any] | None = None,
 ) -> tf.data.Dataset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import shlex
@@ -18,11 +19,6 @@ from types import TracebackType
 from typing import Any
 
 from orbit_runner.errors import RunnerError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 # Errors of `flock` on a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -85,9 +81,8 @@ class RunLock:
         with contextlib.suppress(OSError):  # The lock counts, not the text.
             _write(held[0], {**_this_process(), "released": _now()})
         # Closing alone would not release the lock if native code has forked a child.
-        if fcntl is not None:
-            with contextlib.suppress(OSError):
-                fcntl.flock(held[0], fcntl.LOCK_UN)
+        with contextlib.suppress(OSError):
+            fcntl.flock(held[0], fcntl.LOCK_UN)
         os.close(held[0])
 
     def is_removed(self) -> bool:
@@ -185,8 +180,6 @@ def _is_locked(file: int) -> bool:
 
     Its ID may have been reused, so the lock decides. If there are no locks, it is taken to be held.
     """
-    if fcntl is None:
-        return True
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -195,8 +188,6 @@ def _is_locked(file: int) -> bool:
 
 
 def _is_taken(file: int) -> bool:
-    if fcntl is None:
-        raise OSError(errno.ENOSYS, "this platform has no flock")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -43,7 +43,7 @@ def export_all(
     config: ExperimentConfig,
     run: Path,
     folder: Path,
-    options: ExportOptions = ExportOptions(),  # noqa: B008
+    options: ExportOptions = ExportOptions(),
     *,
     replaces: bool = False,
 ) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -19,11 +20,6 @@ from orbit_runner.storage.objects import (
 )
 from orbit_runner.storage.paths import PathError
 from orbit_runner.storage.progress import TransferProgress
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _CONNECTIONS = 8
 # The URL that each local directory is a copy of.
@@ -146,7 +142,6 @@ def _lock_scope(folder: Path) -> Iterator[None]:
     """Prevents processes on this machine from writing the same copies at the same time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w", encoding="utf-8") as file:
-        if fcntl is not None:
-            with contextlib.suppress(OSError):  # The file system does not support locks.
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # The file system does not support locks.
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

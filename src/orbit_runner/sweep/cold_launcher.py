@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 
 from orbit_runner.errors import RunnerError
+from orbit_runner.launch.process import dies_with
 from orbit_runner.sweep.trial_process import TrialCommand
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class ColdProcess:
@@ -68,14 +65,11 @@ class ColdLauncher:
 
 def _prepare(parent: int, cores: tuple[int, ...]) -> Callable[[], None]:
     """Returns a `preexec_fn` that ends the trial with its parent and limits its cores."""
-    is_linux = sys.platform.startswith("linux")
-    prctl = ctypes.CDLL(None, use_errno=True).prctl if is_linux else None
+    dies = dies_with(parent)
 
     def prepare() -> None:
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:  # The sweep died before this call.
-                os._exit(1)
+        if dies is not None:
+            dies()
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
 

@@ -146,7 +146,7 @@ class _Parent:
             return None
 
     def fork(self, command: TrialCommand) -> int | None:
-        """Starts a trial and returns its number; None if that fails, for the reason `refusal`."""
+        """Starts a trial and returns its number. If that fails, sets `refusal` and returns None."""
         self._count += 1
         number = self._count
         self._socket.send(

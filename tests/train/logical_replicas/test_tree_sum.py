@@ -68,11 +68,9 @@ def _shards(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return tf.data.Dataset.range(48).map(lambda n: (n, -n)).batch(size, drop_remainder=True)
 
 
-@pytest.mark.parametrize("pipelines", [1, 2, 4])
-@pytest.mark.parametrize("devices", [1, 2, 4])
+# Each pipeline feeds at least one device.
+@pytest.mark.parametrize(("devices", "pipelines"), [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)])
 def test_devices_get_the_rows_of_their_shards(devices: int, pipelines: int) -> None:
-    if pipelines > devices:
-        pytest.skip("each pipeline feeds at least one device")
     rows = 12 // devices
     for pipeline in range(pipelines):
         context = tf.distribute.InputContext(pipelines, pipeline, devices)

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orbit_runner.cli.flags.config_flags import (
     Parser,
@@ -27,17 +27,14 @@ from orbit_runner.sweep.opening import Changes, open_sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.trial_process import TrialLauncher
 
-if TYPE_CHECKING:
-    pass
-
 _DESCRIPTION = """\
 Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
 trial is an ordinary run directory in DIR/trials. The results are in DIR/sweep.json, and the config
 of the best trial in DIR/best.yaml.
 
-Any number of `runner sweep` processes may work on one directory, also on several machines. A
-process that is killed loses nothing: the same command goes on, and the results are the same. The
-exit code is 1 if a trial failed."""
+Any number of `runner sweep` processes may work on one directory, also on several machines. If one
+is killed, run the same command again: the sweep continues, and its results are the same as without
+the interruption. The exit code is 1 if a trial failed."""
 _FAILED = 1
 
 
@@ -80,7 +77,7 @@ def _parser() -> Parser:
         type=int,
         default=0,
         metavar="K",
-        help="number of GPUs of each trial; 0: do not hand them out",
+        help="number of GPUs for each trial; 0: all trials see all GPUs",
     )
     add("--seeds", type=int, metavar="N", help="repeat each trial with N seeds")
     add(

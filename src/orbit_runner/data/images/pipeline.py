@@ -43,12 +43,12 @@ def train_images(
     shuffle_buffer_size: int = 1,
     excluded: np.ndarray = NO_EXAMPLES,
     mixture: Mixture | None = None,
-    variation: Variation = Variation(),  # noqa: B008
+    variation: Variation = Variation(),
     augmentation: CropFlip | None = None,
     mixing: Mixing | None = None,
     num_classes: int | None = None,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
 ) -> tf.data.Dataset:
     """Returns the endless dataset of one worker's training batches, each for one replica.
 
@@ -111,10 +111,10 @@ def eval_images(
     global_batch_size: int,
     bad: BadImages,
     drop_remainder: bool = False,
-    variation: Variation = Variation(),  # noqa: B008
+    variation: Variation = Variation(),
     num_classes: int | None = None,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
 ) -> tf.data.Dataset:
     """Returns the dataset of one worker's evaluation batches: each example once, in order.

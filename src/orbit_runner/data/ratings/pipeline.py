@@ -23,7 +23,7 @@ def train_pairs(
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
 ) -> tf.data.Dataset:
     """Returns the infinite dataset of one worker's training batches.
 
@@ -55,7 +55,7 @@ def eval_users(
     seed: int,
     drop_remainder: bool = False,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
 ) -> tf.data.Dataset:
     """Returns the dataset of one worker's evaluation batches: each user once, in order.

@@ -62,7 +62,7 @@ def array_reader(
     name: str,
     tables: Sequence[tuple[str, Mapping[str, np.ndarray]]],
     files: Sequence[Path] = (),
-    options: TableOptions = TableOptions(),  # noqa: B008
+    options: TableOptions = TableOptions(),
 ) -> TableReader:
     """Returns the reader of arrays [n] by name, for each file or other origin."""
     kinds = {

@@ -35,7 +35,7 @@ def train_pairs(
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
     element: Callable[[Batch], Any] | None = None,
 ) -> tf.data.Dataset:
     """Returns the infinite dataset of one worker's training batches.
@@ -127,7 +127,7 @@ def eval_pairs(
     drop_remainder: bool = False,
     by_length: bool = True,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
     element: Callable[[Batch, tf.Tensor], Any] | None = None,
 ) -> tf.data.Dataset:

@@ -33,7 +33,7 @@ def train_records(
     augmentation: CropFlip | None = None,
     num_classes: int | None = None,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
     element: Callable[[_Tree], Any] | None = None,
 ) -> tf.data.Dataset:
     """Returns the infinite dataset of one worker's training batches.
@@ -74,7 +74,7 @@ def eval_records(
     drop_remainder: bool = False,
     num_classes: int | None = None,
     input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
     element: Callable[[_Tree, tf.Tensor], Any] | None = None,
 ) -> tf.data.Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import filecmp
 import os
 import shutil
@@ -12,11 +13,6 @@ from pathlib import Path
 from orbit_runner.datasets.download.errors import DownloadError
 from orbit_runner.datasets.published import format_bytes
 from orbit_runner.errors import RunnerError, format_list
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 
 def writable(folder: Path) -> None:
@@ -36,9 +32,6 @@ def holding(folder: Path) -> Iterator[None]:
     The lock is on the directory itself, so no file is left behind. Raises an error if another
     process has locked it.
     """
-    if fcntl is None:
-        yield
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

@@ -32,7 +32,7 @@ def report_page(
     run: RunData,
     config: str,
     conditions: Mapping[str, str],
-    data: ReportData = ReportData(),  # noqa: B008
+    data: ReportData = ReportData(),
 ) -> str:
     """Returns the report of a run.
 

@@ -92,7 +92,7 @@ class SpaceParser:
                 message = unknown("key", name, [kind, "when", *_KINDS[kind]])
                 self._problem(path, message, child)
         value = node.children[kind]
-        given = [*value.value] if _is_list(value) else None  # type: ignore[union-attr]
+        given = _items(value)
         if given is None:
             self._problem(path, f"{kind}: expected a list", value)
             return None
@@ -217,8 +217,11 @@ def values_of(node: Leaf | Section) -> Any:
     return [*node.value] if isinstance(node.value, tuple) else node.value
 
 
-def _is_list(node: Leaf | Section) -> bool:
-    return isinstance(node, Leaf) and isinstance(node.value, (list, tuple))
+def _items(node: Leaf | Section) -> list[Any] | None:
+    """Returns the items of a list, or None if the value is not a list."""
+    if not isinstance(node, Leaf) or not isinstance(node.value, (list, tuple)):
+        return None
+    return [*node.value]
 
 
 def _is_number(value: Any) -> bool:

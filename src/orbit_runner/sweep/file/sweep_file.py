@@ -20,7 +20,7 @@ class Halving:
 
     Attributes:
         rungs: Steps, ascending.
-        keep: The part of the trials that goes on after each rung.
+        keep: The fraction of the trials that continues after each rung.
     """
 
     rungs: tuple[int, ...]

@@ -6,16 +6,12 @@ SIGKILL, so no clock is involved. A child process does not inherit it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _PAUSE_SECONDS = 0.05
 
@@ -47,8 +43,6 @@ class Claims:
 
     def take(self, name: str) -> Claim | None:
         """Acquires a lock, or returns None if another process has it."""
-        if fcntl is None:
-            raise RunnerError("runner sweep: this platform has no file locks (flock)")
         path = self._directory / f"{name}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

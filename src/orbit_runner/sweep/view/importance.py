@@ -1,4 +1,4 @@
-"""How much of the differences between trials each setting explains by itself.
+"""The importance of settings: the share of the variance between trials that each explains alone.
 
 Trials are divided into groups by the value of the setting: a group for each category, or up to four
 groups of equal size in the order of the numbers, so that a best value in the middle is found, too.

@@ -32,7 +32,7 @@ class LiveTable:
     Args:
         kind: A value of `--progress`: `auto`, `bar`, `plain`, `json` or `none`.
         interval: The seconds between lines that say that the sweep still runs.
-        place: The directory of the sweep, for the first line of the table.
+        place: The directory of the sweep. The first line of the table shows it.
     """
 
     def __init__(self, kind: str = "auto", *, interval: float = 10.0, place: str = "") -> None:
