@@ -74,6 +74,7 @@ def offered(*words: str) -> list[str]:
         (["data", "get", "--dir=runs/s"], ["--dir=runs/sweep/"]),
         (["manifest", "k"], ["kubernetes"]),
         (["manifest", "slurm", "--part"], ["--partition="]),
+        (["manifest", "slurm", "--sweep=over."], ["--sweep=over.yaml"]),
         (["launch", "--wor"], ["--workers="]),
         (["launch", "--workers=2", "--", "--mod"], ["--mode=", "--model_dir="]),
         (["completion", ""], ["bash", "zsh", "fish"]),

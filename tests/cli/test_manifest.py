@@ -85,10 +85,12 @@ def test_manifest_passes_on_only_the_relevant_run_flags() -> None:
     given = ["--mode=train", "--resume=override", "--enable_async_checkpointing=false",
              "--allow_partial", "--experiment=digits", "--progress=bar", "--json"]  # fmt: skip
 
-    flags = parse(manifest._parser("slurm"), [*given, "--workers=2", "--name=a", "--num_gpus=1"])
+    flags = parse(
+        manifest.run_manifest_parser("slurm"), [*given, "--workers=2", "--name=a", "--num_gpus=1"]
+    )
 
     assert [*manifest._run_flags(flags)] == given[:4]
-    assert [*manifest._run_flags(parse(manifest._parser("slurm"), []))] == []
+    assert [*manifest._run_flags(parse(manifest.run_manifest_parser("slurm"), []))] == []
 
 
 def test_every_run_flag_is_passed_on_or_deliberately_omitted() -> None:

@@ -129,6 +129,33 @@ def test_sigterm_ends_with_its_own_exit_code(launcher: WarmLauncher, tmp_path: P
 
 
 @pytest.mark.slow
+def test_trial_saves_if_all_processes_get_sigterm(
+    own_launcher: WarmLauncher, tmp_path: Path
+) -> None:
+    run, log = tmp_path / "run", tmp_path / "log"
+    process = own_launcher.start(trial(log, "run", *ENDLESS, f"--model_dir={run}"))
+    wait_for(lambda: steps(run) or process.poll() is not None)
+
+    # The parent first: a trial does not outlive it.
+    for pid in (parent_of(process.pid), process.pid):
+        os.kill(pid, signal.SIGTERM)
+
+    assert end_of(process) == 143, log.read_text()
+    assert "SIGTERM: saved at step" in log.read_text()
+
+
+@pytest.mark.slow
+def test_sigterm_right_after_the_fork_ends_the_trial(
+    launcher: WarmLauncher, tmp_path: Path
+) -> None:
+    process = launcher.start(trial(tmp_path / "log", "run", *ENDLESS, f"--model_dir={tmp_path}"))
+
+    process.send_signal(signal.SIGTERM)
+
+    assert end_of(process) in (-signal.SIGTERM, 143)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,52 +12,9 @@ from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.launch.deploy.job_spec import Order, seconds_of
 from orbit_runner.launch.deploy.slurm import Slurm, manifest
 from tests.support.manifest_experiments import MIRRORED, ORDERS, TRICKY, resolved_of, settings
+from tests.support.slurm_scripts import directives, run_script
 
 Printed = Callable[..., str]
-BASH = shutil.which("bash") or pytest.skip("there is no bash", allow_module_level=True)
-# A fake `srun` and `scontrol` that records its arguments.
-RECORDER = """\
-#!/bin/bash
-printf '%s\\0' "$(basename "$0")" "$@" >> calls
-printf '\\n' >> calls
-[ "$(basename "$0")" = srun ] && exit "${SRUN_CODE:-0}"
-exit 0
-"""
-
-
-def _directives(text: str) -> dict[str, str]:
-    """Reads as `sbatch` does: up to the first line that is not a comment."""
-    found = {}
-    for line in text.splitlines():
-        if line.strip() and not line.startswith("#"):
-            break
-        if line.startswith("#SBATCH "):
-            name, _, value = line.removeprefix("#SBATCH --").partition("=")
-            found[name] = value
-    return found
-
-
-def _run(text: str, folder: Path, **environ: str) -> tuple[int, list[list[str]]]:
-    """Runs a script; returns its exit code and the commands that it called."""
-    checked = subprocess.run([BASH, "-n"], input=text, text=True, capture_output=True, check=False)
-    assert (checked.returncode, checked.stderr) == (0, "")
-    (folder / "bin").mkdir(exist_ok=True)
-    for name in ("srun", "scontrol"):
-        (folder / "bin" / name).write_text(RECORDER)
-        (folder / "bin" / name).chmod(0o755)
-    path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
-    done = subprocess.run(
-        [BASH, "-s"],
-        input=text,
-        cwd=folder,
-        env={"PATH": path, "SLURM_JOB_ID": "42", **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == ""
-    calls = (folder / "calls").read_text().split("\n")
-    return done.returncode, [call.split("\0")[:-1] for call in calls if call]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -68,7 +22,7 @@ def test_script_runs_the_given_experiment(printed: Printed, order: str, tmp_path
     flags, roles = ORDERS[order]
 
     text = printed("slurm", *flags, "--model_dir=shared/run", "--mode=train")
-    code, (call,) = _run(text, tmp_path)
+    code, (call,) = run_script(text, tmp_path)
 
     assert code == 0
     assert call == [
@@ -83,10 +37,10 @@ def test_script_runs_the_given_experiment(printed: Printed, order: str, tmp_path
 def test_slurm_ranks_map_to_the_roles(printed: Printed, order: str, tmp_path: Path) -> None:
     flags, roles = ORDERS[order]
     text = printed("slurm", *flags, "--model_dir=run", "--nodes=1")
-    _run(text, tmp_path)
+    run_script(text, tmp_path)
     runtime = resolved_of("--experiment=run/experiment.yaml").config.runtime
 
-    tasks = _directives(text)["ntasks"]
+    tasks = directives(text)["ntasks"]
     members = []
     for rank in range(int(tasks)):
         environ = {
@@ -128,7 +82,7 @@ def test_slurm_ranks_map_to_the_roles(printed: Printed, order: str, tmp_path: Pa
 def test_directives_request_the_given_resources(
     printed: Printed, arguments: list[str], expected: dict[str, str]
 ) -> None:
-    found = _directives(printed("slurm", *arguments))
+    found = directives(printed("slurm", *arguments))
 
     assert {name: found.get(name) for name in expected} == expected
     optional = {"cpus-per-task", "mem-per-cpu", "time", "partition", "account", "gpus-per-task"}
@@ -137,7 +91,7 @@ def test_directives_request_the_given_resources(
 
 
 def test_srun_gets_the_cpus_per_task(printed: Printed, tmp_path: Path) -> None:
-    _, (call,) = _run(printed("slurm", "--experiment=digits", "--cpus=8"), tmp_path)
+    _, (call,) = run_script(printed("slurm", "--experiment=digits", "--cpus=8"), tmp_path)
 
     assert "--cpus-per-task=8" in call[: call.index("runner")]
 
@@ -164,7 +118,7 @@ def test_job_is_requeued_only_after_losses_and_within_the_limit(
     text = printed("slurm", *ORDERS["workers"][0], "--max_restarts=2")
     environ = {"SRUN_CODE": code} | ({"SLURM_RESTART_COUNT": before} if before else {})
 
-    ended, calls = _run(text, tmp_path, **environ)
+    ended, calls = run_script(text, tmp_path, **environ)
 
     assert ended == int(code)
     assert calls[1:] == ([["scontrol", "requeue", "42"]] if again else [])
@@ -179,7 +133,7 @@ def test_special_characters_in_config_and_path_survive_the_shell(
     ]
     folder = "a folder/$(it's) `x`"
 
-    _, (call,) = _run(printed("slurm", *flags, f"--model_dir={folder}"), tmp_path)
+    _, (call,) = run_script(printed("slurm", *flags, f"--model_dir={folder}"), tmp_path)
 
     assert call[-2:] == [f"--experiment={folder}/experiment.yaml", f"--model_dir={folder}"]
     config = resolved_of(f"--experiment={folder}/experiment.yaml").config
@@ -191,7 +145,7 @@ def test_special_characters_in_arguments_survive_the_shell(tmp_path: Path) -> No
     order = Order(name="a", roles={"worker": 1}, clustered=False, gpus=0,
                   experiment="name: a\n", model_dir="run", arguments=arguments)  # fmt: skip
 
-    _, (call,) = _run(manifest(order, Slurm()), tmp_path)
+    _, (call,) = run_script(manifest(order, Slurm()), tmp_path)
 
     assert tuple(call[-3:]) == arguments
 
@@ -199,7 +153,7 @@ def test_special_characters_in_arguments_survive_the_shell(tmp_path: Path) -> No
 def test_flag_values_cannot_add_directives(printed: Printed) -> None:
     text = printed("slurm", "--experiment=digits", "--model_dir=a\n#SBATCH --nodes=900\nrm -r b")
 
-    assert _directives(text)["nodes"] == "1"
+    assert directives(text)["nodes"] == "1"
     assert "\n# #SBATCH --nodes=900\n" in text
 
 

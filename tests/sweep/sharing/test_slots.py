@@ -53,6 +53,18 @@ def test_no_two_trials_get_the_same_gpu(tmp_path: Path) -> None:
     assert again[0] == {"CUDA_VISIBLE_DEVICES": "1"}
 
 
+def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path: Path) -> None:
+    # Slurm may number the GPUs of each job from 0.
+    jobs = [{"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_ID": number} for number in ("7", "8")]
+    devices = [Devices(1, Claims(tmp_path), environ) for environ in (*jobs, jobs[0])]
+
+    first, second, third = (one.take() for one in devices)
+
+    assert first is not None
+    assert second is not None
+    assert third is None  # A process of the same job.
+
+
 def test_too_few_gpus_are_reported(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match="this machine has 1 GPUs"):
         Devices(2, Claims(tmp_path), {"CUDA_VISIBLE_DEVICES": "0"})

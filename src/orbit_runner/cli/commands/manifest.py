@@ -1,4 +1,4 @@
-"""`runner manifest`: prints a file with which a cluster runs an experiment."""
+"""`runner manifest`: prints a file with which a cluster runs an experiment or a sweep."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from orbit_runner.cli.commands.run import run_parser
 from orbit_runner.cli.flags.config_flags import Parser, add_config_flags, parse, parser, request
@@ -32,7 +33,7 @@ from orbit_runner.launch.deploy.job_spec import (
     roles_of,
     seconds_of,
 )
-from orbit_runner.launch.deploy.targets import ADD_FLAGS, PLACES
+from orbit_runner.launch.deploy.targets import ADD_FLAGS, PLACES, SWEEP_PLACES
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
@@ -40,14 +41,19 @@ Print the manifest with which {} runs an experiment.
 
 The flags of `runner run` select the experiment. The manifest contains the resolved config, so the
 cluster does not need the config files. It does need the data, and the container image, if any.
-Nothing is submitted."""
+Nothing is submitted.{}"""
+_SWEEP = """
+
+With --sweep=FILE, several processes run the trials of a sweep, as `runner sweep FILE`. Then other
+flags are accepted: see `runner manifest {} --sweep=FILE --help`."""
 _TITLES = {"kubernetes": "Kubernetes", "slurm": "Slurm", "vertex": "Vertex AI"}
 _USAGE = """\
 usage: runner manifest PLACE [FLAGS] [FLAGS of `runner run`]
+       runner manifest PLACE --sweep=FILE [FLAGS] [FLAGS of `runner sweep`]
 
 places:
-  kubernetes  a JobSet, a Job or a TFJob (--api), for kubectl
-  slurm       a script, for sbatch
+  kubernetes  a JobSet, a Job or a TFJob (--api), for kubectl; for a sweep an indexed Job
+  slurm       a script, for sbatch; for a sweep a job array
   vertex      a CustomJob of Vertex AI, for gcloud
 
 `runner manifest PLACE --help` lists the flags of a place.
@@ -70,31 +76,56 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if place not in PLACES:
         raise RunnerError(unknown("place", place, [*PLACES]))
-    flags = parse(_parser(place), arguments[1:])
-    resolved = resolve(_build_request(flags))
-    source, write = PLACES[place]
-    _check(resolved, flags, source)
-    order = _order(resolved, flags, ["runner", "manifest", *arguments])
-    text = write(order, flags)
+    if any(word == "--sweep" or word.startswith("--sweep=") for word in arguments):
+        from orbit_runner.cli.sweep.manifest import sweep_manifest
+
+        text = sweep_manifest(place, arguments[1:])
+    else:
+        text = _manifest(place, arguments[1:])
     use_utf8()
     print(text, end="")
     return 0
 
 
-def _parser(place: str) -> Parser:
-    to = run_parser()
-    to.prog, to.description = f"runner manifest {place}", _DESCRIPTION.format(_TITLES[place])
+def _manifest(place: str, arguments: Sequence[str]) -> str:
+    flags = parse(run_manifest_parser(place), arguments)
+    if getattr(flags, "sweep_file", None):
+        raise RunnerError("--sweep: write --sweep=FILE on the command line")
+    resolved = resolve(_build_request(flags))
+    source, write = PLACES[place]
+    _check(resolved, flags, source)
+    return write(_run_order(resolved, flags, ["runner", "manifest", place, *arguments]), flags)
+
+
+def run_manifest_parser(place: str) -> Parser:
+    """Returns the parser of the manifest of an experiment."""
+    to, is_for_sweeps = run_parser(), place in SWEEP_PLACES
+    to.prog = f"runner manifest {place}"
+    to.description = _DESCRIPTION.format(
+        _TITLES[place], _SWEEP.format(place) if is_for_sweeps else ""
+    )
     group = to.add_argument_group("cluster")
     add = group.add_argument
     add("--workers", metavar="N", help="number of workers (runtime.num_workers)")
     add("--ps", metavar="N", help="number of parameter servers (runtime.num_parameter_servers)")
     add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
     add("--gpus_per_worker", metavar="N", help="number of GPUs of each worker (runtime.num_gpus)")
-    add("--name", metavar="NAME", help="name of the job; by default the name of the experiment")
+    add_job_flags(add, place)
+    if is_for_sweeps:
+        add("--sweep", dest="sweep_file", metavar="FILE", help="sweep file; see above")
+    return to
+
+
+def add_job_flags(add: Callable[..., Any], place: str) -> None:
+    """Adds the flags of the job that runs an experiment or a sweep."""
+    add(
+        "--name",
+        metavar="NAME",
+        help="name of the job; by default made from that of the experiment",
+    )
     add("--time", metavar="TIME", help="time limit: minutes, h:mm:ss, days-hours, …")
     add("--max_restarts", metavar="N", default="10", help="maximum number of automatic restarts")
     ADD_FLAGS[place](add)
-    return to
 
 
 def _build_request(flags: argparse.Namespace) -> Request:
@@ -111,11 +142,11 @@ def _build_request(flags: argparse.Namespace) -> Request:
 
 def _check(resolved: Resolved, flags: argparse.Namespace, source: str) -> None:
     """Checks what can be checked without access to the cluster."""
-    problems = [*_flag_problems(flags)]
+    problems = [*_mode_problems(flags), *job_flag_problems(flags)]
     config = resolved.config
     found = [*order_problems(config, source)]
     if not found:
-        found += [*_fit(resolved, flags.mode)]
+        found += [*fit_problems(resolved, flags.mode)]
     if flags.mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
         found.append(("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
     problems += [Problem(path, message, resolved.origin(path)) for path, message in found]
@@ -123,7 +154,8 @@ def _check(resolved: Resolved, flags: argparse.Namespace, source: str) -> None:
         raise ConfigError(problems)
 
 
-def _fit(resolved: Resolved, mode: str) -> Iterator[tuple[str, str]]:
+def fit_problems(resolved: Resolved, mode: str) -> Iterator[tuple[str, str]]:
+    """Yields (dotted path, message) of settings that do not fit the number of processes."""
     config = resolved.config
     roles = roles_of(config.runtime)
     if "evaluator" in roles:
@@ -136,11 +168,15 @@ def _fit(resolved: Resolved, mode: str) -> Iterator[tuple[str, str]]:
     yield from run_problems(config, mode)
 
 
-def _flag_problems(flags: argparse.Namespace) -> Iterator[Problem]:
+def _mode_problems(flags: argparse.Namespace) -> Iterator[Problem]:
     if flags.mode not in MODES:
         yield Problem("--mode", unknown("mode", flags.mode, MODES))
     if flags.pretrain_steps is not None:
         yield Problem("--pretrain_steps", f"has no effect with --mode={flags.mode}; remove it")
+
+
+def job_flag_problems(flags: argparse.Namespace) -> Iterator[Problem]:
+    """Yields the problems of the flags of `add_job_flags`."""
     if flags.name and name_problem(flags.name):
         yield Problem("--name", name_problem(flags.name))
     for name in _WORDS:
@@ -153,44 +189,53 @@ def _flag_problems(flags: argparse.Namespace) -> Iterator[Problem]:
             yield Problem(f"--{name}", f"got {value!r:.60}, expected {expected}")
 
 
-def _count(text: str) -> int | None:
+def count_of(text: str) -> int | None:
+    """Returns the number that a flag gives, or None if it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
 _WORDS = ("image", "namespace", "partition", "account", "machine_type", "accelerator_type")
 _AMOUNTS: tuple[tuple[str, Callable[[str], int | None], str], ...] = (
-    ("cpus", _count, "an integer"),
+    ("cpus", count_of, "an integer"),
     ("memory", mebibytes, "an amount such as 512Mi or 16Gi"),
     ("shared_memory", mebibytes, "an amount such as 512Mi or 16Gi"),
     ("time", seconds_of, "minutes, minutes:seconds, h:mm:ss, days-hours or days-h:mm:ss"),
-    ("max_restarts", _count, "an integer"),
-    ("nodes", _count, "an integer"),
+    ("max_restarts", count_of, "an integer"),
+    ("nodes", count_of, "an integer"),
 )
 
 
-def _order(resolved: Resolved, flags: argparse.Namespace, command: Sequence[str]) -> Order:
+def _run_order(resolved: Resolved, flags: argparse.Namespace, command: Sequence[str]) -> Order:
     config = resolved.config
-    name = flags.name or job_name(config.name)
-    return Order(
-        name=name,
+    return job_order(
+        config,
+        flags,
+        name=flags.name or job_name(config.name),
         roles=roles_of(config.runtime),
-        clustered=config.runtime.traits.is_clustered,
         gpus=config.runtime.num_gpus,
         experiment=to_yaml(config),
-        model_dir=flags.model_dir or "",
         arguments=tuple(_run_flags(flags)),
+        header=(*header(command, requirements(config)),),
+    )
+
+
+def job_order(config: ExperimentConfig, flags: argparse.Namespace, **fields: Any) -> Order:
+    """Returns an order with the values of the job's flags, and the given other fields."""
+    return Order(
+        clustered=config.runtime.traits.is_clustered,
+        model_dir=flags.model_dir or "",
         cpus=int(getattr(flags, "cpus", None) or 0),
         memory=mebibytes(getattr(flags, "memory", None) or "0Mi") or 0,
         seconds=seconds_of(flags.time or "0") or 0,
         restarts=int(flags.max_restarts),
         grace=max(120, math.ceil(config.runtime.grace_period)),
-        header=tuple(_header(config, command)),
+        **fields,
     )
 
 
-def _header(config: ExperimentConfig, command: Sequence[str]) -> Iterator[str]:
+def header(command: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
+    """Yields the comment at the top of a manifest: its origin, and what it needs."""
     yield f"Made by: {shlex.join(command)}"
-    needed = requirements(config)
     if needed:
         yield "Required where the experiment runs:"
         yield from (f"  {text}" for text in needed)

@@ -40,14 +40,8 @@ _FAILED = 1
 
 def main(arguments: Sequence[str]) -> int:
     """Trains the trials of a sweep. Returns the exit code."""
-    flags = parse(_parser(), arguments)
-    _check_flags(flags)
-    file = read_sweep_file(find_file(flags.sweep_file), flags.sweep_file)
-    if flags.seeds is not None:
-        file = dataclasses.replace(file, seeds=flags.seeds)
-    imports = tuple(flags.imports or ())
-    base = resolve_base(file, imports)
-    check_space(file, base, imports)
+    flags = parse(sweep_parser(), arguments)
+    file, base = checked_sweep(flags)
     if flags.dry_run:
         return _print_plan(file, base)
     if not flags.model_dir:
@@ -60,13 +54,30 @@ def main(arguments: Sequence[str]) -> int:
             raise _WriteError(message) from error
 
 
+def checked_sweep(flags: argparse.Namespace) -> tuple[SweepFile, Resolved]:
+    """Reads and checks the sweep file of the flags.
+
+    Returns the sweep and its experiment without the space. Raises ConfigError with all problems of
+    the file.
+    """
+    _check_flags(flags)
+    file = read_sweep_file(find_file(flags.sweep_file), flags.sweep_file)
+    if flags.seeds is not None:
+        file = dataclasses.replace(file, seeds=flags.seeds)
+    imports = tuple(flags.imports or ())
+    base = resolve_base(file, imports)
+    check_space(file, base, imports)
+    return file, base
+
+
 class _WriteError(RunnerError):
     """A file of the sweep that could not be written."""
 
     exit_code = 1
 
 
-def _parser() -> Parser:
+def sweep_parser() -> Parser:
+    """Returns the parser of `runner sweep`."""
     to = parser("sweep", _DESCRIPTION)
     add = to.add_argument
     add("sweep_file", metavar="FILE", help="sweep file, such as configs/sweeps/digits_mlp.yaml")
@@ -111,7 +122,7 @@ def _parser() -> Parser:
 
 def _check_flags(flags: argparse.Namespace) -> None:
     for name, low in (("jobs", 1), ("devices_per_job", 0), ("seeds", 1), ("more_steps", 1)):
-        value = getattr(flags, name)
+        value = getattr(flags, name, None)
         if value is not None and value < low:
             raise RunnerError(f"--{name}: got {value}, allowed: at least {low}")
 

@@ -42,6 +42,8 @@ def _begin(request: Mapping[str, Any], parent: int) -> None:
         dies()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The parent ignores it, and blocks it.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(log, 1)
     os.dup2(log, 2)

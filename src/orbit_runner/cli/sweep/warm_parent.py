@@ -47,6 +47,9 @@ def main(descriptor: int, cores: list[int]) -> None:
         # Before NumPy is imported, which starts a thread per core.
         os.sched_setaffinity(0, cores)
     os.set_inheritable(descriptor, False)
+    # Slurm sends SIGTERM to all processes of a step. The trials need their parent until they have
+    # saved; it ends when the launcher closes its end of the socket.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     channel = JsonSocket(socket(fileno=descriptor))
     import_modules()
     reason = reason_not_to_fork()
@@ -151,13 +154,17 @@ class _Server:
             self._refuse(reason, unsafe=True)
             return
         parent = os.getpid()
+        # A trial must not ignore a SIGTERM that arrives before it has handlers of its own.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             process = os.fork()
+            if not process:
+                run_trial(request, parent)
         except OSError as error:
             self._refuse(f"cannot fork: {error.strerror}", unsafe=True)
             return
-        if not process:
-            run_trial(request, parent)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         self._trials[process] = request["trial"]
         self._channel.send(event="forked", trial=request["trial"], pid=process)
 

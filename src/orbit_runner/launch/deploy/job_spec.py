@@ -21,15 +21,16 @@ _LONGEST_NAME = 40  # Kubernetes adds role and index, and allows 63 characters.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """An experiment and the processes that run it."""
+    """An experiment or a sweep, and the processes that run it."""
 
     name: str
     roles: Layout  # role to number of processes, in the order of ranks
     clustered: bool  # whether processes use a description of the cluster
     gpus: int  # per process that trains
-    experiment: str  # resolved config as YAML
+    experiment: str  # resolved config as YAML; of a sweep, the sweep file
     model_dir: str
-    arguments: tuple[str, ...] = ()  # further arguments of `runner run`
+    is_sweep: bool = False  # whether each process is a `runner sweep` on the same directory
+    arguments: tuple[str, ...] = ()  # further arguments of `runner run` or `runner sweep`
     cpus: int = 0  # per process; 0 for the default of the cluster
     memory: int = 0  # MiB per process; 0 for the default of the cluster
     seconds: int = 0  # time limit; 0 for none
@@ -41,6 +42,11 @@ class Order:
     def processes(self) -> int:
         """The number of all processes."""
         return sum(self.roles.values())
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file that has the experiment or the sweep where it runs."""
+        return "sweep.yaml" if self.is_sweep else "experiment.yaml"
 
     def in_folder(self, model_dir: str) -> Order:
         """Returns the same order with another run directory."""

@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes: a ConfigMap with the experiment, and the job that runs it."""
+"""Manifests for Kubernetes: a ConfigMap with the experiment or sweep, and the job that runs it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def manifest(order: Order, place: Kubernetes) -> str:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata,
-        "data": {"experiment.yaml": order.experiment},
+        "data": {order.file_name: order.experiment},
     }
     written = APIS[place.api](order, functools.partial(_template, order, place))
     job = {"apiVersion": written["apiVersion"], "kind": written["kind"], "metadata": metadata}
@@ -127,12 +127,13 @@ def _template(order: Order, place: Kubernetes, role: str) -> dict[str, Any]:
         limit = {"sizeLimit": f"{place.shared_memory}Mi"} if place.shared_memory else {}
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
         volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}})
-    folders = (f"--experiment={_FOLDER}/experiment.yaml", f"--model_dir={order.model_dir}")
-    arguments = [*folders, *order.arguments]
+    file = f"{_FOLDER}/{order.file_name}"
+    first = file if order.is_sweep else f"--experiment={file}"
+    arguments = [first, f"--model_dir={order.model_dir}", *order.arguments]
     container: dict[str, Any] = {
         "name": "tensorflow",
         "image": place.image,
-        "command": ["runner", "run"],
+        "command": ["runner", "sweep" if order.is_sweep else "run"],
         "args": [_literal(text) for text in arguments],
         "volumeMounts": mounts,
     }

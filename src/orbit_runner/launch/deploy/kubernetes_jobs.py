@@ -1,8 +1,9 @@
-"""A `JobSet` of indexed jobs, one for each role; a plain `Job` for a single process.
+"""A `JobSet` of indexed jobs, one for each role; a `Job` for a single process or a sweep.
 
 The fields are those of `jobset.x-k8s.io/v1alpha2` and `batch/v1`. If a pod is killed or evicted, or
 reports a lost member (138), its job fails and the JobSet restarts all jobs. A failure that would
-recur, such as a config error, ends the JobSet.
+recur, such as a config error, ends the JobSet. The pods of a sweep do not depend on each other: a
+pod that is lost is replaced, and the others go on.
 """
 
 from __future__ import annotations
@@ -24,16 +25,24 @@ Template = Callable[[str], dict[str, Any]]
 
 def job(order: Order, template: Template) -> dict[str, Any]:
     """Returns the JobSet or Job without metadata; `template` returns the pod template of a role."""
-    if order.processes == 1:
-        (role,) = order.roles
-        spec = {"ttlSecondsAfterFinished": _WEEK, **_job_spec(order, template(role))}
-        spec["backoffLimit"] = order.restarts
-        return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+    if order.is_sweep or order.processes == 1:
+        return {"apiVersion": "batch/v1", "kind": "Job", "spec": _single_job_spec(order, template)}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "spec": _jobset_spec(order, template),
     }
+
+
+def _single_job_spec(order: Order, template: Template) -> dict[str, Any]:
+    (role,) = order.roles
+    count = order.processes
+    spec: dict[str, Any] = {"ttlSecondsAfterFinished": _WEEK}
+    if order.is_sweep:
+        spec |= {"completionMode": "Indexed", "completions": count, "parallelism": count}
+    spec |= _job_spec(order, template(role))
+    spec["backoffLimit"] = order.restarts * count  # Kubernetes counts the failures of all pods.
+    return spec
 
 
 def _jobset_spec(order: Order, template: Template) -> dict[str, Any]:

@@ -48,31 +48,44 @@ class Slurm:
 
 def manifest(order: Order, place: Slurm) -> str:
     """Returns the script for `sbatch`."""
+    command = [*srun_flags(order), "runner", "run"]
+    experiment, folder = '--experiment="$folder/experiment.yaml"', '--model_dir="$folder"'
+    script = _SCRIPT.format(
+        folder=shlex.quote(order.model_dir),
+        end=end_of_document(order.experiment),
+        experiment=order.experiment,
+        srun=" ".join([*command, experiment, folder, *map(shlex.quote, order.arguments)]),
+        restarts=order.restarts,
+    )
+    return head(order, place) + script
+
+
+def head(order: Order, place: Slurm) -> str:
+    """Returns the first lines of the script: what `sbatch` reads, and comments."""
     directives = "".join(f"#SBATCH --{text}\n" for text in _directives(order, place))
     notes = [
         "Slurm: sbatch FILE, from a shell in which `runner` is on PATH.",
         f"This directory must be accessible from all nodes: {order.model_dir}",
         *_idle(order),
     ]
+    return f"#!/bin/bash\n{directives}{comment([*order.header, *notes])}"
+
+
+def end_of_document(text: str) -> str:
+    """Returns a word that ends a here-document and is not in its text."""
     end = _END
-    while end in order.experiment:
+    while end in text:
         end += "_"
-    command = [*_srun(order), "runner", "run"]
-    experiment, folder = '--experiment="$folder/experiment.yaml"', '--model_dir="$folder"'
-    script = _SCRIPT.format(
-        folder=shlex.quote(order.model_dir),
-        end=end,
-        experiment=order.experiment,
-        srun=" ".join([*command, experiment, folder, *map(shlex.quote, order.arguments)]),
-        restarts=order.restarts,
-    )
-    return f"#!/bin/bash\n{directives}{comment([*order.header, *notes])}{script}"
+    return end
 
 
 def _directives(order: Order, place: Slurm) -> Iterator[str]:
     yield f"job-name={order.name}"
-    yield f"nodes={place.nodes or order.roles['worker']}"
-    yield f"ntasks={order.processes}"
+    if order.is_sweep:
+        yield f"array=0-{order.processes - 1}"
+    nodes, tasks = (1, 1) if order.is_sweep else (order.roles["worker"], order.processes)
+    yield f"nodes={place.nodes or nodes}"
+    yield f"ntasks={tasks}"
     if order.cpus:
         yield f"cpus-per-task={order.cpus}"
     if order.memory:
@@ -90,10 +103,11 @@ def _directives(order: Order, place: Slurm) -> Iterator[str]:
     # Sent to all tasks, early enough to save.
     yield f"signal=TERM@{order.grace}"
     yield "open-mode=append"
-    yield "output=%x-%j.log"
+    yield "output=%x-%A_%a.log" if order.is_sweep else "output=%x-%j.log"
 
 
-def _srun(order: Order) -> Iterator[str]:
+def srun_flags(order: Order) -> Iterator[str]:
+    """Yields the flags of `srun` that depend on the order."""
     # Since Slurm 22.05, steps do not inherit this from the job.
     if order.cpus:
         yield f"--cpus-per-task={order.cpus}"

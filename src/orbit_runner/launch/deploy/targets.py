@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.launch.deploy import kubernetes, slurm, vertex
+from orbit_runner.launch.deploy import kubernetes, slurm, slurm_array, vertex
 from orbit_runner.launch.deploy.job_spec import Order, mebibytes
 
 Add = Callable[..., Any]
@@ -87,6 +87,8 @@ def _kubernetes(order: Order, flags: argparse.Namespace) -> str:
         claims = kubernetes.parse_claims(flags.volume_claim)
     except ValueError as error:
         raise ConfigError([Problem("--volume_claim", str(error))]) from None
+    if order.is_sweep and flags.api != "jobset":
+        _refuse(("--api", f"got {flags.api!r}, but a sweep is an indexed Job; remove the flag"))
     order = order.in_folder(order.model_dir or f"{claims[0][1]}/{order.name}")
     _refuse(("--model_dir", kubernetes.folder_problem(order.model_dir, claims)))
     place = kubernetes.Kubernetes(
@@ -118,12 +120,15 @@ def _add_slurm(add: Add) -> None:
 def _slurm(order: Order, flags: argparse.Namespace) -> str:
     order = order.in_folder(order.model_dir or f"runs/{order.name}")
     nodes = int(flags.nodes or 0)
+    if order.is_sweep and nodes > 1:
+        _refuse(("--nodes", f"got {nodes}, allowed: 1, because an array element is one process"))
     if nodes > order.processes:
         _refuse(
             ("--nodes", f"got {nodes}, expected at most {order.processes}, the number of processes")
         )
     place = slurm.Slurm(nodes=nodes, partition=flags.partition, account=flags.account)
-    return slurm.manifest(order, place)
+    write = slurm_array.manifest if order.is_sweep else slurm.manifest
+    return write(order, place)
 
 
 def _add_vertex(add: Add) -> None:
@@ -163,6 +168,8 @@ ADD_FLAGS: dict[str, Callable[[Add], None]] = {
     "slurm": _add_slurm,
     "vertex": _add_vertex,
 }
+# The targets that can run a sweep: its processes need a directory with file locks.
+SWEEP_PLACES = ("kubernetes", "slurm")
 # Target to its `runtime.cluster_source` and the function that writes its manifest.
 PLACES: dict[str, tuple[str, Write]] = {
     "kubernetes": (kubernetes.SOURCE, _kubernetes),

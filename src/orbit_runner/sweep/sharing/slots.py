@@ -48,12 +48,16 @@ def visible_gpus(environ: Mapping[str, str]) -> list[str]:
 class Devices:
     """Hands out GPUs: no two trials on this machine get the same one.
 
+    Slurm gives each job other GPUs, but it may number those of each job from 0.
+
     Raises RunnerError if there are fewer than a trial needs.
     """
 
     def __init__(self, per_job: int, claims: Claims, environ: Mapping[str, str]) -> None:
         self._per_job, self._claims = per_job, claims
         self._gpus = visible_gpus(environ)
+        job = environ.get("SLURM_JOB_ID", "") if _VISIBLE in environ else ""
+        self._place = "-".join([socket.gethostname(), *([f"job-{_file_name(job)}"] if job else [])])
         if per_job > len(self._gpus):
             raise RunnerError(
                 f"--devices-per-job: got {per_job}, but this machine has {len(self._gpus)} GPUs"
@@ -64,9 +68,9 @@ class Devices:
         """Returns the environment of a trial and its claims; None if too few GPUs are free."""
         if not self._per_job:
             return {}, []
-        host, taken = socket.gethostname(), list[tuple[str, Claim]]()
+        taken = list[tuple[str, Claim]]()
         for name in self._gpus:
-            claim = self._claims.take(f"gpu-{host}-{_file_name(name)}")
+            claim = self._claims.take(f"gpu-{self._place}-{_file_name(name)}")
             if claim is not None:
                 taken.append((name, claim))
             if len(taken) == self._per_job:
