@@ -14,10 +14,10 @@ import pytest
 from orbit_runner.config.fingerprint import config_fingerprint, touches_weights
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.callbacks import CallbackConfig
-from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.runtime import ClusterConfig, PreemptionConfig, RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.serialize import flat, to_yaml
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 
 STOPPING = "trainer.early_stopping={patience: 3}"
 RECOVERY = "trainer.recovery_max_trials=2"
@@ -75,6 +75,8 @@ HARMLESS = {
     "task.validation_data.ram_budget": 7,
     "task.validation_data.autotune_algorithm": "DEFAULT",
     "task.validation_data.cache": True,
+    "task.train_data.max_bad_records": 7,
+    "task.validation_data.max_bad_records": 7,
     "task.train_data.on_device": True,
     "task.validation_data.on_device": True,
     "task.train_data.enable_tf_data_service": True,
@@ -151,8 +153,8 @@ def test_list_of_harmless_settings_is_complete(over_digits: Callable[..., Any]) 
         (RuntimeConfig, "runtime"),
         (ClusterConfig, "runtime.cluster"),
         (PreemptionConfig, "runtime.preemption"),
-        (DataConfig, "task.train_data"),
-        (DataConfig, "task.validation_data"),
+        (ImageDataConfig, "task.train_data"),
+        (ImageDataConfig, "task.validation_data"),
     ],
 )
 def test_every_harmless_path_names_an_existing_setting(section: type, path: str) -> None:

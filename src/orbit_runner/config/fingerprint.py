@@ -77,7 +77,8 @@ _NEVER = frozenset(
         "task.validation_data.ram_budget",
         "task.validation_data.autotune_algorithm",
         "task.validation_data.cache",
-        # Whether a row that cannot be read is an error: it is left out otherwise, in any number.
+        # Whether a record that cannot be read is an error: it is left out otherwise, in any number.
+        # For images, which need not all be read, `data.json` has what is left out.
         "task.train_data.max_bad_records",
         "task.validation_data.max_bad_records",
         # Where batches are produced.

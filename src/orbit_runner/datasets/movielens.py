@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.files import data_folder, getting, named_files
 from orbit_runner.data.ratings.interactions import Interactions
 from orbit_runner.data.ratings.parse_cache import load_or_parse
@@ -22,30 +23,42 @@ _FILES = MappingProxyType(
 )
 
 
-def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "") -> Interactions:
+def load(
+    *,
+    data_dir: str = "",
+    input_path: Sequence[str] = (),
+    variant: str = "",
+    max_bad_records: int = 0,
+) -> Interactions:
     """Returns all ratings in the order of the file, regardless of their stars.
 
     `data_dir` contains `u.data` (100K), `ratings.dat` (1M) or `ratings.csv` (20M), or the directory
     `ml-100k`, `ml-1m` or `ml-20m`. `input_path` is the file to read instead.
 
     `variant` is `100k`, `1m` or `20m`, also for datasets of another size in the same format; by
-    default, the one that is found. Raises `DataError` if the file is missing or invalid, or if
-    several are found.
+    default, the one that is found. Up to `max_bad_records` lines are left out because they cannot
+    be parsed. Raises `DataError` if the file is missing or invalid, or if several are found.
     """
     if input_path:
         path, variant, field = *_named_file(data_dir, input_path, variant), "input_path"
     else:
         path, variant, field = *_find_file(data_dir, variant), "data_dir"
     layout = _FILES[variant][1]
+    name, bad = f"movielens {variant}", dict[int, str]()
     try:
-        users, items, times = load_or_parse(
-            path, lambda: parse_ratings(path, layout, field=field), f"ratings of {variant}"
-        )
+        if max_bad_records:  # Not cached, because the cache only has numbers.
+            users, items, times = parse_ratings(path, layout, field=field, bad=bad)
+        else:
+            users, items, times = load_or_parse(
+                path, lambda: parse_ratings(path, layout, field=field), f"ratings of {variant}"
+            )
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
     first = 2 if layout.header else 1
-    name = f"movielens {variant}"
-    return Interactions(name, users, items, times, files=(path,), first_line=first)
+    check_bad_records(name, bad, max_bad_records, len(users) + len(bad), "lines")
+    return Interactions(
+        name, users, items, times, files=(path,), first_line=first, bad_lines=tuple(sorted(bad))
+    )
 
 
 def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:

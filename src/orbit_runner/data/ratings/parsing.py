@@ -33,24 +33,27 @@ class Layout:
         return re.compile(re.escape(self.separator).join(fields))
 
 
-def parse_ratings(path: Path, layout: Layout, *, field: str) -> np.ndarray:
+def parse_ratings(
+    path: Path, layout: Layout, *, field: str, bad: dict[int, str] | None = None
+) -> np.ndarray:
     """Returns the users, items and times of a file, in its order: int64 [3, n].
 
     Raises DataError for the setting `field` if the file cannot be read or is empty, or if a line is
-    not valid.
+    not valid. If `bad` is given, lines that are not valid are left out, and added to it by their
+    numbers, from 1, with their problems.
     """
-    parts, line = [], 1
+    parts, line = [np.zeros((3, 0), np.int64)], 1
     try:
         for chunk in _chunks(path):
             if line == 1 and layout.header:
                 chunk = _without_header(path, chunk, layout, field)
                 line += 1
             if chunk:
-                parts.append(_parse(path, chunk, layout, line, field))
-                line += parts[-1].shape[1]
+                parts.append(_parse(path, chunk, layout, line, field, bad))
+                line += chunk.count(b"\n")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
-    if not parts:
+    if not parts[1:]:
         raise DataError(f"{path}: contains no ratings, expected one per line", field=field)
     return np.concatenate(parts, axis=1)
 
@@ -73,21 +76,31 @@ def _without_header(path: Path, chunk: bytes, layout: Layout, field: str) -> byt
     return rest
 
 
-def _parse(path: Path, chunk: bytes, layout: Layout, line: int, field: str) -> np.ndarray:
+def _parse(
+    path: Path, chunk: bytes, layout: Layout, line: int, field: str, bad: dict[int, str] | None
+) -> np.ndarray:
     found = _fields(np.frombuffer(chunk, np.uint8), layout)
     if found is not None:
         return found
     # A line is not valid. Match each line, which is slow, to report which one.
-    pattern = layout.pattern
+    pattern, good = layout.pattern, []
     for number, text in enumerate(chunk.split(b"\n")[:-1], start=line):
-        if not pattern.fullmatch(text):
-            separator = repr(layout.separator.decode())
-            raise DataError(
-                f"{path}:{number}: got {_format(text)}, expected four numbers separated by "
-                f"{separator}: {', '.join(_FIELDS)}",
-                field=field,
-            )
-    raise AssertionError(f"{path}: lines that match were not parsed")
+        if pattern.fullmatch(text):
+            good.append(text)
+            continue
+        separator = repr(layout.separator.decode())
+        problem = (
+            f"{path}:{number}: got {_format(text)}, expected four numbers separated by "
+            f"{separator}: {', '.join(_FIELDS)}"
+        )
+        if bad is None:
+            raise DataError(problem, field=field)
+        bad[number] = problem
+    rest = b"".join(text + b"\n" for text in good)
+    found = _fields(np.frombuffer(rest, np.uint8), layout) if rest else np.zeros((3, 0), np.int64)
+    if found is None or len(rest) == len(chunk):
+        raise AssertionError(f"{path}: lines that match were not parsed")
+    return found
 
 
 def _fields(text: np.ndarray, layout: Layout) -> np.ndarray | None:

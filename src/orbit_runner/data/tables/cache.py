@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.tables.bad_rows import BadRows, check_bad_rows
+from orbit_runner.data.bad_records.report import check_bad_records
+from orbit_runner.data.tables.bad_rows import BadRows
 from orbit_runner.data.tables.build import Parts, build_columns
 from orbit_runner.data.tables.columns import Column, TableSource, check_names
 from orbit_runner.data.tables.reader import TableReader
@@ -69,7 +70,7 @@ def read_table(
         raise DataError(f"{reader.name}: the files changed while they were read")
     bad = {row: problem for *_, rows in found.values() for row, problem in rows.items()}
     total = sum(rows for _, rows in parts)
-    check_bad_rows(reader.name, bad, reader.options.max_bad_records, total)
+    check_bad_records(reader.name, bad, reader.options.max_bad_records, total, "rows")
     return TableSource(
         name=reader.name,
         columns={name: found[name][0] for name in kinds},

@@ -10,7 +10,7 @@ from typing import Any
 from orbit_runner.data.files import named_files
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.reader import Block, TableOptions, TableReader
-from orbit_runner.data.text.lines import read_lines
+from orbit_runner.data.text.lines import read_lines, try_lines
 from orbit_runner.errors import DataError
 
 NAME = "text_files"
@@ -43,7 +43,7 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for label, path in files:
-            yield from _blocks(path, label, names)
+            yield from _blocks(path, label, names, options.max_bad_records > 0)
 
     return TableReader(NAME, {TEXT: CATEGORY, LABEL: CATEGORY}, blocks, tuple(paths), options)
 
@@ -58,12 +58,14 @@ def _find(data_dir: str, name: str) -> list[Path]:
             raise DataError(f"{error}, plain or with .gz", field="files") from None
 
 
-def _blocks(path: Path, label: str, names: Sequence[str]) -> Iterator[Block]:
+def _blocks(path: Path, label: str, names: Sequence[str], skips: bool) -> Iterator[Block]:
     import pyarrow
 
-    lines, first = read_lines(path), 1
+    lines, first = try_lines(path) if skips else ((line, "") for line in read_lines(path)), 1
     while chunk := list(itertools.islice(lines, _BLOCK_ROWS)):
-        columns: dict[str, Any] = {TEXT: chunk, LABEL: [label] * len(chunk)}
+        bad = {place: problem for place, (_, problem) in enumerate(chunk) if problem}
+        texts = [None if problem else text for text, problem in chunk]
+        columns: dict[str, Any] = {TEXT: texts, LABEL: [label] * len(chunk)}
         arrays = {name: pyarrow.array(columns[name], pyarrow.string()) for name in names}
-        yield Block(arrays, str(path), first)
+        yield Block(arrays, str(path), first, bad)
         first += len(chunk)

@@ -6,11 +6,13 @@ import codecs
 import contextlib
 import gzip
 import hashlib
+import itertools
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from orbit_runner.data.bad_records.result_cache import key_of, read_result, write_result
 from orbit_runner.data.text.scan_cache import load_or_count
 from orbit_runner.errors import DataError
 from orbit_runner.utils.progress_line import Progress
@@ -28,22 +30,74 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises DataError with the field `input_path` if the file cannot be read, is truncated or is not
     UTF-8.
     """
-    number = 0
+    for text, problem in try_lines(path):
+        if problem:
+            raise _error(problem)
+        yield text
+
+
+def try_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields each line of a file like `read_lines`, and why it is not UTF-8, which is "" if it is.
+
+    The text of a line that is not UTF-8 is empty.
+    """
     with _open_scope(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 text = line.rstrip(b"\n").removesuffix(b"\r").decode()
             except UnicodeDecodeError as error:
-                raise _error(f"{path}:{number}: is not valid UTF-8 ({error.reason})") from None
-            yield text.removeprefix(_BOM) if number == 1 else text
+                yield "", f"{path}:{number}: is not valid UTF-8 ({error.reason})"
+                continue
+            yield text.removeprefix(_BOM) if number == 1 else text, ""
 
 
-def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
+def read_files(paths: Sequence[Path], without: Collection[int] = frozenset()) -> Iterator[str]:
+    """Yields the lines of files like `read_lines`, without some that need not be UTF-8.
+
+    `without` are their numbers, counted from 0 through all files.
+    """
+    lines = itertools.chain.from_iterable(map(try_lines, paths))
+    for number, (text, problem) in enumerate(lines):
+        if number in without:
+            continue
+        if problem:
+            raise _error(problem)
+        yield text
+
+
+def find_bad_lines(paths: Sequence[Path]) -> dict[int, str]:
+    """Returns the lines that are not UTF-8, counted from 0 through all files, and their problems.
+
+    The result is cached while the files are unchanged.
+    """
+    found: dict[int, str] = {}
+    first = 0
+    for path in paths:
+        found |= {first + number: problem for number, problem in _bad_lines(path).items()}
+        first += _counted(path, strict=False)[0]
+    return found
+
+
+def _bad_lines(path: Path) -> dict[int, str]:
+    key = key_of([path], ["utf-8"])
+    found = read_result("text", key)
+    if found is None:
+        found, progress = {}, Progress(f"looking for lines of {path.name} that are not UTF-8")
+        for number, (_, problem) in enumerate(try_lines(path)):
+            if problem:
+                found[number] = problem
+            progress(f"{number:,} lines")
+        write_result("text", key, found)
+    return found
+
+
+def count_lines(paths: Sequence[Path], *, strict: bool = True) -> tuple[int, str]:
     """Returns the number of lines of files and their digest, cached while the files are unchanged.
 
-    Raises DataError like `read_lines`, and if a file is empty.
+    Raises DataError like `read_lines`, and if a file is empty; if `strict` is false, lines need
+    not be UTF-8, and the result is the same.
     """
-    counted = [load_or_count(path, _count) for path in paths]
+    counted = [_counted(path, strict) for path in paths]
     for path, (count, _) in zip(paths, counted, strict=True):
         if not count:
             raise _error(f"{path}: is empty, expected one sentence per line")
@@ -51,33 +105,47 @@ def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
     return sum(count for count, _ in counted), hashlib.sha256(digests.encode()).hexdigest()
 
 
-def lines_digest(path: Path) -> str:
+def lines_digest(path: Path, *, strict: bool = True) -> str:
     """Returns a digest of the text of a file, the same whether it is gzipped or not."""
-    return f"text:{load_or_count(path, _count)[1]}"
+    return f"text:{_counted(path, strict)[1]}"
 
 
 def read_text_digest(path: Path) -> str:
     """Returns the same digest as `lines_digest`, but always computes it from the file."""
-    return f"text:{_count(path)[1]}"
+    return f"text:{_count_bytes(path)[1]}"
+
+
+def _counted(path: Path, strict: bool) -> tuple[int, str]:
+    if strict:
+        return load_or_count(path, _count)
+    return load_or_count(path, _count_bytes, ".any_lines")
 
 
 def _count(path: Path) -> tuple[int, str]:
-    count, digest, block = 0, hashlib.sha256(), b""
-    decoder, progress = codecs.getincrementaldecoder("utf-8")(), Progress(f"reading {path.name}")
     try:
-        with _open_scope(path) as file:
-            while more := file.read(_BLOCK_BYTES):
-                block = more
-                digest.update(block)
-                decoder.decode(block)
-                count += block.count(b"\n")
-                progress(f"{count:,} lines")
-        decoder.decode(b"", final=True)
+        return _count_blocks(path, codecs.getincrementaldecoder("utf-8")().decode)
     except UnicodeDecodeError:
         # Read again, to report the line.
         for _ in read_lines(path):
             pass
         raise
+
+
+def _count_bytes(path: Path) -> tuple[int, str]:
+    return _count_blocks(path, lambda block, final: "")
+
+
+def _count_blocks(path: Path, decode: Callable[[bytes, bool], str]) -> tuple[int, str]:
+    count, digest, block = 0, hashlib.sha256(), b""
+    progress = Progress(f"reading {path.name}")
+    with _open_scope(path) as file:
+        while more := file.read(_BLOCK_BYTES):
+            block = more
+            digest.update(block)
+            decode(block, False)
+            count += block.count(b"\n")
+            progress(f"{count:,} lines")
+    decode(b"", True)
     return count + bool(block and not block.endswith(b"\n")), digest.hexdigest()
 
 

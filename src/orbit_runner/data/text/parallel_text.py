@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+import dataclasses
+import functools
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.text.limits import within_limits
-from orbit_runner.data.text.lines import count_lines, read_lines
+from orbit_runner.data.text.lines import count_lines, find_bad_lines, read_files
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.token_cache import encode_files
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
@@ -64,24 +68,57 @@ def load(
     vocabulary: Vocabulary,
     max_length: int,
     is_training: bool,
+    max_bad_records: int = 0,
 ) -> PairSource:
     """Returns the pairs of parallel text as subword ids, in the order of the files.
 
     The first four arguments are those of `find`. `max_length` is the maximum number of tokens of a
     sentence, including `EOS`. In training, blank and longer pairs are left out, and no references
-    are kept; in evaluation, longer sentences are truncated, and the references are kept whole.
-    Raises DataError if a file is missing, empty or not UTF-8, or if the numbers of lines differ.
+    are kept; in evaluation, longer sentences are truncated, and the references are kept whole. Up
+    to `max_bad_records` pairs are left out because a line is not UTF-8. Raises DataError if a file
+    is missing, empty or not UTF-8, or if the numbers of lines differ.
     """
     sides = find(split=split, data_dir=data_dir, input_path=input_path, languages=languages)
-    digests = _pair_digests(*sides)
+    without = bad_pairs(sides, max_bad_records)
+    lines, *digests = count_pairs(*sides, strict=not max_bad_records)
     sources, targets = (
-        encode_files(vocabulary, files, digest)
+        encode_files(vocabulary, files, digest, without)
         for files, digest in zip(sides, digests, strict=True)
     )
-    references = None if is_training else tuple(chain.from_iterable(map(read_lines, sides[1])))
+    references = None if is_training else tuple(read_files(sides[1], without))
     name = f"{_NAME} {sides[0][0].name}"
     pairs = PairSource(name, sources, targets, vocabulary.size, references)
-    return within_limits(pairs, max_length, is_training=is_training)
+    pairs = within_limits(pairs, max_length, is_training=is_training)
+    return _among_all(pairs, lines, without) if without else pairs
+
+
+def bad_pairs(sides: tuple[Sequence[Path], Sequence[Path]], limit: int) -> frozenset[int]:
+    """Returns the numbers of the pairs, from 0, that have a line that is not UTF-8.
+
+    They are to be left out, and are listed once. Without a `limit`, returns none, and reads
+    nothing. Raises DataError if there are more than `limit`.
+    """
+    if not limit or not sides[0]:
+        return frozenset()
+    return _bad_pairs(tuple(sides[0]), tuple(sides[1]), limit)
+
+
+@functools.lru_cache(maxsize=8)
+def _bad_pairs(sources: tuple[Path, ...], targets: tuple[Path, ...], limit: int) -> frozenset[int]:
+    total, *_ = count_pairs(sources, targets, strict=False)
+    found = find_bad_lines(targets) | find_bad_lines(sources)
+    name = f"{_NAME} {sources[0].name}"
+    check_bad_records(name, found, limit, total, "pairs")
+    return frozenset(found)
+
+
+def _among_all(pairs: PairSource, lines: int, without: Collection[int]) -> PairSource:
+    """Returns the pairs with `kept` for all `lines` of the files."""
+    kept = np.ones(lines, bool)
+    kept[list(without)] = False
+    if pairs.kept is not None:
+        kept[np.flatnonzero(kept)] = pairs.kept
+    return dataclasses.replace(pairs, kept=kept)
 
 
 def _find(folder: Path, split: str, language: str) -> Path:
@@ -94,9 +131,15 @@ def _find(folder: Path, split: str, language: str) -> Path:
     raise DataError(f"{_NAME}: no {names[0]} or {names[1]} in {folder}; {there}", field="split")
 
 
-def _pair_digests(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[str, str]:
-    """Returns the digests of both sides; raises DataError if the numbers of lines differ."""
-    (source_lines, source), (target_lines, target) = count_lines(sources), count_lines(targets)
+def count_pairs(
+    sources: Sequence[Path], targets: Sequence[Path], *, strict: bool = True
+) -> tuple[int, str, str]:
+    """Returns the number of pairs and the digests of both sides; for `strict`, see `count_lines`.
+
+    Raises DataError if the numbers of lines differ.
+    """
+    source_lines, source = count_lines(sources, strict=strict)
+    target_lines, target = count_lines(targets, strict=strict)
     if source_lines != target_lines:
         raise DataError(
             f"got {source_lines:,} lines in {_format_paths(sources)} and {target_lines:,} in "
@@ -104,7 +147,7 @@ def _pair_digests(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[str
             "the other",
             field="input_path",
         )
-    return source, target
+    return source_lines, source, target
 
 
 def _format_paths(paths: Sequence[Path]) -> str:

@@ -25,25 +25,27 @@ def text_cache() -> Path:
     return cache_folder("text")
 
 
-def load_or_count(path: Path, count: Callable[[Path], _Counted]) -> _Counted:
+def load_or_count(
+    path: Path, count: Callable[[Path], _Counted], suffix: str = ".lines"
+) -> _Counted:
     """Returns the line count and digest from `count`, cached while the file is unchanged.
 
-    Raises DataError if the file does not exist.
+    `suffix` is that of the cached file. Raises DataError if the file does not exist.
     """
     path = path.absolute()
     try:
         status = path.stat()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})", field="input_path") from None
-    return _in_process(path, status.st_size, status.st_mtime_ns, count)
+    return _in_process(path, status.st_size, status.st_mtime_ns, count, suffix)
 
 
 @functools.lru_cache(maxsize=256)
 def _in_process(
-    path: Path, size: int, mtime_ns: int, count: Callable[[Path], _Counted]
+    path: Path, size: int, mtime_ns: int, count: Callable[[Path], _Counted], suffix: str
 ) -> _Counted:
     key = [os.fspath(path), size, mtime_ns]
-    entry = text_cache() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.lines"
+    entry = text_cache() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}{suffix}"
     found = _read(entry, key)
     if found is None:
         began = time.monotonic()

@@ -9,13 +9,13 @@ import itertools
 import json
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.text.lines import read_lines
+from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.source import Ragged
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
@@ -27,14 +27,22 @@ _CHUNK_LINES = 16_384
 _KEPT_SECONDS = 5.0
 
 
-def encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) -> Ragged:
+def encode_files(
+    vocabulary: Vocabulary,
+    files: Sequence[Path],
+    digest: str,
+    without: Collection[int] = frozenset(),
+) -> Ragged:
     """Returns the subword ids of each line of the files, one row per line.
 
-    `digest` is the digest of the lines, and part of the cache key.
+    `digest` is the digest of the lines, and part of the cache key. `without` are the lines to leave
+    out: see `read_files`.
     """
-    model = hashlib.sha256(vocabulary.model).hexdigest()
+    key: list[Any] = [hashlib.sha256(vocabulary.model).hexdigest(), digest]
+    if without:
+        key.append(sorted(without))
     (rows,) = load_or_encode(
-        [model, digest], lambda: [Ragged.concatenate(list(_parts(vocabulary, files)))]
+        key, lambda: [Ragged.concatenate(list(_parts(vocabulary, files, without)))]
     )
     return rows
 
@@ -58,8 +66,10 @@ def load_or_encode(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
     return found
 
 
-def _parts(vocabulary: Vocabulary, files: Sequence[Path]) -> Iterator[Ragged]:
-    lines = itertools.chain.from_iterable(map(read_lines, files))
+def _parts(
+    vocabulary: Vocabulary, files: Sequence[Path], without: Collection[int]
+) -> Iterator[Ragged]:
+    lines = read_files(files, without)
     progress, done = Progress(f"splitting {files[0].name} into subwords"), 0
     while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
         yield vocabulary.encode(chunk)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.bad_records.tfrecords import find_bad_records
 from orbit_runner.data.files import named_files
 from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, image_shape
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
     FileIndex,
     first_record,
+    record_data,
     record_starts,
 )
 from orbit_runner.data.tfrecord.index_cache import index_files
@@ -52,17 +55,19 @@ class RecordSource:
     labels: tuple[str, ...] | None = None  # Names of the classes, or None if unknown.
     # The first record that is used, and the one after the last; None for all records.
     part: tuple[int, int] | None = None
+    # The records of all files that are left out because they cannot be read, ascending.
+    left_out: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
         """The number of records that are used."""
         if self.part is not None:
             return self.part[1] - self.part[0]
-        return sum(index.records for index in self.indexes)
+        return sum(index.records for index in self.indexes) - len(self.left_out)
 
     @functools.cached_property
     def blocks(self) -> Blocks:
-        """The blocks of all files, or of the part that is used."""
+        """The blocks of all files, or of the part that is used, without what is left out."""
         parts = [index.offsets for index in self.indexes]
         records = np.concatenate([_block_records(index) for index in self.indexes])
         blocks = Blocks(
@@ -73,6 +78,8 @@ class RecordSource:
             first=np.cumsum(records) - records,
             place=np.concatenate([BLOCK_RECORDS * np.arange(len(part) - 1) for part in parts]),
         )
+        if self.left_out:
+            return _without(blocks, self.files, self.left_out)
         return blocks if self.part is None else _within(blocks, self.files, *self.part)
 
 
@@ -85,6 +92,7 @@ def load(
     label_key: str = LABEL,
     label_offset: int = 0,
     any_size: bool = False,
+    max_bad_records: int = 0,
 ) -> RecordSource:
     """Returns the records of TFRecord files of tf.Example with the features that Model Garden uses.
 
@@ -94,7 +102,8 @@ def load(
     number of the first class.
 
     The image shape is that of the first image; if `any_size` is true, it is 0, 0, 0 if that image
-    is not valid. Raises DataError if a file is missing or damaged, or if a setting does not apply.
+    is not valid. Up to `max_bad_records` records are left out because they cannot be read. Raises
+    DataError if a file is missing or damaged, or if a setting does not apply.
     """
     if split:
         raise DataError(
@@ -107,16 +116,23 @@ def load(
             "tfrecord: no files are specified; set input_path, for example to train-*",
             field="input_path",
         )
-    indexes = index_files(files)
-    return RecordSource(
+    indexes, keys = index_files(files), (image_key, label_key)
+    left_out: tuple[int, ...] = ()
+    if max_bad_records:
+        left_out = find_bad_records("tfrecord", files, indexes, keys, max_bad_records)
+    source = RecordSource(
         "tfrecord",
         tuple(files),
         tuple(indexes),
-        first_shape("tfrecord", files, indexes, (image_key, label_key), any_size),
+        (0, 0, 0) if left_out else first_shape("tfrecord", files, indexes, keys, any_size),
         image_key=image_key,
         label_key=label_key,
         label_offset=label_offset,
+        left_out=left_out,
     )
+    if not left_out:
+        return source
+    return dataclasses.replace(source, image_shape=_first_shape_left(source, any_size))
 
 
 def first_shape(
@@ -140,6 +156,60 @@ def first_shape(
         )
     path = filled[0]
     return shape_of_record(f"{path}: record 0 at byte 0", first_record(path), *keys, any_size)
+
+
+def _first_shape_left(source: RecordSource, any_size: bool) -> tuple[int, int, int]:
+    """Returns the shape of the first image that is not left out; for the errors, see above."""
+    blocks = source.blocks
+    path, start = source.files[int(blocks.file[0])], int(blocks.offset[0])
+    where = f"{path}: record {int(blocks.place[0])} at byte {start}"
+    keys = source.image_key, source.label_key
+    return shape_of_record(where, record_data(path, start), *keys, any_size)
+
+
+def _without(blocks: Blocks, files: Sequence[Path], left_out: Sequence[int]) -> Blocks:
+    """Returns the blocks without some records, at each of which a block is divided."""
+    numbers = np.array(left_out, np.int64)
+    of_block = np.searchsorted(blocks.first, numbers, side="right") - 1
+    divided = np.unique(of_block)
+    pieces = [
+        piece
+        for block in divided.tolist()
+        for piece in _pieces(blocks, files, block, numbers[of_block == block])
+    ]
+    names = [field.name for field in dataclasses.fields(blocks)]
+    columns = {
+        name: np.append(
+            np.delete(getattr(blocks, name), divided),
+            np.array([piece[name] for piece in pieces], np.int64),
+        )
+        for name in names
+    }
+    order = np.lexsort((columns["place"], columns["file"]))
+    columns = {name: column[order] for name, column in columns.items()}
+    columns["first"] = np.cumsum(columns["records"]) - columns["records"]
+    return Blocks(**columns)
+
+
+def _pieces(
+    blocks: Blocks, files: Sequence[Path], block: int, numbers: np.ndarray
+) -> list[dict[str, int]]:
+    """Returns the parts of a block between the records that are left out."""
+    file, place = int(blocks.file[block]), int(blocks.place[block])
+    starts = record_starts(files[file], int(blocks.offset[block]))
+    edges = [-1, *(numbers - blocks.first[block]).tolist(), int(blocks.records[block])]
+    return [
+        {
+            "file": file,
+            "offset": starts[before + 1],
+            "length": starts[after] - starts[before + 1],
+            "records": after - before - 1,
+            "first": 0,
+            "place": place + before + 1,
+        }
+        for before, after in itertools.pairwise(edges)
+        if after > before + 1
+    ]
 
 
 def _within(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blocks:

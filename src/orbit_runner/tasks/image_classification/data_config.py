@@ -184,6 +184,14 @@ class ImageDataConfig(MixedDataConfig):
         ge=0,
         help="maximum number of images that may fail to decode; each is reported and has weight 0",
     )
+    max_bad_records: int = field(
+        0,
+        ge=0,
+        le=10**6,
+        help="`source: tfrecord`, `image_folder` and `image_csv`: how many records or files may be "
+        "left out because they cannot be read or decoded; they are found before training, which "
+        "decodes all images once, and listed; 0: such an image is an error",
+    )
     aug_rand_hflip: bool = field(
         True, help="`augment: inception`: flip half of the images horizontally"
     )
@@ -246,6 +254,8 @@ class ImageDataConfig(MixedDataConfig):
             for name in ("data_dir", "input_path", "split"):
                 if getattr(self, name):
                     yield name, f"is not read by `source: tfds`; set tfds_{_TFDS[name]}"
+        if self.max_bad_images and self.max_bad_records:
+            yield "max_bad_records", "max_bad_images is set, too; remove one"
         if self.source == "image_csv":
             yield from self._part_problems()
         elif self.source != "synthetic" and self.split not in _SPLITS:
@@ -253,7 +263,8 @@ class ImageDataConfig(MixedDataConfig):
         if self.source == "synthetic":
             return  # It may replace the source of any experiment, whose settings are then allowed.
         for name, sources in _READ_BY.items():
-            if self.source not in sources and getattr(self, name) != _default(name):
+            read = any(one.source in sources for one in self.sources)
+            if not read and getattr(self, name) != _default(name):
                 yield (
                     name,
                     f"is read only by source {' and '.join(sources)}, got source {self.source!r}",
@@ -276,6 +287,7 @@ _READ_BY = {
     "label_field_key": _RECORDS,
     "label_offset": _RECORDS,
     "max_bad_images": (*_RECORDS, "image_folder", "image_csv", "tfds"),
+    "max_bad_records": ("tfrecord", "image_folder", "image_csv"),
 }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.bad_records.image_files import without_bad_images
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
@@ -62,6 +63,13 @@ def load_source(
 
 
 def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> Source:
+    source = _load_all(config, input_size, num_classes)
+    if config.max_bad_records and isinstance(source, FileSource):
+        return without_bad_images(source, config.max_bad_records)
+    return source
+
+
+def _load_all(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> Source:
     if config.source == "synthetic":
         return _synthetic(config, input_size or _SIZE, num_classes or _CLASSES)
     if config.source == "tfds":
@@ -75,6 +83,8 @@ def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) ->
             tfds_name=config.tfds_name,
         )
     places: dict[str, Any] = {"data_dir": config.data_dir, "input_path": input_paths(config)}
+    if config.source == "tfrecord" and config.max_bad_records:
+        places["max_bad_records"] = config.max_bad_records
     if config.source in ("tfrecord", "array_record"):
         return _files(
             config.source,
@@ -112,7 +122,11 @@ def _row_split(config: ImageDataConfig) -> RowSplit | None:
 def source_files(source: Source) -> list[DataFile]:
     """Returns descriptions of the files of a dataset."""
     if isinstance(source, RecordSource):
-        return record_files(source.files, source.indexes)
+        rows = record_files(source.files, source.indexes)
+        if not source.left_out:
+            return rows
+        # With other records, the examples of a step are others.
+        return [*rows, *describe_arrays({"records left out": np.array(source.left_out)})]
     if isinstance(source, FileSource):
         places, start = {}, 0
         for directory, count in source.directories:

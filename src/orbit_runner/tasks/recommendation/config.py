@@ -90,6 +90,13 @@ class RecommendationDataConfig(DataConfig):
         help="minimum number of choices per user; users with fewer (none in published "
         "datasets) are left out",
     )
+    max_bad_records: int = field(
+        0,
+        ge=0,
+        le=10**6,
+        help="`source: movielens`: how many lines may be left out because they cannot be parsed; "
+        "they are listed; 0: such a line is an error",
+    )
     split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)
     augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
     augment_padding: int = field(
@@ -98,6 +105,15 @@ class RecommendationDataConfig(DataConfig):
     synthetic: SyntheticRatingsConfig = field(
         factory=SyntheticRatingsConfig, help="settings of `source: synthetic`"
     )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields a limit that the source does not read."""
+        yield from super().problems()
+        if self.max_bad_records and self.source not in ("movielens", "synthetic"):
+            yield (
+                "max_bad_records",
+                f"is read only by source 'movielens', got source {self.source!r}",
+            )
 
 
 @config_class

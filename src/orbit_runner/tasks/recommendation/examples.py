@@ -75,8 +75,8 @@ class RatingExamples:
         place, made = place_of(text), load_interactions(self._data)
         if place is None or not made.first_line or not is_file(str(made.files[0]), place[0]):
             raise unknown_id(text, self.id_help)
-        row = place[1] - made.first_line
-        if not 0 <= row < len(made.users):
+        row = made.row_of(place[1])
+        if row is None:
             raise unknown_id(text, self.id_help, f"has {len(made.users):,} ratings")
         return self._index(text, int(made.users[row]), int(made.items[row]))
 
@@ -116,7 +116,7 @@ class RatingExamples:
             return [None] * len(users)
         pairs = self._ratings.user_ids[users], self._ratings.item_ids[items]
         rows = latest_rows(made, *pairs)
-        return [(str(made.files[0]), made.first_line + int(row)) for row in rows]
+        return [(str(made.files[0]), int(line)) for line in made.lines_of(rows)]
 
 
 def latest_rows(made: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:

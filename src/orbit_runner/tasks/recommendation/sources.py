@@ -33,7 +33,14 @@ def _settings(config: RecommendationDataConfig) -> tuple[tuple[str, object], ...
         settings = ("num_examples", "num_items", "kind", "seed")
         return tuple((name, getattr(made, name)) for name in settings)
     paths, folder = input_paths(config), config.data_dir
-    return (("data_dir", folder), ("input_path", paths), ("variant", config.variant))
+    limit = config.max_bad_records
+    return (
+        ("data_dir", folder),
+        ("input_path", paths),
+        ("variant", config.variant),
+        # Other sources do not know it.
+        *((("max_bad_records", limit),) if limit else ()),
+    )
 
 
 def source_files(config: RecommendationDataConfig) -> list[DataFile]:

@@ -19,7 +19,7 @@ _READ_BY = {
     "missing_values": ("csv",),
     "function": ("arrays",),
     "files": ("text_files",),
-    "max_bad_records": ("csv", "jsonl", "parquet", "npz"),
+    "max_bad_records": ("csv", "jsonl", "parquet", "npz", "text_files"),
     "tfds_name": ("tfds",),
     "tfds_split": ("tfds",),
     "tfds_data_dir": ("tfds",),

@@ -60,6 +60,13 @@ class TranslationDataConfig(DataConfig):
         help="maximum tokens per sentence with end token; longer: skipped in "
         "training, truncated in evaluation",
     )
+    max_bad_records: int = field(
+        0,
+        ge=0,
+        le=10**6,
+        help="`source: parallel_text`: how many pairs may be left out because a line is not UTF-8; "
+        "they are listed; 0: such a line is an error",
+    )
     static_batch: bool = field(
         False, help="pad all batches to the same shape, as TPUs and XLA require"
     )
@@ -81,6 +88,11 @@ class TranslationDataConfig(DataConfig):
             )
         if self.batch_tokens and not self.is_training:
             yield "batch_tokens", "is not supported in evaluation; set global_batch_size instead"
+        if self.max_bad_records and self.source not in ("parallel_text", "synthetic"):
+            yield (
+                "max_bad_records",
+                f"is read only by source 'parallel_text', got source {self.source!r}",
+            )
         if self.synthetic.features is not None:
             yield "synthetic.features", "is not supported in translation; remove it"
 

@@ -77,6 +77,8 @@ class PairExamples:
         if kept is not None and not kept[rows[0]]:
             limit = self._data.max_seq_length
             reason = f"is not trained on: a side is empty or has more than {limit} tokens"
+            if self._data.max_bad_records:
+                reason += ", or is not valid UTF-8"
             raise unknown_id(text, self.id_help, reason)
         return int(np.searchsorted(self._rows, rows[0]))
 
@@ -135,7 +137,8 @@ def _file_places(data: TranslationDataConfig) -> list[list[_File]]:
     """Returns the files of both sides; one list for records, which have both; [] for no files."""
     if data.source == TEXT:
         sides = parallel_text.find(**dict(text_places(data)))
-        return [[(path, count_lines([path])[0], 1) for path in side] for side in sides]
+        strict = not data.max_bad_records
+        return [[(path, count_lines([path], strict=strict)[0], 1) for path in s] for s in sides]
     if data.source == RECORDS:
         files = named_files(RECORDS, data.data_dir, input_paths(data))
         indexes = index_files(files)

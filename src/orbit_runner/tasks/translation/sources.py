@@ -37,7 +37,7 @@ def check_files(config: TranslationConfig, section: str) -> None:
     if config.sentencepiece_model_path and _reads_vocabulary(config):
         words = _read(config.sentencepiece_model_path)
     if data.source == TEXT:
-        _check_text(text_places(data))
+        _check_text(text_places(data), data.max_bad_records)
     elif data.source != SYNTHETIC:
         load_pairs(data, words.size if words else config.vocab_size, words)
 
@@ -52,7 +52,8 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
         data = getattr(config, section)
         if data.source == TEXT:
             sides = parallel_text.find(**dict(text_places(data)))
-            found[section] = describe_files([*sides[0], *sides[1]], lines_digest)
+            digest = functools.partial(lines_digest, strict=not data.max_bad_records)
+            found[section] = describe_files([*sides[0], *sides[1]], digest)
         elif data.source == RECORDS:
             files = named_files(RECORDS, data.data_dir, input_paths(data))
             found[section] = record_files(files, index_files(files))
@@ -77,10 +78,15 @@ def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary
         return _read(config.sentencepiece_model_path)
     data = config.train_data
     sides = parallel_text.find(**dict(text_places(data))) if data.source == TEXT else ([], [])
+    without = parallel_text.bad_pairs(sides, data.max_bad_records)
+    if without:
+        lines, *_ = parallel_text.count_pairs(*sides, strict=False)
+        without |= {lines + pair for pair in without}
     return vocabulary_for(
         files=[*sides[0], *sides[1]],
         size=config.vocab_size,
         character_coverage=config.vocab_character_coverage,
+        without=without,
     )
 
 
@@ -102,7 +108,7 @@ def load_pairs(
         return _pairs(data.source, tuple(options.items()))
     options |= dict(text_places(data)) | {"is_training": bool(data.is_training)}
     if data.source == TEXT:
-        options["vocabulary"] = words
+        options |= {"vocabulary": words, "max_bad_records": data.max_bad_records}
     else:
         options["vocab_size"] = vocab_size
         del options["languages"]
@@ -128,15 +134,18 @@ def text_places(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:
 
 
 @functools.lru_cache(maxsize=4)
-def _check_text(place: tuple[tuple[str, Any], ...]) -> None:
+def _check_text(place: tuple[tuple[str, Any], ...], max_bad_records: int) -> None:
     sources, targets = parallel_text.find(**dict(place))
-    (left, _), (right, _) = count_lines(sources), count_lines(targets)
+    strict = not max_bad_records
+    left, _ = count_lines(sources, strict=strict)
+    right, _ = count_lines(targets, strict=strict)
     if left != right:
         raise DataError(
             f"got {left:,} lines in {_names(sources)} and {right:,} in {_names(targets)}, "
             "expected as many in both: line n of one is the translation of line n of the other",
             field="input_path",
         )
+    parallel_text.bad_pairs((sources, targets), max_bad_records)
 
 
 def _names(paths: list[Path]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from orbit_runner.data.text.lines import count_lines, read_lines
+from orbit_runner.data.text.lines import count_lines, read_files
 from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
 from orbit_runner.errors import DataError
@@ -27,12 +27,14 @@ def vocabulary_for(
     files: Sequence[Path] = (),
     size: int = 8000,
     character_coverage: float = 0.9999,
+    without: Collection[int] = frozenset(),
 ) -> Vocabulary:
     """Returns the vocabulary in a file, or the one of the training text, which is built if needed.
 
     A built vocabulary is stored in the directory of the text or, if that is not writable, in the
-    user's cache directory. Its file name has the size and a digest of the text and the settings. If
-    `path` is set, the other arguments are ignored. Raises DataError if the file is not a valid
+    user's cache directory. Its file name has the size and a digest of the text and the settings.
+    `without` are the lines to leave out: see `read_files`. If `path` is set, the other arguments
+    are ignored. Raises DataError if the file is not a valid
     vocabulary, if the text cannot be read or has too few words, or if no directory is writable.
     """
     if path:
@@ -41,8 +43,11 @@ def vocabulary_for(
         raise DataError(
             "no file is set, and there is no text to build a vocabulary from", field="vocabulary"
         )
-    lines, digest = count_lines(files)
-    settings = [_VERSION, size, character_coverage, digest]
+    lines, digest = count_lines(files, strict=not without)
+    settings: list[object] = [_VERSION, size, character_coverage, digest]
+    if without:
+        settings.append(sorted(without))
+        lines -= len(without)
     name = f"vocabulary-{size}-{_digest(settings)}.model"
     # Next to the data, so that all machines with access to the data use the same vocabulary.
     folders = [files[0].absolute().parent, text_cache()]
@@ -50,7 +55,7 @@ def vocabulary_for(
     if kept is None:
         step = -(-lines // _MOST_LINES)
         note(f"building a vocabulary of {size:,} subwords from {lines:,} lines")
-        text = itertools.islice(_all_lines(files), 0, None, step)
+        text = itertools.islice(read_files(files, without), 0, None, step)
         built = build(text, size=size, character_coverage=character_coverage)
         kept = _keep(built.model, folders, name)
         note(f"vocabulary: {kept}")
@@ -59,10 +64,6 @@ def vocabulary_for(
 
 def _digest(settings: list[object]) -> str:
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
-
-
-def _all_lines(files: Sequence[Path]) -> Iterator[str]:
-    return itertools.chain.from_iterable(map(read_lines, files))
 
 
 def _keep(model: bytes, folders: Sequence[Path], name: str) -> Path:

@@ -1,0 +1,1 @@
+"""Records that cannot be read or decoded: found before training, and left out up to a limit."""

@@ -1,0 +1,75 @@
+"""Decodes images in a child process, to find those that cannot be decoded.
+
+The child process imports TensorFlow, so that this one does not: it may be a command that only
+checks a config, and TensorFlow reads some settings of a run when it is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orbit_runner
+from orbit_runner.errors import DataError
+from orbit_runner.utils.progress_line import Progress
+
+_CHILD = "orbit_runner.data.bad_records.decoding_process"
+
+
+def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[int, str]:
+    """Returns the numbers of the images that cannot be decoded, and the problem of each.
+
+    `request` is what the child process reads: see there. `what` and `total` are shown with the
+    progress. Raises `DataError` if the child process fails.
+    """
+    found: dict[int, str] = {}
+    progress = Progress(f"decoding {what} to find those that cannot be decoded")
+    with tempfile.TemporaryFile() as errors, _start(errors) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            with child.stdin as file:
+                file.write(json.dumps(request).encode())
+            for line in child.stdout:
+                if not line.endswith(b"\n"):
+                    break  # It was killed while it wrote.
+                said = json.loads(line)
+                found |= {int(number): str(problem) for number, problem in said["bad"]}
+                progress(f"{said['done']:,} of {total:,}")
+        except BrokenPipeError:
+            pass  # The exit code below tells why.
+        except BaseException:
+            child.kill()
+            raise
+        if child.wait():
+            errors.seek(0)
+            last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+            raise DataError(
+                f"{what} cannot be checked: the process that decodes them ended with code "
+                f"{child.returncode}\n{''.join(last)}",
+                field="max_bad_records",
+            )
+    return found
+
+
+def _start(errors: Any) -> subprocess.Popen[bytes]:
+    above = os.fspath(Path(orbit_runner.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [above, os.environ.get("PYTHONPATH", "")]))
+    return subprocess.Popen(
+        [sys.executable, "-m", _CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env={
+            **os.environ,
+            "PYTHONPATH": path,
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        },
+    )
