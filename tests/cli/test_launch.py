@@ -28,6 +28,7 @@ from orbit_runner.launch.signals import Signals
 COMMAND = [sys.executable, "-m", "orbit_runner", "launch"]
 MLP = "--experiment=digits_mlp"
 WORKERS = "--runtime.distribution_strategy=multi_worker_mirrored"
+FOUR = "--runtime.logical_replicas=4"
 SERVERS = "--runtime.distribution_strategy=parameter_server"
 
 
@@ -58,6 +59,28 @@ SERVERS = "--runtime.distribution_strategy=parameter_server"
         ),
         (["--workers=2", "--", MLP, WORKERS, "--mode=trian"], "did you mean 'train'?"),
         (["--workers=2", "--", MLP, WORKERS, "--model_dir=setup.cfg/a"], "--model_dir"),
+        (
+            ["--workers=2", "--min-workers=1", "--", MLP, WORKERS],
+            "set it, for example --runtime.logical_replicas=2",
+        ),
+        (
+            ["--workers=2", "--min-workers=3", "--", MLP, WORKERS, FOUR],
+            "--min_workers: got 3, allowed: 1 to 2",
+        ),
+        (["--workers=2", "--min-workers=0", "--", MLP, WORKERS, FOUR], "got 0, allowed: 1 to 2"),
+        (
+            ["--workers=3", "--min-workers=3", "--", MLP, WORKERS, FOUR],
+            "which is 4\nallowed numbers of workers: 4, 2, 1",
+        ),
+        (
+            ["--workers=2", "--min-workers=1", "--", MLP, SERVERS],
+            "--min_workers: is not supported with `parameter_server`",
+        ),
+        (
+            ["--workers=2", "--min-workers=1", "--", MLP, WORKERS, FOUR, "--num_gpus=-1"],
+            "set runtime.num_gpus to the number of GPUs of a worker",
+        ),
+        (["--workers=2", "--rejoin-after=-1", "--", MLP, WORKERS], "--rejoin_after: got -1"),
         (["--workers=1", "--nnodes=2", "--", MLP, WORKERS], "unknown flag --nnodes"),
     ],
 )  # fmt: skip
@@ -246,3 +269,37 @@ def _kill_worker(launcher: int, checkpoints: Path) -> None:
 def test_killed_worker_does_not_change_the_final_weights(tmp_path: Path) -> None:
     killed, whole = (_fingerprint(tmp_path, name, name == "killed") for name in ("killed", "whole"))
     assert killed == whole
+
+
+@pytest.mark.slow
+def test_worker_that_is_left_out_and_joins_again_does_not_change_the_weights(
+    tmp_path: Path,
+) -> None:
+    flags = [MLP, FOUR, "--mode=train", "--train_steps=9000", "--task.model.dropout_rate=0.3",
+             "--trainer.checkpoint_interval=200", "--json"]  # fmt: skip
+    elastic = [*COMMAND, "--workers=2", "--min-workers=1", "--max-restarts=0", "--rejoin-after=15"]
+    process = subprocess.Popen(
+        [*elastic, "--", *flags, WORKERS, "--model_dir=elastic"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _kill_worker(process.pid, tmp_path / "elastic" / "checkpoints")
+        out, err = process.communicate(timeout=600)
+    finally:
+        process.terminate()
+    assert process.returncode == 0, err
+    assert "going on with 1 from the last checkpoint" in err
+    assert "trying 2 workers again instead of 1" in err
+    logs = tmp_path / "elastic" / "logs"
+    found = [len([*(logs / f"attempt-{number}").iterdir()]) for number in (1, 2, 3)]
+    assert found == [2, 1, 2]
+
+    one = [sys.executable, "-m", "orbit_runner", "run", *flags, "--model_dir=one"]
+    one.append("--runtime.distribution_strategy=one_device")
+    done = subprocess.run(
+        one, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True
+    )
+    assert json.loads(out)["fingerprint"] == json.loads(done.stdout)["fingerprint"]

@@ -22,6 +22,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         plan: dict[str, list[str]],
         strategy: str = "multi_worker_mirrored",
         counts: dict[str, int] | None = None,
+        elastic: list[int] | None = None,
+        rejoin_after: float = 600.0,
         **limits: float,
     ) -> Launch:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -32,6 +34,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
             "folder": str(tmp_path),
             "strategy": strategy,
             "counts": counts,
+            "elastic": elastic,
+            "rejoin_after": rejoin_after,
             "limits": {"restarts": 2, "grace": 60.0, "settle": 30.0, **limits},
         }
         launches.append(Launch(tmp_path, told))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.data_service import service_specs
+from orbit_runner.launch.elastic import Elastic
 from orbit_runner.launch.job import Job, Limits
 from orbit_runner.launch.log_multiplexer import Screen
 from orbit_runner.launch.members import Members
@@ -32,7 +33,10 @@ def main() -> int:
     members = Members(strategy=told["strategy"], command=command_of, logs=logs)
     signals = Signals()
     with signals.installed_scope():
-        job = Job(screen, signals, Limits(**told["limits"]))
+        limits = Limits(**told["limits"])
+        sizes = told["elastic"]
+        elastic = Elastic(sizes, limits.restarts, told["rejoin_after"]) if sizes else None
+        job = Job(screen, signals, limits, elastic)
 
         def specs(attempt):
             return [

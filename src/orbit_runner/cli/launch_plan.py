@@ -15,6 +15,7 @@ from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.attempt import DATA
+from orbit_runner.launch.elastic import Elastic, possible_workers
 from orbit_runner.launch.job import Limits
 from orbit_runner.launch.roles import PARTS
 
@@ -34,6 +35,7 @@ class Plan:
     logs: Path
     attempts: int  # number of earlier attempts, whose logs are kept
     limits: Limits
+    elastic: Elastic | None = None  # None if the number of workers is fixed
 
     @property
     def runtime(self) -> RuntimeConfig:
@@ -55,6 +57,9 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
     _check_strategy(runtime)
     counts = _counts(own, runtime)
     _check_counts(runtime, counts)
+    elastic = _elastic(own, runtime, counts["worker"])
+    if elastic is not None:
+        counts["worker"] = elastic.workers
     model_dir = choose_model_dir(theirs, resolved)
     logs = Path(own.logs) if own.logs else model_dir / "logs"
     return Plan(
@@ -66,6 +71,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
         model_dir=model_dir,
         logs=logs,
         attempts=_count_attempts(logs),
+        elastic=elastic,
         limits=Limits(
             restarts=own.max_restarts,
             grace=runtime.grace_period if own.grace is None else own.grace,
@@ -118,6 +124,41 @@ def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
     ):
         if not counts[role] and (role == "worker" or counts["chief"]):
             raise RunnerError(f"{flag}: is 0 or not set; set it, or runtime.{setting}")
+
+
+def _elastic(own: argparse.Namespace, runtime: RuntimeConfig, most: int) -> Elastic | None:
+    least = own.min_workers
+    if least is None:
+        return None
+    if runtime.distribution_strategy != "multi_worker_mirrored":
+        raise RunnerError(
+            f"--min_workers: is not supported with `{runtime.distribution_strategy}`, whose "
+            "workers come and go alone\nallowed: multi_worker_mirrored"
+        )
+    logical = runtime.logical_replicas
+    if not logical:
+        raise RunnerError(
+            "--min_workers: needs runtime.logical_replicas, or the weights would depend on the "
+            f"number of workers\nset it, for example --runtime.logical_replicas={most}"
+        )
+    if runtime.num_gpus < 0:
+        raise RunnerError(
+            "--min_workers: runtime.num_gpus is -1, so the number of devices of a worker is not "
+            "known\nset runtime.num_gpus to the number of GPUs of a worker"
+        )
+    if not 1 <= least <= most:
+        raise RunnerError(f"--min_workers: got {least}, allowed: 1 to {most}, the workers")
+    devices = max(runtime.num_gpus, 1)
+    sizes = possible_workers(logical, devices, least, most)
+    if not sizes:
+        each = f" with {devices} devices each" if devices > 1 else ""
+        near = possible_workers(logical, devices, 1, logical)
+        said = ", ".join(map(str, near)) or "none"
+        raise RunnerError(
+            f"--min_workers: no number of workers from {least} to {most}{each} divides "
+            f"runtime.logical_replicas, which is {logical}\nallowed numbers of workers: {said}"
+        )
+    return Elastic(sizes, own.max_restarts, own.rejoin_after)
 
 
 def _count_attempts(logs: Path) -> int:

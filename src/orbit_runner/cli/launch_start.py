@@ -28,7 +28,7 @@ def launch(plan: Plan, screen: Screen) -> int:
     """Runs the cluster until it ends. Returns the exit code."""
     signals = Signals()
     with signals.installed_scope():
-        job = Job(screen, signals, plan.limits)
+        job = Job(screen, signals, plan.limits, plan.elastic)
         return supervise(job, plan.counts, _Specs(plan, job))
 
 

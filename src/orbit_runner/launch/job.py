@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from orbit_runner.launch.elastic import Elastic
 from orbit_runner.launch.exit_status import Ending
 from orbit_runner.launch.log_multiplexer import Screen
 from orbit_runner.launch.process import Process
@@ -29,22 +30,41 @@ class Verdict:
     """The result of an attempt."""
 
     code: int  # exit code, if this was the last attempt
-    cause: Ending | None = None  # what ended it; None if training is done
+    cause: Ending | None = None  # what ended it; None if training is done or workers join
     again: bool = False  # whether to start another attempt
 
 
 class Job:
     """The processes of this machine, and the state of their supervision."""
 
-    def __init__(self, screen: Screen, signals: Signals, limits: Limits) -> None:
+    def __init__(
+        self, screen: Screen, signals: Signals, limits: Limits, elastic: Elastic | None = None
+    ) -> None:
         self.crew = Crew(screen)
         self.screen, self.signals, self.limits = screen, signals, limits
         self.restarts = 0
+        self.elastic = elastic  # None if the number of workers is fixed
 
     @property
     def may_restart(self) -> bool:
         """Whether a lost member may still be replaced."""
         return self.restarts < self.limits.restarts
+
+    def may_regroup(self, cause: Ending) -> bool:
+        """Returns whether another attempt may follow one that ended by `cause`."""
+        elastic = self._elastic_for(cause)
+        return self.may_restart if elastic is None else elastic.may_go_on
+
+    def next_attempt(self, cause: Ending) -> str:
+        """Prepares another attempt after a loss, and returns what follows, for a message."""
+        elastic = self._elastic_for(cause)
+        if elastic is not None:
+            return elastic.lose()
+        return f"restarting all members from the last checkpoint {self.count_restart()}"
+
+    def _elastic_for(self, cause: Ending) -> Elastic | None:
+        # Fewer workers would not help against the loss of a data service.
+        return self.elastic if cause.who.startswith("worker ") else None
 
     def count_restart(self) -> str:
         """Counts a restart, and returns a text such as `(1 of 3)`."""

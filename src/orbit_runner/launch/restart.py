@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from orbit_runner.launch.elastic import Elastic
 from orbit_runner.launch.exit_status import LOST, Ending, by_weight
 from orbit_runner.launch.job import Job, Verdict, is_grouped, leads
 from orbit_runner.launch.process import Process
@@ -23,10 +24,25 @@ def regroup(job: Job, first: Ending) -> Verdict:
         cause = dataclasses.replace(cause, words=f"{cause}; {stopped}")
     if cause.kind == "left":
         return follow_out(job, cause)
-    if cause.kind == "failed" or not job.may_restart:
+    if cause.kind == "failed" or not job.may_regroup(cause):
         return fail(job, cause)
     job.end(job.crew.running(is_grouped))
     return Verdict(cause.code, cause, again=True)
+
+
+def grow(job: Job, elastic: Elastic) -> Verdict | None:
+    """Lets the workers save and exit, so that the next attempt has more of them.
+
+    Returns None if they finish training instead.
+    """
+    job.screen.note(elastic.grow())
+    leaders = job.crew.running(leads)
+    job.end(leaders, job.limits.grace)
+    endings = [process.ending() for process in leaders]
+    if all(ending is not None and ending.kind == "done" for ending in endings):
+        return None
+    job.end(job.crew.running(is_grouped))
+    return Verdict(0, again=True)
 
 
 def _settle(job: Job, first: Ending) -> str:

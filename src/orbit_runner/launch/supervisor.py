@@ -11,7 +11,7 @@ from orbit_runner.launch.exit_status import Ending, by_weight
 from orbit_runner.launch.job import Job, Verdict, leads, works
 from orbit_runner.launch.process import Spec
 from orbit_runner.launch.process_pool import PAUSE_SECONDS, format_names
-from orbit_runner.launch.restart import regroup, replace
+from orbit_runner.launch.restart import grow, regroup, replace
 from orbit_runner.launch.shutdown import fail, follow_out, leave, turn_back
 
 # Returns the processes of an attempt.
@@ -39,17 +39,22 @@ class _Supervisor:
         try:
             while True:
                 number += 1
-                attempt = make_attempt(number, self._counts)
+                attempt = make_attempt(number, self._next_counts())
                 self._start(self._specs(attempt), attempt.services)
                 verdict = self._watch()
                 if not verdict.again:
                     return verdict.code
-                job.screen.note(
-                    f"{verdict.cause}; restarting all members from the last checkpoint "
-                    f"{job.count_restart()}"
-                )
+                if verdict.cause is not None:
+                    job.screen.note(f"{verdict.cause}; {job.next_attempt(verdict.cause)}")
         finally:
             job.crew.kill(job.crew.running())
+
+    def _next_counts(self) -> Mapping[str, int]:
+        elastic = self._job.elastic
+        if elastic is None:
+            return self._counts
+        elastic.begin()
+        return {**self._counts, "worker": elastic.workers}
 
     def _start(self, specs: Sequence[Spec], services: tuple[str, ...]) -> None:
         for spec in specs:
@@ -74,7 +79,8 @@ class _Supervisor:
         """Watches one attempt until it ends.
 
         Checks, in this order: signals to the launcher, endings, whether waiting processes can
-        start, whether training is done, whether processes that outlast training have ended.
+        start, whether workers that were left out are due, whether training is done, whether
+        processes that outlast training have ended.
         """
         job, over = self._job, False
         while True:
@@ -85,6 +91,10 @@ class _Supervisor:
             if verdict is not None:
                 return verdict
             self._go_on()
+            if job.elastic is not None and job.elastic.may_grow and self._trains():
+                verdict = grow(job, job.elastic)
+                if verdict is not None:
+                    return verdict
             if not over and self._has_trained():
                 over = True
                 job.end(job.crew.running(lambda part: part.serves and part.grouped))
@@ -121,6 +131,11 @@ class _Supervisor:
 
     def _has_trained(self) -> bool:
         return not (self._waiting or self._job.crew.running(leads))
+
+    def _trains(self) -> bool:
+        """Returns whether all workers run: while some have ended, the others are about to."""
+        count = self._job.elastic.workers if self._job.elastic is not None else 0
+        return not self._waiting and len(self._job.crew.running(leads)) == count
 
     def _remind(self, over: bool) -> None:
         """Notes once what is still being waited for when no process trains."""

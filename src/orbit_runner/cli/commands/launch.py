@@ -34,10 +34,12 @@ otherwise the exit code of the first member that failed"""
 # Upper limits: numbers of processes and restarts, and seconds.
 _MOST = {
     "workers": 1024,
+    "min_workers": 1024,
     "ps": 1024,
     "data_workers": 1024,
     "max_restarts": 10**6,
     "grace": 10**6,
+    "rejoin_after": 10**6,
 }
 
 
@@ -72,6 +74,20 @@ def _parser() -> Parser:
         help="number of workers (default: runtime.num_workers)",
     )
     add(
+        "--min_workers",
+        type=int,
+        metavar="N",
+        help="go on with fewer workers, at least N, if some are lost again and again (default: "
+        "never); needs runtime.logical_replicas",
+    )
+    add(
+        "--rejoin_after",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="seconds with fewer workers until all are tried again (with --min_workers)",
+    )
+    add(
         "--ps",
         type=int,
         metavar="N",
@@ -90,7 +106,8 @@ def _parser() -> Parser:
         type=int,
         default=3,
         metavar="K",
-        help="maximum number of restarts after a member is lost",
+        help="maximum number of restarts after a member is lost (with --min_workers: for each "
+        "number of workers)",
     )
     add(
         "--grace",
