@@ -111,10 +111,15 @@ def _plain(value: Any) -> Any:
 def config_class(cls: type[_C]) -> type[_C]:
     """Declares a config class: a frozen dataclass whose arguments are keyword-only.
 
-    `Config` defines equality, hash and repr once for all classes. To generate them for each class
-    would take a third of the time of `runner show`.
+    `Config` defines the methods of a dataclass once for all classes. To generate them for each
+    class would take a third of the time of `runner show`.
     """
-    return dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+    made = dataclasses.dataclass(frozen=True, init=False, eq=False, repr=False, kw_only=True)(cls)
+    made._defaults = {  # type: ignore[attr-defined]
+        f.name: (f.default, f.default_factory)
+        for f in dataclasses.fields(made)  # type: ignore[arg-type]
+    }
+    return made
 
 
 @config_class
@@ -130,6 +135,29 @@ class Config:
     shorthand: ClassVar[str] = ""
     # Settings that similar sections have, with the reason why this one does not.
     absent: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
+
+    # The default and the default factory of each setting.
+    _defaults: ClassVar[Mapping[str, tuple[Any, Any]]]
+
+    def __init__(self, **settings: Any) -> None:
+        """Sets the settings, and the others to their defaults."""
+        values, unset = self.__dict__, []
+        for name, (default, factory) in self._defaults.items():
+            if name in settings:
+                values[name] = settings.pop(name)
+            elif default is not _UNSET:
+                values[name] = default
+            elif factory is not _UNSET:
+                values[name] = factory()
+            else:
+                unset.append(name)
+        if settings or unset:
+            problem = f"unknown settings: {[*settings]}" if settings else f"not set: {unset}"
+            raise TypeError(f"{type(self).__name__}: {problem}")
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Completes the settings, in classes that have something to complete."""
 
     def __eq__(self, other: object) -> bool:
         """Compares the settings of two sections of the same class."""

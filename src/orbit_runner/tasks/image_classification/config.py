@@ -21,7 +21,7 @@ from orbit_runner.tasks.imbalance.config import (
     source_problems,
     value_problems,
 )
-from orbit_runner.tasks.keras.config import metric_problems
+from orbit_runner.tasks.keras.keras_names import metric_problems
 
 _SECTIONS = ("train_data", "validation_data")
 

@@ -9,7 +9,7 @@ from orbit_runner.config.schema.data import source_from
 from orbit_runner.errors import unknown
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
-from orbit_runner.tasks.tabular.data_config import TableSplitConfig
+from orbit_runner.tasks.table_split import TableSplitConfig
 
 _METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",

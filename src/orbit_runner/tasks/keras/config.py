@@ -24,11 +24,10 @@ from orbit_runner.tasks.imbalance.config import (
     value_problems,
 )
 from orbit_runner.tasks.keras.keras_names import (
-    ALIAS,
     is_passed,
     item_problems,
     layer_problems,
-    split_item,
+    metric_problems,
 )
 
 SECTIONS = ("train_data", "validation_data")
@@ -243,28 +242,6 @@ class KerasConfig(TaskConfig):
             for name in SECTIONS
             if getattr(self, name).source
         }
-
-
-def metric_problems(
-    metrics: Sequence[str | Mapping[str, Any]], taken: Sequence[str] = ()
-) -> Iterator[tuple[str, str]]:
-    """Yields (field, message) for metrics that do not exist or have the name of another one.
-
-    `taken` are the names of the metrics that the task has in any case.
-    """
-    names = {"loss", *taken}
-    for index, item in enumerate(metrics):
-        for message in item_problems("metrics", item):
-            yield f"metrics[{index}]", message
-        name, arguments = split_item(item)
-        shown = str(arguments.get(ALIAS) or name)
-        if shown in names:
-            yield (
-                f"metrics[{index}]",
-                f"another metric is also named {shown!r}\nset a name: "
-                f"{{name: {name}, {ALIAS}: other_name, …}}",
-            )
-        names.add(shown)
 
 
 def _signature_of(reference: str) -> Signature | str | None:

@@ -178,3 +178,25 @@ def is_passed(reference: str) -> bool:
     from orbit_runner.tasks.keras.memory import FUNCTIONS
 
     return reference in FUNCTIONS
+
+
+def metric_problems(
+    metrics: Sequence[str | Mapping[str, Any]], taken: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) for metrics that do not exist or have the name of another one.
+
+    `taken` are the names of the metrics that the task has in any case.
+    """
+    names = {"loss", *taken}
+    for index, item in enumerate(metrics):
+        for message in item_problems("metrics", item):
+            yield f"metrics[{index}]", message
+        name, arguments = split_item(item)
+        shown = str(arguments.get(ALIAS) or name)
+        if shown in names:
+            yield (
+                f"metrics[{index}]",
+                f"another metric is also named {shown!r}\nset a name: "
+                f"{{name: {name}, {ALIAS}: other_name, …}}",
+            )
+        names.add(shown)

@@ -14,9 +14,9 @@ from orbit_runner.tasks.imbalance.config import (
     source_problems,
     value_problems,
 )
+from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
-    TableSplitConfig,
     part_problems,
     training_table,
     validation_table,

@@ -1,16 +1,16 @@
-"""Settings of a table: its source, and how its rows are split."""
+"""Settings of a table: its source, and which rows a section reads."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import source_from
 from orbit_runner.errors import unknown
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
+from orbit_runner.tasks.table_split import TableSplitConfig
 
 _NO_IMAGES = "there are no images to augment"
 _READ_BY = {
@@ -113,46 +113,6 @@ class TableDataConfig(MixedDataConfig):
     def class_files(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The classes of `files`, each with the names of its files."""
         return tuple((label, _names(names)) for label, names in (self.files or {}).items())
-
-
-@config_class
-class TableSplitConfig(Config):
-    """How the rows of a table are split: by a column, or by a hash."""
-
-    column: str = field("", help="column whose values are the names of the parts")
-    fractions: Mapping[str, Any] | None = field(
-        None, help="share of the rows of each part, such as {train: 0.8, validation: 0.2}"
-    )
-    hash_of: list[str] = field(
-        (),
-        help="`fractions`: columns that decide on the part of a row, such as an ID; by default all "
-        "features, so that equal rows are in the same part",
-    )
-    seed: int = field(0, le=2**32 - 1, help="`fractions`: another seed gives other parts")
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields fractions that are not shares, and settings without effect."""
-        if bool(self.column) == bool(self.fractions):
-            got = "both" if self.column else "neither"
-            yield "column", f"got {got} of column and fractions, expected one of them"
-            return
-        if self.column and self.hash_of:
-            yield "hash_of", "has no effect with column"
-        shares = [*(self.fractions or {}).values()]
-        if not all(_is_share(share) for share in shares):
-            got = ", ".join(map(repr, shares))
-            yield "fractions", f"got {got}, expected numbers above 0 and at most 1"
-        elif math.fsum(shares) > 1 + 1e-9:
-            yield "fractions", f"got a sum of {math.fsum(shares):g}, expected at most 1"
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The names of the parts; empty if a column defines them."""
-        return tuple(self.fractions or ())
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
 
 
 def _names(value: Any) -> tuple[str, ...]:

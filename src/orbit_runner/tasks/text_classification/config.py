@@ -14,7 +14,8 @@ from orbit_runner.tasks.imbalance.config import (
     source_problems,
     value_problems,
 )
-from orbit_runner.tasks.keras.config import metric_problems
+from orbit_runner.tasks.keras.keras_names import metric_problems
+from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.config import (
     SECTIONS,
     FeaturesConfig,
@@ -24,7 +25,6 @@ from orbit_runner.tasks.tabular.config import (
 )
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
-    TableSplitConfig,
     part_problems,
     training_table,
     validation_table,
