@@ -3,7 +3,8 @@
 It does not import TensorFlow, so that a mistake in a setting is reported at once.
 """
 
-from orbit_runner.config.schema.base import config_class
+import dataclasses
+
 from orbit_runner import DataError, TaskConfig, describe_files, field, register_task
 
 from .data import read_rows, sha256
@@ -12,7 +13,7 @@ _FILES = ("train_file", "validation_file")
 
 
 # Frozen, because a config must not change during a run.
-@config_class
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MyProjectConfig(TaskConfig):
     """Settings of the task, in addition to those that all tasks have."""
 
