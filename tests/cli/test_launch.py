@@ -271,12 +271,27 @@ def test_killed_worker_does_not_change_the_final_weights(tmp_path: Path) -> None
     assert killed == whole
 
 
+# Trains slowly while a worker is left out, so that the worker joins again before training ends.
+_SLOW_ALONE = """
+import json, os, time
+import orbit_runner
+
+class SlowAlone(orbit_runner.Callback):
+    def on_loop_end(self, run, logs):
+        cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+        if len(cluster.get("worker", ())) == 1:
+            time.sleep(1)
+"""
+
+
 @pytest.mark.slow
 def test_worker_that_is_left_out_and_joins_again_does_not_change_the_weights(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / "slow_alone.py").write_text(_SLOW_ALONE)
     flags = [MLP, FOUR, "--mode=train", "--train_steps=9000", "--task.model.dropout_rate=0.3",
-             "--trainer.checkpoint_interval=200", "--json"]  # fmt: skip
+             "--trainer.checkpoint_interval=200", "--trainer.steps_per_loop=50", "--json",
+             "--params_override=callbacks=[slow_alone.SlowAlone]"]  # fmt: skip
     elastic = [*COMMAND, "--workers=2", "--min-workers=1", "--max-restarts=0", "--rejoin-after=15"]
     process = subprocess.Popen(
         [*elastic, "--", *flags, WORKERS, "--model_dir=elastic"],
