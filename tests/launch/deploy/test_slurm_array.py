@@ -32,17 +32,21 @@ SRUN = '#!/bin/bash\necho "$$" > "pid-$SLURM_ARRAY_TASK_ID"\nexec "$@"\n'
 SCONTROL = '#!/bin/bash\necho "$@" >> requeued\n'
 
 
-def _start(script: str, folder: Path, index: int, restarts: int) -> subprocess.Popen[str]:
-    """Starts an element of the array as Slurm does."""
+def _write_programs(folder: Path) -> None:
+    """Writes the programs that a script calls, once: no program may change while it starts."""
     programs = {
         "srun": SRUN,
         "scontrol": SCONTROL,
         "runner": f'#!/bin/bash\nexec "{sys.executable}" -m orbit_runner "$@"\n',
     }
-    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin").mkdir()
     for name, text in programs.items():
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(0o755)
+
+
+def _start(script: str, folder: Path, index: int, restarts: int) -> subprocess.Popen[str]:
+    """Starts an element of the array as Slurm does."""
     environ = {
         "PATH": os.pathsep.join([str(folder / "bin"), os.environ["PATH"]]),
         "SLURM_JOB_ID": str(40 + index),
@@ -77,6 +81,7 @@ def test_preempted_element_continues_the_sweep_together_with_another(
     printed: Callable[..., str], tmp_path: Path
 ) -> None:
     write(tmp_path, TEXT)
+    _write_programs(tmp_path)
     script = printed("slurm", "--sweep=s.yaml", "--workers=2", "--model_dir=shared/sweep")
 
     first = _start(script, tmp_path, 0, restarts=0)
