@@ -73,6 +73,8 @@ class CheckpointWriter:
         found = 0 if problem is None else 1 + isinstance(problem, Diverged)
         if self._workers is not None:
             found = self._workers.of_chief(found)
+            if found:
+                self._workers.acknowledge()  # The run may end with this error.
         if problem is not None:
             raise problem
         if found:

@@ -28,6 +28,7 @@ def handle_divergence(run: Run, error: Diverged) -> None:
     then continues from the last checkpoint, without that step or only up to it. Raises `Diverged`
     if the run ends now.
     """
+    run.workers.acknowledge()
     if can_roll_back(run):
         record_divergence(run, error)
         roll_back(run, error.reason)
