@@ -39,10 +39,10 @@ run: $(READY)
 	$(BIN)/runner --experiment=digits
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist=loadfile --quick
+	$(BIN)/python -m pytest -n 2 --dist=loadfile --tb=short --quick
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist=loadfile --slow
+	$(BIN)/python -m pytest -n 2 --dist=loadfile --tb=short --slow
 
 test-all: test test-slow
 
