@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.array_record.files import ArrayRecordFiles
+from orbit_runner.data.array_record.joined import JoinedArrayRecords
+from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.source import ArraySource, Repeated, leaves
 from orbit_runner.data.tables.columns import CATEGORY, MISSING, Column, TableSource, sorted_texts
 from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.data.tfrecord.joined import JoinedRecords
+from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
+
+ImageSource = ArraySource | FileSource | RecordSource | ArrayRecordSource
 
 
 def join_arrays(sources: Sequence[ArraySource]) -> ArraySource:
@@ -62,30 +69,97 @@ def join_files(sources: Sequence[FileSource]) -> FileSource:
     )
 
 
-@functools.lru_cache(maxsize=4)
-def join_images(sources: tuple[Any, ...]) -> ArraySource | FileSource:
-    """Returns the images of all sources, which must be all in memory, or all in files of their own.
+def join_records(sources: Sequence[RecordSource]) -> JoinedRecords:
+    """Returns the TFRecord files of all sources.
 
-    Raises `DataError` for other sources, or if their images or classes differ.
+    Raises `DataError` if their features or their classes differ.
     """
-    if all(isinstance(source, ArraySource) for source in sources):
-        return join_arrays(sources)
-    if all(isinstance(source, FileSource) for source in sources):
-        return join_files(sources)
-    kinds = (ArraySource, FileSource)
-    for number, source in enumerate(sources):
-        if not isinstance(source, kinds):
+    return JoinedRecords(
+        **_shared(sources),
+        files=tuple(path for source in sources for path in source.files),
+        indexes=tuple(index for source in sources for index in source.indexes),
+    )
+
+
+def join_array_records(sources: Sequence[ArrayRecordSource]) -> JoinedArrayRecords:
+    """Returns the ArrayRecord files of all sources. For the errors, see `join_records`."""
+    records = [source.records for source in sources]
+    for one in records:
+        one.close()  # The files are read through those that follow.
+    return JoinedArrayRecords(
+        **_shared(sources),
+        records=ArrayRecordFiles(
+            [path for one in records for path in one.paths],
+            [count for one in records for count in one.counts],
+        ),
+    )
+
+
+def _shared(sources: Sequence[RecordSource | ArrayRecordSource]) -> dict[str, Any]:
+    """Returns the fields of joined records that both kinds of files have."""
+    first = sources[0]
+    for number, source in enumerate(sources[1:], 1):
+        _check_equal(number, source.name, first.name, _features(source), _features(first))
+        _check_classes(number, source, first)
+    names = ("image_shape", "mean", "std", "image_key", "label_key", "label_offset", "labels")
+    return {name: getattr(first, name) for name in names} | {
+        "name": _name(sources),
+        "sources": tuple(sources),
+        "origins": _origins([source.size for source in sources]),
+    }
+
+
+def _features(source: RecordSource | ArrayRecordSource) -> dict[str, str]:
+    return {
+        "the image in": source.image_key,
+        "the label in": source.label_key,
+        "label_offset": str(source.label_offset),
+    }
+
+
+# Each kind of source, where its images are, and the function that joins such sources.
+_IMAGES: tuple[tuple[type, str, Callable[[Any], ImageSource]], ...] = (
+    (ArraySource, "in memory", join_arrays),
+    (FileSource, "in files of their own", join_files),
+    (RecordSource, "in TFRecord files", join_records),
+    (ArrayRecordSource, "in ArrayRecord files", join_array_records),
+)
+
+
+@functools.lru_cache(maxsize=4)
+def join_images(sources: tuple[ImageSource, ...], *, resized: bool) -> ImageSource:
+    """Returns the images of all sources, which must be stored in the same way.
+
+    `resized` is whether images may have different sizes. Raises `DataError` if sources are not
+    stored in the same way, or if their images or classes differ.
+    """
+    (kind, place), *others = [_kind(source) for source in sources]
+    for number, (other, other_place) in enumerate(others, 1):
+        if other is not kind:
             raise DataError(
-                f"{source.name}: cannot be part of a mixture, because its records are read in "
-                "blocks; use image files (image_folder, image_csv)",
+                f"{sources[number].name} cannot be mixed with {sources[0].name} of mixture[0]: the "
+                f"images of one are {other_place}, and those of the other {place}",
                 field=f"mixture[{number}].source",
             )
-    odd = next(n for n, source in enumerate(sources) if type(source) is not type(sources[0]))
-    raise DataError(
-        f"{sources[odd].name} cannot be mixed with {sources[0].name} of mixture[0]: one has its "
-        "images in memory, and the other in files",
-        field=f"mixture[{odd}].source",
-    )
+    if not resized:
+        _check_sizes(sources)
+    return next(join for one, _, join in _IMAGES if one is kind)(sources)
+
+
+def _kind(source: ImageSource) -> tuple[type, str]:
+    return next((kind, place) for kind, place, _ in _IMAGES if isinstance(source, kind))
+
+
+def _check_sizes(sources: Sequence[ImageSource]) -> None:
+    # Arrays are compared when they are joined. A first image that is corrupt has the height 0.
+    shapes = [(0, 0, 0) if isinstance(one, ArraySource) else one.image_shape for one in sources]
+    for number, shape in enumerate(shapes[1:], 1):
+        if shape[0] and shapes[0][0] and shape != shapes[0]:
+            raise DataError(
+                f"{sources[number].name}: got images {list(shape)}, expected {list(shapes[0])} as "
+                f"in mixture[0], {sources[0].name}; set model.input_size to resize them",
+                field=f"mixture[{number}]",
+            )
 
 
 def join_tables(parts: Sequence[TablePart]) -> TablePart:
@@ -163,9 +237,7 @@ def _keys(*mappings: Mapping[str, str]) -> Iterator[str]:
     yield from dict.fromkeys(key for mapping in mappings for key in mapping)
 
 
-def _check_classes(
-    number: int, source: ArraySource | FileSource, first: ArraySource | FileSource
-) -> None:
+def _check_classes(number: int, source: ImageSource, first: ImageSource) -> None:
     if source.labels == first.labels:
         return
     odd = sorted(set(source.labels or ()) ^ set(first.labels or ()))

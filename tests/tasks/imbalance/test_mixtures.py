@@ -15,17 +15,21 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.data import with_seed
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import DataError
 from orbit_runner.inspection.step_examples import TrainingOrder
 from orbit_runner.serving.loader import make_task
 from orbit_runner.tasks.tabular.preprocessing import KEPT
 from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.array_records import write_array_file
 from tests.support.batches import global_batches
 from tests.support.digits import digits_config
 from tests.support.images import write_folder
 from tests.support.keras_models import classes, keras_config
 from tests.support.tables import make_rows, table_config, write_csv, write_parquet
 from tests.support.texts import text_config, write_texts
+from tests.support.tfrecords import write_file, write_set
 from tests.support.toy import run
 
 _HERE = "tests.tasks.imbalance.test_mixtures"
@@ -48,6 +52,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_folder(found / "left" / "train", {"cat": 9, "dog": 3})
     write_folder(found / "right" / "train", {"cat": 4, "dog": 5}, first=20)
     write_folder(found / "left" / "val", {"cat": 2, "dog": 2}, first=40)
+    for name, sizes in (("left", (5, 7)), ("right", (9,))):
+        for kind, write in (("tfrecord", write_file), ("array_record", write_array_file)):
+            (found / kind / name).mkdir(parents=True)
+            write_set(found / kind / name, sizes, classes=5, write=write)
     return found
 
 
@@ -84,7 +92,29 @@ def _images(folder: Path, **changes: Any) -> ExperimentConfig:
     return digits_config(**{**settings, **changes})
 
 
-_TASKS = {"table": _table, "text": _text, "keras": _keras, "images": _images}
+def _records(folder: Path, kind: str, **changes: Any) -> ExperimentConfig:
+    left, right = (str(folder / kind / name / "train-*") for name in ("left", "right"))
+    settings: dict[str, Any] = {
+        "task__train_data__source": kind,
+        "task__train_data__mixture": [
+            {"input_path": left, "weight": 1},
+            {"input_path": right, "weight": 3},
+        ],
+        "task__validation_data__source": kind,
+        "task__validation_data__input_path": left,
+        "task__model__num_classes": 5,
+    }
+    return digits_config(**{**settings, **changes})
+
+
+_TASKS = {
+    "table": _table,
+    "text": _text,
+    "keras": _keras,
+    "images": _images,
+    "tfrecords": lambda folder, **changes: _records(folder, "tfrecord", **changes),
+    "array records": lambda folder, **changes: _records(folder, "array_record", **changes),
+}
 
 
 def _second(config: ExperimentConfig, row: dict[str, Any]) -> bool:
@@ -274,3 +304,47 @@ def test_shares_of_other_classes_are_errors_before_training(folder: Path) -> Non
     ):
         config = table_config(folder / "a.csv", task__train_data__class_sampling=value)
         assert dict(config.task.preflight()) == {"train_data.class_sampling": expected}
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
+def test_record_sources_that_do_not_fit_together_are_named(
+    kind: str, folder: Path, tmp_path: Path
+) -> None:
+    write = write_file if kind == "tfrecord" else write_array_file
+    write_set(tmp_path, (3,), shape=(4, 4, 3), write=write)
+    odd = [
+        {"input_path": str(folder / kind / "left" / "train-*")},
+        {"input_path": str(tmp_path / "train-*")},
+    ]
+    found = dict(_records(folder, kind, task__train_data__mixture=odd).task.preflight())
+    assert "got images [4, 4, 3], expected [6, 5, 3]" in found["train_data.mixture[1]"]
+    resized = _records(
+        folder, kind, task__train_data__mixture=odd, task__model__input_size=[8, 8, 3]
+    )
+    assert [*resized.task.preflight()] == []
+    odd[1] = {"source": "image_folder", "data_dir": str(folder / "right")}
+    found = dict(_records(folder, kind, task__train_data__mixture=odd).task.preflight())
+    assert "and those of the other in" in found["train_data.mixture[1].source"]
+
+
+def test_max_bad_records_of_mixed_tfrecord_files_is_an_error(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="not supported for a mixture of TFRecord files"):
+        _records(folder, "tfrecord", task__train_data__max_bad_records=1)
+
+
+def test_record_that_changes_after_it_was_counted_is_an_error(tmp_path: Path) -> None:
+    for name in ("left", "right"):
+        (tmp_path / "tfrecord" / name).mkdir(parents=True)
+        write_set(tmp_path / "tfrecord" / name, (9,), classes=5)
+    config = _records(tmp_path, "tfrecord")
+    path = tmp_path / "tfrecord" / "right" / "train-00"
+    task = make_task(config, None)
+    data = with_seed(config.task.train_data, config.runtime)
+    content = bytearray(path.read_bytes())
+    content[-30] ^= 1
+    path.write_bytes(bytes(content))
+    with (
+        pytest.raises(DataError, match=r"right/train-00.*record"),
+        error_message_scope(lambda: 0),
+    ):
+        global_batches(lambda context: task.build_inputs(data, context, start_step=0), 1, 1, 30)

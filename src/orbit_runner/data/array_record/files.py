@@ -24,12 +24,17 @@ class ArrayRecordFiles:
         counts: The number of records of each file, from the end of the file.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises `DataError` if a file is not an ArrayRecord file or cannot be read."""
+    def __init__(self, paths: Sequence[Path], counts: Sequence[int] | None = None) -> None:
+        """Opens all files, unless their numbers of records, `counts`, are known.
+
+        Raises `DataError` if a file is not an ArrayRecord file or cannot be read.
+        """
         self.paths = tuple(paths)
         self._readers: collections.OrderedDict[int, Any] = collections.OrderedDict()
         self._lock = threading.Lock()
-        self.counts = tuple(self._count(number) for number in range(len(self.paths)))
+        if counts is None:
+            counts = [self._count(number) for number in range(len(self.paths))]
+        self.counts = tuple(counts)
 
     def read(self, file: int, records: Sequence[int]) -> list[bytes]:
         """Returns some records of a file, in the order of `records`.
@@ -42,6 +47,12 @@ class ArrayRecordFiles:
             except RuntimeError as error:
                 self._readers.pop(file)
                 raise self._damage(file, records, error) from None
+
+    def close(self) -> None:
+        """Closes the files, which are opened again when they are read."""
+        with self._lock:
+            while self._readers:
+                self._readers.popitem()[1].close()
 
     def _damage(self, file: int, records: Sequence[int], error: Exception) -> DataError:
         for record in records:

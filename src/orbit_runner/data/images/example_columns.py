@@ -13,17 +13,18 @@ from orbit_runner.data.array_record.pipeline import add_records
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.decode_errors import zero_or_raise
 from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.join_sources import ImageSource
 from orbit_runner.data.sampling.exclusion import make_sampler
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import ReplicaSlices
-from orbit_runner.data.source import ArraySource
 from orbit_runner.data.table import Table, on_cpu
+from orbit_runner.data.tfrecord import random_access
+from orbit_runner.data.tfrecord.joined import JoinedRecords
 from orbit_runner.data.tfrecord.locations import RecordNames
 from orbit_runner.data.tfrecord.pipeline import evaluation_rows, training_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 
-ImageSource = ArraySource | FileSource | RecordSource | ArrayRecordSource
 # Tensors [b] by name: `id`, `epoch`, `weight` (evaluation), `record`; later `raw` and `label`.
 Columns = dict[str, Any]
 _ENDLESS = 2**62
@@ -42,10 +43,10 @@ def training_columns(
 
     The columns are `id` and `epoch`, and also `record` if `source` has records.
     `start_step` is the step of the first batch. If `shuffle_buffer_size` is 0 or 1, examples are in
-    stored order. `excluded`, int64 [k], are the examples to leave out, ascending. A
-    `mixture` is without them, and only for sources without records.
+    stored order. `excluded`, int64 [k], are the examples to leave out, ascending. A `mixture` is
+    without them. TFRecord files are read in another order without a mixture.
     """
-    if isinstance(source, RecordSource):
+    if isinstance(source, RecordSource) and mixture is None:
         rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size, excluded)
         return rows.map(
             lambda record, ids, epochs: _with_sizes(
@@ -92,6 +93,8 @@ def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -
 
 
 def _with_records(source: ImageSource, columns: tf.data.Dataset) -> tf.data.Dataset:
+    if isinstance(source, JoinedRecords):
+        return random_access.add_records(source, columns)
     return add_records(source, columns) if isinstance(source, ArrayRecordSource) else columns
 
 

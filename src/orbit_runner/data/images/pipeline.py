@@ -13,7 +13,6 @@ from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.images.batch_decode import MakeImage, decode_batches
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.example_columns import (
-    ImageSource,
     LookUp,
     evaluation_columns,
     training_columns,
@@ -21,6 +20,7 @@ from orbit_runner.data.images.example_columns import (
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.mixing import Mixer, Mixing
 from orbit_runner.data.images.train_image import Variation, augment
+from orbit_runner.data.join_sources import ImageSource
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import hashlib
 import os
@@ -26,7 +27,10 @@ _GZIP = b"\x1f\x8b"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileIndex:
-    """The positions of the blocks of a file; each but the last has `BLOCK_RECORDS` records."""
+    """The positions of the blocks of a file; each but the last has `BLOCK_RECORDS` records.
+
+    If `scan` counted each record as a block, each block has one record.
+    """
 
     records: int
     offsets: np.ndarray  # First byte of each block, and the end of the file: int64 [blocks + 1].
@@ -35,25 +39,28 @@ class FileIndex:
     digest: str = ""
 
 
-def scan(path: Path) -> FileIndex:
+def scan(path: Path, *, each: bool = False) -> FileIndex:
     """Returns the index of an uncompressed file; reads only its frames.
+
+    If `each` is true, each record is a block of its own.
 
     The format is described at
     https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details. An empty file
     has no records. Raises DataError if the file cannot be read, is truncated or is not a TFRecord
     file.
     """
-    records, offsets, digest = 0, [0], hashlib.sha256()
+    records, offsets, end, digest = 0, array.array("q"), 0, hashlib.sha256()
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
             size = os.fstat(file.fileno()).st_size
-            while offsets[-1] < size:
-                starts, frames = _block(path, file, offsets[-1], size)
-                records += len(starts) - 1
-                offsets.append(starts[-1])
+            while end < size:
+                starts, frames = _block(path, file, end, size)
+                records, end = records + len(starts) - 1, starts[-1]
+                offsets.extend(starts[:-1] if each else starts[:1])
                 digest.update(frames)
     except OSError as error:
         raise unreadable(path, error) from None
+    offsets.append(end)
     return FileIndex(records, np.array(offsets, np.int64), digest.hexdigest())
 
 

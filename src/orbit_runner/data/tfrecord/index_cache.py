@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,23 +29,40 @@ def index_files(paths: Sequence[Path]) -> list[FileIndex]:
 
     Raises DataError if a file cannot be read or is damaged.
     """
+    return _of_files(index_file, paths, "counting records")
+
+
+def record_offsets(paths: Sequence[Path]) -> list[np.ndarray]:
+    """Returns the first byte of each record of each file, and its end: int64 [records + 1].
+
+    Logs progress if this takes long. Raises DataError if a file cannot be read or is damaged.
+    """
+    indexes = _of_files(functools.partial(index_file, each=True), paths, "finding records")
+    return [index.offsets for index in indexes]
+
+
+def _of_files(
+    index: Callable[[Path], FileIndex], paths: Sequence[Path], doing: str
+) -> list[FileIndex]:
     found: list[FileIndex] = []
     told = time.monotonic()
     pool = ThreadPoolExecutor(_THREADS)
     try:
-        for index in pool.map(index_file, paths):
-            found.append(index)
+        for one in pool.map(index, paths):
+            found.append(one)
             if time.monotonic() - told > _PATIENCE_SECONDS:
                 told = time.monotonic()
-                so_far = f"counting records: {len(found):,} of {len(paths):,} files"
+                so_far = f"{doing}: {len(found):,} of {len(paths):,} files"
                 detail(so_far, len(found) / len(paths))
     finally:
         pool.shutdown(cancel_futures=True)
     return found
 
 
-def index_file(path: Path) -> FileIndex:
+def index_file(path: Path, *, each: bool = False) -> FileIndex:
     """Returns the index of a file, from the cache if the file has not changed.
+
+    If `each` is true, each record is a block of its own.
 
     Raises DataError if the file cannot be read or is damaged.
     """
@@ -57,12 +75,13 @@ def index_file(path: Path) -> FileIndex:
         "path": os.fspath(path),
         "bytes": status.st_size,
         "mtime_ns": status.st_mtime_ns,
-        "block_records": BLOCK_RECORDS,
+        "block_records": 1 if each else BLOCK_RECORDS,
     }
-    entry = cache_folder("tfrecord") / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.index"
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    entry = cache_folder("tfrecord") / f"{name}.{'records' if each else 'index'}"
     index = _read(entry, key)
     if index is None:
-        index = scan(path)
+        index = scan(path, each=each)
         # If the cache cannot be written, the next run only takes longer.
         with contextlib.suppress(OSError):
             _write(entry, key, index)

@@ -256,6 +256,12 @@ class ImageDataConfig(MixedDataConfig):
                     yield name, f"is not read by `source: tfds`; set tfds_{_TFDS[name]}"
         if self.max_bad_images and self.max_bad_records:
             yield "max_bad_records", "max_bad_images is set, too; remove one"
+        if (
+            self.max_bad_records
+            and self.mixture
+            and any(one.source == "tfrecord" for one in self.sources)
+        ):
+            yield "max_bad_records", "not supported for a mixture of TFRecord files; remove one"
         if self.source == "image_csv":
             yield from self._part_problems()
         elif self.source != "synthetic" and self.split not in _SPLITS:

@@ -45,11 +45,14 @@ class ImageExamples:
         self._drawn = Drawn(data, self._source, size)
         self._starts: dict[int, list[int]] = {}  # The records of each block that was read.
         index = "an index as `runner batch` prints it"
-        self.id_help = index + {
+        kinds = {
             RecordSource: ", or FILE:RECORD",
             ArrayRecordSource: ", or FILE:RECORD",
             FileSource: ", or the path of an image",
-        }.get(type(self._source), "")
+        }
+        self.id_help = index + next(
+            (form for kind, form in kinds.items() if isinstance(self._source, kind)), ""
+        )
         self.excluded = find_excluded(data, self._source.size, self.find)
         mixture = image_mixture(data, self._source, classes, self.excluded)
         self.order = order_of(data, _sequence(self._source, data), self.excluded, mixture)

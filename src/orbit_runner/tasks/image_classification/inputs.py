@@ -60,7 +60,7 @@ def train_inputs(
         "shuffle_buffer_size": params.shuffle_buffer_size,
         "num_classes": num_classes,
     }
-    if _is_plain(source, params, input_size):
+    if mixture is None and _is_plain(source, params, input_size):
         return train_records(source, element=_pair, **window, **settings)
     shape, _ = image_spec(source, input_size)
     batches = train_images(

@@ -22,7 +22,7 @@ from orbit_runner.data.fingerprint import (
 from orbit_runner.data.images.csv_labels import untrained_class
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.join_sources import join_images
+from orbit_runner.data.join_sources import ImageSource, join_images
 from orbit_runner.data.source import ArraySource, Repeated, leaves
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.framing import record_files
@@ -30,8 +30,9 @@ from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError, first_line
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, varies_images
+from orbit_runner.tasks.imbalance.config import setting_of_source
 
-Source = ArraySource | FileSource | RecordSource | ArrayRecordSource
+Source = ImageSource
 Size = Sequence[int] | None
 
 _SIZE, _CLASSES = (32, 32, 3), 10
@@ -54,12 +55,27 @@ def load_source(
     `num_classes`. Raises `DataError` if the dataset is missing or invalid.
     """
     try:
-        found = tuple(_load(one, input_size, num_classes) for one in config.sources)
-        return join_images(found) if config.mixture else found[0]
+        if not config.mixture:
+            return _load(config, input_size, num_classes)
+        found = [
+            _load_mixed(number, one, input_size, num_classes)
+            for number, one in enumerate(config.sources)
+        ]
+        return join_images(tuple(found), resized=input_size is not None)
     except MemoryError as error:
         raise DataError(
             f"{config.source}: does not fit in memory: {first_line(error)}", field="source"
         ) from None
+
+
+def _load_mixed(
+    number: int, config: ImageDataConfig, input_size: Size, num_classes: int | None
+) -> Source:
+    """Returns a source of a mixture; errors name its setting."""
+    try:
+        return _load(config, input_size, num_classes)
+    except DataError as error:
+        raise DataError(str(error), field=setting_of_source(number, error.field)) from error
 
 
 def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> Source:

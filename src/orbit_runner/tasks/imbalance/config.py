@@ -87,6 +87,11 @@ class MixedDataConfig(DataConfig):
         )
 
 
+def setting_of_source(number: int, name: str) -> str:
+    """Returns the setting `name` of a source of a mixture, or of its section if that has it."""
+    return f"mixture[{number}].{name}" if name in _OF_A_SOURCE else name
+
+
 def value_problems(name: str, asked: str | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for a value that is neither `balanced` nor weights by class."""
     if isinstance(asked, str):
