@@ -101,9 +101,9 @@ def test_unreadable_file_is_reported_with_its_path(tmp_path):
 def scans(monkeypatch):
     scanned = []
 
-    def counted(path):
+    def counted(path, *, each):
         scanned.append(path.name)
-        return framing.scan(path)
+        return framing.scan(path, each=each)
 
     monkeypatch.setattr(index_cache, "scan", counted)
     return scanned
@@ -122,6 +122,21 @@ def test_file_is_scanned_once(tmp_path, scans, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _same(index_file(path.relative_to(tmp_path)), first)
     assert scans == ["some"]
+
+
+def test_offsets_of_records_are_cached_beside_those_of_blocks(tmp_path, scans):
+    paths = [write_file(tmp_path / name, _some(size)) for name, size in (("a", 100), ("b", 0))]
+    blocks = [index_file(path) for path in paths]
+    for _ in range(2):
+        found = index_cache.record_offsets(paths)
+        assert [len(offsets) for offsets in found] == [101, 1]
+        for offsets, index in zip(found, blocks, strict=True):
+            # The offsets of the blocks are those of each 64th record, and the end.
+            np.testing.assert_array_equal(
+                np.append(offsets[:-1][:: framing.BLOCK_RECORDS], offsets[-1]), index.offsets
+            )
+    _same(index_file(paths[0]), blocks[0])
+    assert sorted(scans) == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize("change", ["longer", "touched", "elsewhere"])
