@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import time
@@ -146,9 +147,9 @@ class Summaries(orbit.utils.SummaryManagerInterface):
     def _write(self, records: Sequence[tuple[int, Mapping[str, Any]]], subfolder: str) -> None:
         writer = self._files.summary_writer(subfolder)
         # The writer flushes at the end of the block, so there is one block for all records.
-        with self._files.tolerant_scope(), writer.as_default():
-            for step, logs in records:
-                _write_values(logs, step)
+        with self._files.tolerant_scope(), writer.as_default() as active:
+            _write_scalars(records, active)
+            _write_pictures(records)
         nested: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
         for step, logs in records:
             for name, value in logs.items():
@@ -163,30 +164,52 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             self._files.flush()
 
 
-def _write_values(logs: Mapping[str, Any], step: int) -> None:
-    """Writes scalars and pictures to the default summary writer."""
-    scalars = {name: value for name, value in logs.items() if is_scalar(value)}
-    if scalars:
-        # One op for all scalars: a call of `tf.summary.scalar` takes as long as evaluating several
-        # batches.
-        tf.summary.experimental.write_raw_pb(_event(scalars), step)
-    for name, value in logs.items():
-        if _is_pictures(value):
-            tf.summary.image(name, value, step, max_outputs=_MOST_PICTURES)
+def _write_scalars(records: Sequence[tuple[int, Mapping[str, Any]]], writer: Any) -> None:
+    """Writes one event for the scalars of each record."""
+    scalars = [
+        (step, {name: value for name, value in logs.items() if is_scalar(value)})
+        for step, logs in records
+    ]
+    scalars = [(step, values) for step, values in scalars if values]
+    if not scalars or not hasattr(writer, "_resource"):
+        return
+    # A record of a small network ends every 15 ms. `tf.summary.scalar` takes 200 µs for each value
+    # and `tf.summary.experimental.write_raw_pb` 130 µs for each event, most of it in Python. Here
+    # an event takes 23 µs.
+    steps = tf.unstack(tf.constant([step for step, _ in scalars], tf.int64))
+    events = tf.unstack(tf.constant([_event(values) for _, values in scalars]))
+    for step, event in zip(steps, events, strict=True):
+        tf.raw_ops.WriteRawProtoSummary(writer=writer._resource, step=step, tensor=event)
+
+
+def _write_pictures(records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    """Writes batches of images to the default summary writer."""
+    for step, logs in records:
+        for name, value in logs.items():
+            if _is_pictures(value):
+                tf.summary.image(name, value, step, max_outputs=_MOST_PICTURES)
 
 
 def _event(scalars: Mapping[str, Any]) -> bytes:
     """Returns, as one event, what `tf.summary.scalar` would write for each scalar."""
-    summary = tf.compat.v1.Summary()
-    for name, value in scalars.items():
+    summary = _empty_event(tuple(scalars))
+    for entry, value in zip(summary.value, scalars.values(), strict=True):
+        entry.tensor.float_val[0] = float(value)
+    return summary.SerializeToString()
+
+
+@functools.lru_cache
+def _empty_event(names: tuple[str, ...]) -> Any:
+    """Returns the event of some scalars that are zero; the records of a run have the same names."""
+    summary = summary_pb2.Summary()
+    for name in names:
         entry = summary.value.add(tag=name)
         entry.metadata.plugin_data.plugin_name = "scalars"
         entry.metadata.data_class = summary_pb2.DATA_CLASS_SCALAR
-        # The same result as `tf.make_tensor_proto`, which takes twenty times as long.
         entry.tensor.dtype = types_pb2.DT_FLOAT
         entry.tensor.tensor_shape.SetInParent()
-        entry.tensor.float_val.append(np.float32(value))
-    return summary.SerializeToString()
+        entry.tensor.float_val.append(0.0)
+    return summary
 
 
 def _is_pictures(value: Any) -> bool:
