@@ -67,9 +67,9 @@ def main() -> int:
     to.add_argument("--only", nargs="+", choices=_WORKLOADS, default=_WORKLOADS)
     to.add_argument("--rounds", type=int, default=5)
     asked = to.parse_args()
-    columns = ["steps/s", "steps per processor second", "weights", "time in the check"]
+    columns = ["steps/s", "steps per processor second", "collected once", "weights", "in the check"]
     print(f"| with / without the check | {' | '.join(columns)} |", flush=True)
-    print("|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|", flush=True)
     for name in asked.only:
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
             os.environ[_SHARES] = file.name

@@ -34,11 +34,11 @@ def row(name: str, rounds: int) -> str:
         contenders = {"portable": _PORTABLE, **_NATIVE}
         order = [*contenders][turn % 3 :] + [*contenders][: turn % 3]
         found = {one: measure(name, (*_QUIET, *contenders[one])) for one in order}
-        speed, _, weights = found["portable"]
-        hashes.add(weights)
+        portable = found["portable"]
+        hashes.add(portable.weights)
         if turn:  # The first round only warms the file cache.
             for words in _NATIVE:
-                ratios[words].append(speed / found[words][0])
+                ratios[words].append(portable.speed / found[words].speed)
     if len(hashes) > 1:
         raise SystemExit(f"{name}: portable runs have different weights: {', '.join(hashes)}")
     cells = (

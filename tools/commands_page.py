@@ -13,11 +13,14 @@ from pathlib import Path
 
 from orbit_runner.cli.main import COMMANDS
 from orbit_runner.cli.main import main as run_command
-from orbit_runner.launch.deploy.targets import PLACES
+from orbit_runner.launch.deploy.targets import PLACES, SWEEP_PLACES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _COLUMNS = "88"
-_SUBCOMMANDS = {"data": ("list", "get"), "manifest": tuple(PLACES)}
+_SUBCOMMANDS = {
+    "data": ("list", "get"),
+    "manifest": (*PLACES, *(f"{place} --sweep=FILE" for place in SWEEP_PLACES)),
+}
 _HEAD = """\
 # Commands
 
@@ -33,9 +36,9 @@ def page() -> str:
     for command, summary in COMMANDS.items():
         parts.append(f"## runner {command}\n\n{summary[:1].upper()}{summary[1:]}.")
         parts.append(_block(command))
-        for place in _SUBCOMMANDS.get(command, ()):
-            parts.append(f"### runner {command} {place}")
-            parts.append(_block(command, place))
+        for words in _SUBCOMMANDS.get(command, ()):
+            parts.append(f"### runner {command} {words}")
+            parts.append(_block(command, *words.split()))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 

@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-_REFRESHES_PER_SECOND = 5
+# Each costs about a millisecond of training. Numbers change once a second.
+_REFRESHES_PER_SECOND = 2
 
 
 class LiveLines(Live):

@@ -166,20 +166,19 @@ class Summaries(orbit.utils.SummaryManagerInterface):
 
 def _write_scalars(records: Sequence[tuple[int, Mapping[str, Any]]], writer: Any) -> None:
     """Writes one event for the scalars of each record."""
-    scalars = [
-        (step, {name: value for name, value in logs.items() if is_scalar(value)})
-        for step, logs in records
-    ]
-    scalars = [(step, values) for step, values in scalars if values]
-    if not scalars or not hasattr(writer, "_resource"):
+    if not hasattr(writer, "_resource"):
         return
     # A record of a small network ends every 15 ms. `tf.summary.scalar` takes 200 µs for each value
-    # and `tf.summary.experimental.write_raw_pb` 130 µs for each event, most of it in Python. Here
-    # an event takes 23 µs.
-    steps = tf.unstack(tf.constant([step for step, _ in scalars], tf.int64))
-    events = tf.unstack(tf.constant([_event(values) for _, values in scalars]))
-    for step, event in zip(steps, events, strict=True):
-        tf.raw_ops.WriteRawProtoSummary(writer=writer._resource, step=step, tensor=event)
+    # and `tf.summary.experimental.write_raw_pb` 130 µs for each event, most of it in Python. This
+    # op takes 14 µs, half of what it takes if it has to convert Python values itself.
+    for step, logs in records:
+        values = {name: value for name, value in logs.items() if is_scalar(value)}
+        if values:
+            tf.raw_ops.WriteRawProtoSummary(
+                writer=writer._resource,
+                step=tf.constant(step, tf.int64),
+                tensor=tf.constant(_event(values)),
+            )
 
 
 def _write_pictures(records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:

@@ -1,0 +1,105 @@
+"""Long runs hold no more at their end than at their beginning.
+
+`make soak` trains for 200,000 steps and restarts a run 1,000 times; these tests are a sample.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.soak.harness import between, command, middle, speed, watch
+
+_OFTEN = [
+    "--mode=train_and_eval",
+    "--trainer.train_epochs=0",
+    "--trainer.validation_interval=500",
+    "--trainer.checkpoint_interval=500",
+    "--trainer.report_interval=2",
+    "--trainer.best_checkpoint_export_subdir=best",
+    "--trainer.best_checkpoint_eval_metric=accuracy",
+]
+_RUNS = {
+    "mlp": ["--experiment=digits_mlp", *_OFTEN],
+    "cnn and tf.data": [
+        "--experiment=digits",
+        "--task.model.filters=[8, 16]",
+        "--task.model.dense_units=32",
+        "--task.train_data.on_device=false",
+        *_OFTEN,
+    ],
+}
+# The sample of the test suite. It compares neither memory nor the directory: both still grow
+# in the first seconds.
+_SAMPLE_STEPS, _SAMPLE_RESTARTS = 10_000, 4
+_SECONDS_PER_STEP, _SECONDS_TO_START = 0.02, 300
+_STEPS_PER_START = 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _RUNS)
+def test_a_long_run_holds_no_more_at_its_end(
+    name: str, pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    asked = pytestconfig.getoption("--soak-steps", default=0)
+    steps = asked or _SAMPLE_STEPS
+    samples = watch(
+        [*_RUNS[name], f"--train_steps={steps}"],
+        tmp_path / "run",
+        seconds=_SECONDS_TO_START + steps * _SECONDS_PER_STEP,
+    )
+    early, late = between(samples, 0.1, 0.3), between(samples, 0.8, 1.0)
+    assert min(len(early), len(late)) > 0, f"too few samples: {samples}"
+    held = {
+        attribute: (middle(early, attribute), middle(late, attribute))
+        for attribute in ("memory", "open_files", "threads", "files", "directory", "records")
+    }
+    speeds = [round(speed(tmp_path / "run", *part)) for part in ((0.1, 0.3), (0.8, 1.0))]
+    print(f"\n{name}, {steps} steps, early and late: {held}, steps/s {speeds}", file=sys.stderr)
+    for attribute in ("open_files", "threads"):
+        assert held[attribute][1] <= held[attribute][0], (attribute, held)
+    if asked:
+        for attribute in ("memory", "files", "directory"):
+            assert held[attribute][1] <= 1.01 * held[attribute][0], (attribute, held)
+
+
+@pytest.mark.slow
+def test_a_run_that_restarts_many_times_ends_with_the_same_weights(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    restarts = pytestconfig.getoption("--restarts", default=0) or _SAMPLE_RESTARTS
+    steps = _STEPS_PER_START * (restarts + 1)
+    flags = [*_RUNS["mlp"], "--trainer.max_to_keep=1", f"--train_steps={steps}"]
+    model_dir, seconds, files = tmp_path / "restarted", list[float](), list[int]()
+    for start in range(1, restarts + 1):
+        before = time.monotonic()
+        _run([*flags, f"--stop_at_step={start * _STEPS_PER_START}"], model_dir)
+        seconds.append(time.monotonic() - before)
+        files.append(_number_of_files(model_dir))
+    _run(flags, model_dir)
+    _run(flags, tmp_path / "whole")
+    first, last = (sum(part) / len(part) for part in (seconds[:20], seconds[-20:]))
+    print(f"\n{restarts} restarts: {first:.2f} s at first, {last:.2f} s at last", file=sys.stderr)
+    assert _weights(model_dir) == _weights(tmp_path / "whole")
+    assert files[-1] <= files[len(files) // 2 - 1], files
+
+
+def _run(flags: Sequence[str], model_dir: Path) -> None:
+    done = subprocess.run(
+        command(flags, model_dir), capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _number_of_files(model_dir: Path) -> int:
+    """Counts all files but event files, of which each start has its own."""
+    paths = [path for path in model_dir.rglob("*") if path.is_file()]
+    return sum(not path.name.startswith("events.") for path in paths)
+
+
+def _weights(model_dir: Path) -> str:
+    return json.loads((model_dir / "run.json").read_text())["attempts"][-1]["weights"]
