@@ -271,6 +271,40 @@ def test_killed_worker_does_not_change_the_final_weights(tmp_path: Path) -> None
     assert killed == whole
 
 
+_HANGS_ONCE = """
+import pathlib, time
+import orbit_runner
+
+class HangsOnce(orbit_runner.Callback):
+    def on_loop_end(self, run, logs):
+        marker = pathlib.Path("has_hung")
+        if run.step >= 500 and not run.is_chief and not marker.exists():
+            marker.touch()
+            time.sleep(3600)
+"""
+
+
+@pytest.mark.slow
+def test_worker_that_hangs_is_restarted_and_does_not_change_the_weights(tmp_path: Path) -> None:
+    (tmp_path / "hangs_once.py").write_text(_HANGS_ONCE)
+    flags = [MLP, WORKERS, "--mode=train", "--train_steps=1500", "--trainer.steps_per_loop=50",
+             "--trainer.checkpoint_interval=100", "--json",
+             "--params_override=callbacks=[hangs_once.HangsOnce]"]  # fmt: skip
+    fingerprints = []
+    for name, launch_flags in (("hung", ["--stall_timeout=20"]), ("whole", [])):
+        command = [*COMMAND, "--workers=2", *launch_flags, "--", *flags, f"--model_dir={name}"]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        fingerprints.append(json.loads(done.stdout)["fingerprint"])
+        stalled = re.search(r"finished no step for 20 s after about step \d+ ", done.stderr)
+        assert bool(stalled) == (name == "hung"), done.stderr
+    assert fingerprints[0] == fingerprints[1]
+    log = (tmp_path / "hung" / "logs" / "attempt-1" / "worker-1.log").read_text()
+    assert "in on_loop_end" in log  # the stack of the thread that hangs
+
+
 # Trains slowly while a worker is left out, so that the worker joins again before training ends.
 _SLOW_ALONE = """
 import json, os, time

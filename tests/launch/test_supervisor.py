@@ -93,6 +93,39 @@ def test_launcher_gives_up_after_the_maximum_number_of_restarts(start: Start) ->
     assert launch.end() == 137
     assert len(launch.lives("worker 1")) == 3
     assert launch.notes[-1].endswith("giving up after 2 restarts")
+    # The first restart is immediate.
+    pauses = [note.partition(" of 2)")[2] for note in launch.notes if "restarting" in note]
+    assert pauses == ["", " in 1 s"]
+
+
+def test_member_that_finishes_no_step_is_restarted_with_the_others(start: Start) -> None:
+    launch = start(
+        {"worker 0": ["beat('5'); deaf()", "exit(0)"], "worker 1": ["serve()", "exit(0)"]},
+        stall_timeout=0.5,
+        grace=0.3,
+    )
+    assert launch.end() == 0
+    assert [len(launch.lives(name)) for name in ("worker 0", "worker 1")] == [2, 2]
+    (note,) = (note for note in launch.notes if "restarting" in note)
+    assert note.startswith("worker 0 finished no step for 0.5 s after about step 5 (the end of ")
+    assert note.endswith("; restarting all members from the last checkpoint (1 of 2)")
+
+
+def test_member_that_stalls_again_and_again_ends_the_launch(start: Start) -> None:
+    launch = start(
+        {"worker 0": ["beat('5'); serve()"], "worker 1": ["serve()"]}, stall_timeout=0.3, restarts=1
+    )
+    assert launch.end() == 138
+    assert len(launch.lives("worker 0")) == 2
+    assert launch.notes[-1].endswith("giving up after 1 restart")
+
+
+@pytest.mark.parametrize("text", ["-", ""])
+def test_member_that_does_not_train_may_take_longer(start: Start, text: str) -> None:
+    before = f"beat('5'); beat('{text}')" if text else ""
+    launch = start({"worker 0": [f"{before}\ntime.sleep(1.5); exit(0)"]}, stall_timeout=0.3)
+    assert launch.end() == 0
+    assert len(launch.lives("worker 0")) == 1
 
 
 def test_lost_member_ends_the_launch_when_no_restarts_are_allowed(start: Start) -> None:

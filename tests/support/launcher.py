@@ -30,7 +30,8 @@ def main() -> int:
     def server(flags):
         return [*command, "data", *(flag.partition("=")[2] for flag in flags)]
 
-    members = Members(strategy=told["strategy"], command=command_of, logs=logs)
+    members = Members(strategy=told["strategy"], command=command_of, logs=logs,
+                      stall_timeout=told["stall_timeout"])  # fmt: skip
     signals = Signals()
     with signals.installed_scope():
         limits = Limits(**told["limits"])

@@ -53,6 +53,7 @@ class _Specs:
             command=self._command,
             logs=self._logs,
             gpus=plan.runtime.num_gpus,
+            stall_timeout=plan.own.stall_timeout,
         )
         return [*service_specs(attempt.services, self._logs(attempt)), *members.specs(attempt)]
 

@@ -25,6 +25,7 @@ class Members:
     command: Command
     logs: Callable[[Attempt], Path]  # returns the directory of the logs
     gpus: int = 0  # per member; 0 for none, -1 for all
+    stall_timeout: float = 0.0  # the longest time of a training step in seconds; 0 for no limit
 
     def specs(self, attempt: Attempt) -> list[Spec]:
         """Returns how to start each member of the cluster."""
@@ -42,6 +43,7 @@ class Members:
             environ=self._environ(cluster, number),
             log=self.logs(attempt) / f"{me.role}-{me.index}.log",
             results=cluster.is_chief,
+            stall_timeout=self.stall_timeout,
         )
 
     def _environ(self, cluster: Cluster, number: int) -> Mapping[str, str]:

@@ -19,6 +19,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.launch.exit_status import Ending
 from orbit_runner.launch.log_multiplexer import Screen, follow, is_chatter
 from orbit_runner.launch.roles import Part
+from orbit_runner.utils.heartbeat import HeartbeatReader
 
 _LAST_WORDS_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -34,6 +35,7 @@ class Spec:
     environ: Mapping[str, str]  # complete environment
     log: Path  # file for its output
     results: bool = False  # whether its stdout goes to the launcher's stdout
+    stall_timeout: float = 0.0  # the longest time of a training step in seconds; 0 for no limit
 
 
 class Process:
@@ -46,20 +48,26 @@ class Process:
 
     def __init__(self, spec: Spec, screen: Screen) -> None:
         self.spec, self.spoke = spec, threading.Event()
+        self._heartbeat: HeartbeatReader | None = None
         try:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
             spec.log.touch()
+            if spec.part.leads:
+                self._heartbeat = HeartbeatReader(spec.stall_timeout, spec.log)
             self._child = subprocess.Popen(
                 spec.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=dict(spec.environ),
+                env={**spec.environ, **(self._heartbeat.environ() if self._heartbeat else {})},
+                pass_fds=(self._heartbeat.writes,) if self._heartbeat else (),
                 start_new_session=True,
                 preexec_fn=dies_with(os.getpid()),
             )
         except OSError as error:
             raise RunnerError(f"cannot start {spec.name}: {error}") from error
+        if self._heartbeat:
+            self._heartbeat.close_writes()
         self._readers = self._follow(screen)
 
     def _follow(self, screen: Screen) -> list[tuple[IO[bytes], threading.Thread]]:
@@ -96,6 +104,8 @@ class Process:
             self._child.wait()
             for stream, reader in self._readers:
                 _join(stream, reader)
+            if self._heartbeat:
+                self._heartbeat.close()
         return Ending(self.spec.name, self._child.returncode)
 
     def _has_ended(self) -> bool:
@@ -103,6 +113,15 @@ class Process:
             return self._child.poll() is not None
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, flags) is not None
+
+    @property
+    def last_step(self) -> int:
+        """The last training step that the process has reported, -1 if there is none."""
+        return self._heartbeat.last_step if self._heartbeat else -1
+
+    def stalled_step(self) -> int | None:
+        """Returns the last finished step if the process trains, but takes too long for the next."""
+        return self._heartbeat.stalled_step() if self._heartbeat else None
 
     def is_stopped(self) -> bool:
         """Returns whether the process was stopped (SIGSTOP) and so cannot exit."""

@@ -62,6 +62,10 @@ class Crew:
         picked = [p for p in self._processes.values() if which(p.spec.part)]
         return [process for process in picked if process.ending() is None]
 
+    def last_step(self) -> int:
+        """Returns the last training step that a process has reported, -1 if there is none."""
+        return max((process.last_step for process in self._processes.values()), default=-1)
+
     def endings(self, which: Callable[[Part], bool] = lambda part: True) -> list[Ending]:
         """Returns endings that were not returned before, unordered, filtered by `which`."""
         found = []

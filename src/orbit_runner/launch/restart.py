@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from orbit_runner.launch.elastic import Elastic
 from orbit_runner.launch.exit_status import LOST, Ending, by_weight
@@ -25,6 +26,27 @@ def regroup(job: Job, first: Ending) -> Verdict:
     if cause.kind == "left":
         return follow_out(job, cause)
     if cause.kind == "failed" or not job.may_regroup(cause):
+        return fail(job, cause)
+    job.end(job.crew.running(is_grouped))
+    return Verdict(cause.code, cause, again=True)
+
+
+def restart_stalled(job: Job, stalled: Sequence[Process]) -> Verdict:
+    """Ends an attempt whose members train, but finish no step. Returns whether to start another.
+
+    They are not asked to save, because they would do so only after the step.
+    """
+    first = stalled[0]
+    suspended = [process for process in stalled if process.is_stopped()]
+    names = format_names(stalled)
+    if suspended:
+        names += f" (suspended: {format_names(suspended)})"
+    words = (
+        f"{names} finished no step for {first.spec.stall_timeout:g} s after about step "
+        f"{first.stalled_step()} (the end of {first.spec.log} shows where its threads are)"
+    )
+    cause = Ending(first.spec.name, LOST, words)
+    if not job.may_regroup(cause):
         return fail(job, cause)
     job.end(job.crew.running(is_grouped))
     return Verdict(cause.code, cause, again=True)

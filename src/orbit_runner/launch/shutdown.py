@@ -12,8 +12,10 @@ def fail(job: Job, cause: Ending) -> Verdict:
     tried = ""
     if cause.kind in ("lost", "killed") and job.limits.restarts:
         tried = f" after {job.limits.restarts} restart{'s' if job.limits.restarts > 1 else ''}"
-    log = f" (log: {job.crew.spec(cause.who).log})" if job.crew.has(cause.who) else ""
-    job.screen.note(f"{cause}{log}; giving up{tried}")
+    text = str(cause)
+    if job.crew.has(cause.who) and str(log := job.crew.spec(cause.who).log) not in text:
+        text += f" (log: {log})"
+    job.screen.note(f"{text}; giving up{tried}")
     job.end(job.crew.running())
     return Verdict(cause.code, cause)
 

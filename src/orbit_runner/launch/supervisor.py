@@ -10,9 +10,11 @@ from orbit_runner.launch.data_service import Opening
 from orbit_runner.launch.exit_status import Ending, by_weight
 from orbit_runner.launch.job import Job, Verdict, leads, works
 from orbit_runner.launch.process import Spec
-from orbit_runner.launch.process_pool import PAUSE_SECONDS, format_names
-from orbit_runner.launch.restart import grow, regroup, replace
+from orbit_runner.launch.process_pool import PAUSE_SECONDS, format_names, until
+from orbit_runner.launch.restart import grow, regroup, replace, restart_stalled
 from orbit_runner.launch.shutdown import fail, follow_out, leave, turn_back
+
+_LONGEST_PAUSE = 60.0  # seconds between two attempts
 
 # Returns the processes of an attempt.
 Specs = Callable[[Attempt], Sequence[Spec]]
@@ -31,6 +33,7 @@ class _Supervisor:
     def __init__(self, job: Job, counts: Mapping[str, int], specs: Specs) -> None:
         self._job, self._counts, self._specs = job, counts, specs
         self._code = 0
+        self._furthest, self._vain = -1, 0  # the last step, and attempts that got no further
         self._reminder = ""
         self._opening, self._waiting = Opening(()), list[Spec]()
 
@@ -44,10 +47,25 @@ class _Supervisor:
                 verdict = self._watch()
                 if not verdict.again:
                     return verdict.code
-                if verdict.cause is not None:
-                    job.screen.note(f"{verdict.cause}; {job.next_attempt(verdict.cause)}")
+                if verdict.cause is None:
+                    continue
+                seconds = self._pause()
+                when = f" in {seconds:.0f} s" if seconds else ""
+                job.screen.note(f"{verdict.cause}; {job.next_attempt(verdict.cause)}{when}")
+                if until(job.was_asked_to_stop, seconds):
+                    return turn_back(job, job.signals.received or 0).code
         finally:
             job.crew.kill(job.crew.running())
+
+    def _pause(self) -> float:
+        """Returns the seconds to wait before another attempt, after one that lost a member.
+
+        The wait grows while attempts get no further than the ones before them.
+        """
+        step = self._job.crew.last_step()
+        self._vain = 0 if step > self._furthest else self._vain + 1
+        self._furthest = max(step, self._furthest)
+        return 0.0 if self._vain < 2 else min(2.0 ** (self._vain - 2), _LONGEST_PAUSE)
 
     def _next_counts(self) -> Mapping[str, int]:
         elastic = self._job.elastic
@@ -79,8 +97,8 @@ class _Supervisor:
         """Watches one attempt until it ends.
 
         Checks, in this order: signals to the launcher, endings, whether waiting processes can
-        start, whether workers that were left out are due, whether training is done, whether
-        processes that outlast training have ended.
+        start, whether members stall, whether workers that were left out are due, whether training
+        is done, whether processes that outlast training have ended.
         """
         job, over = self._job, False
         while True:
@@ -91,6 +109,9 @@ class _Supervisor:
             if verdict is not None:
                 return verdict
             self._go_on()
+            stalled = [p for p in job.crew.running(leads) if p.stalled_step() is not None]
+            if stalled:
+                return restart_stalled(job, stalled)
             if job.elastic is not None and job.elastic.may_grow and self._trains():
                 verdict = grow(job, job.elastic)
                 if verdict is not None:

@@ -91,7 +91,7 @@ def _train_to_next_stop(
     """
     plan, stops = run.plan, run.stops
     target = stops.limit(plan.next_stop(run.step, evaluates=evaluates))
-    with contextlib.suppress(StopTraining):
+    with contextlib.suppress(StopTraining), run.heartbeat.training_scope(lambda: run.step):
         controller.train(target, checkpoint_at_completion=False)
     if evaluates and (stops.agree() or plan.evaluates_at(run.step)):
         logs = evaluate(run, controller)

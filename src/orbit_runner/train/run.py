@@ -45,6 +45,7 @@ from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
+from orbit_runner.utils.heartbeat import Heartbeat
 from orbit_runner.utils.log import note, phase
 
 
@@ -73,6 +74,7 @@ class Run:
             Garden would save none.
         early_stop: The callback that stops training early, or None if it is disabled.
         stops: The requests to stop before the last step.
+        heartbeat: Tells the launcher, if there is one, the last step that this process finished.
         restored: The path of the checkpoint that the run started from, or None if there was none.
         own_strategy: The strategy for computations of this process alone, such as evaluations. It
             differs from `strategy` only under `parameter_server`.
@@ -117,6 +119,7 @@ class Run:
             note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
         self.state: TrainState = build_state(config, self.adapter, strategy)
         self.plan: Plan = self._plan(trains)
+        self.heartbeat = Heartbeat.from_environment()
         self.stops = self._stop_requests(stop_at_step, time_limits(config.trainer, started))
         self.circumstances = self._circumstances(trains)
         self.checkpoints: CheckpointManager = self._checkpoints(
@@ -128,7 +131,7 @@ class Run:
         with strategy.scope():
             self.trainer = parts.trainer(self.plan) if trains else None
         if self.trainer is not None:
-            self.trainer.pieces = LoopPieces(config.runtime.grace_period, self.stops.next_piece)
+            self.trainer.pieces = LoopPieces(config.runtime.grace_period, self._next_piece)
             self.trainer.profiler = step_profiler(self)
             self.trainer.finite_check = self._finite_check()
         with self.own_strategy.scope():
@@ -309,6 +312,10 @@ class Run:
             at_step=at_step,
             limits=limits,
         )
+
+    def _next_piece(self, steps: int) -> int:
+        self.heartbeat.beat(lambda: self.step)
+        return self.stops.next_piece(steps)
 
     def _finite_check(self) -> FiniteCheck | None:
         trainer = self.config.trainer

@@ -21,9 +21,9 @@ Start the members of a cluster on this machine, and supervise them until trainin
 
 The flags after `--` are those of `runner run`, the same for all members. The output of the members
 is written to stderr, prefixed with their names, and to MODEL_DIR/logs; the results are written to
-stdout, as by `runner run`. If a member is lost, it is replaced, and training resumes from the last
-checkpoint; if a member fails, all are stopped. Ctrl-C saves a checkpoint and exits; a second Ctrl-C
-exits at once.
+stdout, as by `runner run`. If a member is lost or stalls, it is replaced, and training resumes from
+the last checkpoint; if a member fails, all are stopped. Ctrl-C saves a checkpoint and exits; a
+second Ctrl-C exits at once.
 
 To run on several machines, use Slurm, Kubernetes or Vertex AI: see `runner manifest`.
 
@@ -40,6 +40,7 @@ _MOST = {
     "max_restarts": 10**6,
     "grace": 10**6,
     "rejoin_after": 10**6,
+    "stall_timeout": 10**6,
 }
 
 
@@ -114,6 +115,14 @@ def _parser() -> Parser:
         type=float,
         metavar="SECONDS",
         help="seconds for members to save and exit (default: runtime.grace_period)",
+    )
+    add(
+        "--stall_timeout",
+        type=float,
+        default=1800.0,
+        metavar="SECONDS",
+        help="restart the members if one that trains finishes no step for so long; 0 for never "
+        "(default: 1800)",
     )
     add("--logs", metavar="DIR", help="directory of the members' logs (default: MODEL_DIR/logs)")
     return to

@@ -1,0 +1,139 @@
+"""Heartbeats: a process that trains tells the launcher the last step that it has finished.
+
+They go through a pipe, whose descriptor the launcher passes in an environment variable. Each line
+is a step, or `-` outside of training: evaluations, saves and exports may take as long as they need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+VARIABLE = "ORBIT_RUNNER_HEARTBEAT"
+_PAUSE = "-"
+_SECONDS_BETWEEN_STEPS = 1.0
+_SECONDS_BETWEEN_CHECKS = 10.0  # at most, unless the launcher is suspended
+_BYTES = 1 << 16
+
+
+class Heartbeat:
+    """The end of the pipe to which a process writes, or nothing if no launcher reads.
+
+    If the process trains, but finishes no step for `seconds` (0 for no limit), it writes where its
+    threads are to the file `log`.
+    """
+
+    def __init__(self, descriptor: int | None = None, seconds: float = 0.0, log: str = "") -> None:
+        self._descriptor, self._seconds = descriptor, seconds
+        self._last, self._log = -math.inf, _open_log(log) if seconds else None
+
+    @classmethod
+    def from_environment(cls) -> Heartbeat:
+        """Returns the heartbeat to the launcher that started this process, if there is one."""
+        # Removed, because the processes that this one starts do not have the descriptor.
+        found = os.environ.pop(VARIABLE, None)
+        if found is None:
+            return cls()
+        heartbeat = cls(**json.loads(found))
+        assert heartbeat._descriptor is not None
+        os.set_blocking(heartbeat._descriptor, False)
+        os.set_inheritable(heartbeat._descriptor, False)
+        return heartbeat
+
+    @contextlib.contextmanager
+    def training_scope(self, read_step: Callable[[], int]) -> Iterator[None]:
+        """Lets the launcher expect steps in a `with` block. `read_step` returns the last one."""
+        self._last = -math.inf
+        self.beat(read_step)
+        try:
+            yield
+        finally:
+            self._write(_PAUSE)
+            if self._log is not None:
+                faulthandler.cancel_dump_traceback_later()
+
+    def beat(self, read_step: Callable[[], int]) -> None:
+        """Reports the last finished step, at most once in a second."""
+        now = time.monotonic()
+        if self._descriptor is None or now - self._last < _SECONDS_BETWEEN_STEPS:
+            return
+        self._last = now
+        self._write(str(read_step()))
+        if self._log is not None:
+            faulthandler.dump_traceback_later(self._seconds, file=self._log)
+
+    def _write(self, text: str) -> None:
+        if self._descriptor is not None:
+            # The pipe may be full, and the launcher may have ended.
+            with contextlib.suppress(OSError):
+                os.write(self._descriptor, f"{text}\n".encode())
+
+
+def _open_log(path: str) -> IO[str] | None:
+    try:
+        return Path(path).open("a", encoding="utf-8")
+    except OSError:
+        return None
+
+
+class HeartbeatReader:
+    """The end of the pipe from which the launcher reads.
+
+    `seconds` is the longest time of a step, 0 for no limit. `last_step` is the last step that the
+    process has reported, -1 if there is none.
+    """
+
+    def __init__(
+        self, seconds: float, log: Path, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.seconds = seconds
+        self._log, self._clock = log, clock
+        self._since = self._checked = clock()
+        self.last_step, self._trains = -1, False
+        self._rest = b""
+        self._reads, self.writes = os.pipe()
+        os.set_blocking(self._reads, False)
+
+    def environ(self) -> Mapping[str, str]:
+        """Returns the environment variable for the process, which must inherit `writes`."""
+        values = {"descriptor": self.writes, "seconds": self.seconds, "log": str(self._log)}
+        return {VARIABLE: json.dumps(values)}
+
+    def close_writes(self) -> None:
+        """Closes the end for writing in this process, after the other process has started."""
+        os.close(self.writes)
+
+    def close(self) -> None:
+        """Reads what is left, and closes the end for reading."""
+        if self._reads >= 0:
+            self._read(self._clock())
+            os.close(self._reads)
+            self._reads = -1
+
+    def stalled_step(self) -> int | None:
+        """Returns the last finished step if the next one takes longer than `seconds`, else None."""
+        now = self._clock()
+        gap, self._checked = now - self._checked, now
+        if gap > _SECONDS_BETWEEN_CHECKS:  # The launcher was suspended, and perhaps all processes.
+            self._since += gap
+        self._read(now)
+        stalls = self._trains and 0 < self.seconds < now - self._since
+        return self.last_step if stalls else None
+
+    def _read(self, now: float) -> None:
+        found = b""
+        if self._reads >= 0:
+            with contextlib.suppress(BlockingIOError):
+                found = os.read(self._reads, _BYTES)
+        *lines, self._rest = (self._rest + found).split(b"\n")
+        if lines:
+            steps = [int(line) for line in lines if line != _PAUSE.encode()]
+            self.last_step = max(steps, default=self.last_step)
+            self._trains, self._since = lines[-1] != _PAUSE.encode(), now
