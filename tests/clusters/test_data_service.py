@@ -91,7 +91,7 @@ def test_killed_data_service_ends_the_run_and_the_run_resumes(
 @pytest.mark.matrix
 def test_data_service_exits_promptly_on_sigterm(tmp_path: Path) -> None:
     with services(1) as started:
-        member = _member(tmp_path, *RUN, QUICK, started.flag, "--train_steps=30000")
+        member = _member(tmp_path, *RUN, QUICK, started.flag, "--train_steps=1000000")
         member.until("evaluation at step 300")
         time.sleep(20)  # It may wait for as long as pipelines have run.
         started.processes[0].terminate()

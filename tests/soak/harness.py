@@ -1,7 +1,9 @@
 """Watches what a run holds while it trains: memory, open files, threads, and its directory."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -12,8 +14,9 @@ from typing import Any
 
 import psutil
 
-# These grow by a line or an event for each record, checkpoint or evaluation.
-_RECORDS = ("metrics.jsonl", "fingerprints.jsonl", "events.out.*")
+# These grow by a line or an event for each record, checkpoint or evaluation. The report shows them,
+# and grows up to its number of points.
+_RECORDS = ("metrics.jsonl", "fingerprints.jsonl", "events.out.*", "report.html")
 _SECONDS_BETWEEN_SAMPLES = 0.1
 
 
@@ -84,12 +87,11 @@ def last_step(model_dir: Path) -> int | None:
 
 def _sizes(directory: Path) -> dict[Path, int]:
     found: dict[Path, int] = {}
-    for path in directory.rglob("*"):
-        try:
-            if path.is_file():
-                found[path] = path.stat().st_size
-        except OSError:
-            continue  # Checkpoints are renamed and deleted meanwhile.
+    # Checkpoints are renamed and deleted meanwhile; `os.walk` ignores directories that are gone.
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found[Path(folder, name)] = os.stat(os.path.join(folder, name)).st_size
     return found
 
 
@@ -102,6 +104,11 @@ def between(samples: Sequence[Sample], first: float, last: float) -> list[Sample
 def middle(samples: Sequence[Sample], name: str) -> int:
     """Returns the median of an attribute."""
     return statistics.median_low([getattr(sample, name) for sample in samples])
+
+
+def least(samples: Sequence[Sample], name: str) -> int:
+    """Returns the smallest value of an attribute."""
+    return min(getattr(sample, name) for sample in samples)
 
 
 def speed(model_dir: Path, first: float, last: float) -> float:

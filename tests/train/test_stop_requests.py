@@ -20,13 +20,14 @@ def _requests(
     others: list[int],
     received: int | None = None,
     limits: TimeLimits | None = None,
+    acknowledge: Callable[[], Any] = lambda: None,
 ) -> StopRequests:
     """The requests of a worker; the other workers add `others` to its values."""
 
     def sums(values: list[int]) -> list[int]:
         return [int(own) + other for own, other in zip(values, others, strict=True)]
 
-    workers: Any = SimpleNamespace(is_chief=chief, sums=sums)
+    workers: Any = SimpleNamespace(is_chief=chief, sums=sums, acknowledge=acknowledge)
     signals: Any = SimpleNamespace(received=received, notice="")
     return StopRequests(workers, signals, None, lambda text: None, limits=limits)
 
@@ -51,13 +52,19 @@ def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> Non
 def test_signal_to_one_worker_makes_all_workers_save_and_exit(
     received: int | None, others: list[int], code: int
 ) -> None:
-    saved: list[int] = []
-    requests = _requests(chief=False, others=[0, 0, 0, 0, *others], received=received)
+    done: list[str] = []
+    requests = _requests(
+        chief=False,
+        others=[0, 0, 0, 0, *others],
+        received=received,
+        acknowledge=lambda: done.append("acknowledged"),
+    )
     with pytest.raises(Interrupted, match="saved at step 7") as caught:
-        requests.next_loop(5, 7, lambda: saved.append(7))
+        requests.next_loop(5, 7, lambda: done.append("saved"))
 
     assert caught.value.exit_code == code
-    assert saved == [7]
+    # A worker that left at once would abort the agreement with which the others end their save.
+    assert done == ["saved", "acknowledged"]
 
 
 def test_callback_on_one_worker_stops_all_workers() -> None:

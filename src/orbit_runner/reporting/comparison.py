@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.serialize import inline
-from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData, read_run
+from orbit_runner.reporting.run_data import NO_METRICS, RunData, read_run
 from orbit_runner.run_directory.branch import last_common_step
-from orbit_runner.run_directory.metric_records import SPLITS, SYSTEM, UPDATE_RATIO, WATCH
+from orbit_runner.run_directory.metric_records import SPEED, SPLITS, SYSTEM, UPDATE_RATIO, WATCH
 
 # Describe an experiment, but are no settings of it.
 _LEFT_OUT = ("description",)

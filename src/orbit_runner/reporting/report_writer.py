@@ -20,6 +20,8 @@ from orbit_runner.utils.log import note, phase
 
 # An update waits for at least this many times as long as the previous one took.
 _PAUSE = 200
+# A chart draws the ranges of 300 groups of points. More of them would need memory during training.
+_MOST_POINTS = 3000
 
 
 def write_report(path: Path, target: Path, name: str = "") -> None:
@@ -37,7 +39,7 @@ def write_report(path: Path, target: Path, name: str = "") -> None:
         config = RunDirectory(path).config.read_text(encoding="utf-8", errors="replace")
     except OSError:
         config = ""
-    run = read_run(path, name or str(path))
+    run = read_run(path, name or str(path), _MOST_POINTS)
     write_whole(target, report_page(run, config, _conditions(path), read_data(path)))
 
 

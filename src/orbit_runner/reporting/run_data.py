@@ -15,11 +15,10 @@ from typing import Any
 from orbit_runner.run_directory.branch import Ancestry, ancestry
 from orbit_runner.run_directory.config_values import read_settings
 from orbit_runner.run_directory.history import RunHistory, read_history
-from orbit_runner.run_directory.metric_records import Curves, read_curves
+from orbit_runner.run_directory.metric_records import SPEED, Curves, read_curves
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import RunSummary, attempt_seconds, read_summary
 
-SPEED = "steps_per_second"
 # Values of records that say nothing about the quality of a model.
 NO_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
 
@@ -101,13 +100,16 @@ def _describe_code(code: Any) -> str:
     return f"{code['revision']} and {files}{kept}"
 
 
-def read_run(path: Path, name: str) -> RunData:
-    """Returns the data of a run directory. `name` is a short name to show."""
+def read_run(path: Path, name: str, most_points: int | None = None) -> RunData:
+    """Returns the data of a run directory.
+
+    `name` is a short name to show. Curves have about `most_points` at most, if that is given.
+    """
     return RunData(
         name=name,
         summary=read_summary(path),
         settings=read_settings(path),
-        curves=read_curves(RunDirectory(path).metrics),
+        curves=read_curves(RunDirectory(path).metrics, most_points),
         history=read_history(path),
         ancestry=ancestry(path),
     )

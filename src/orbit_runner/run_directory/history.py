@@ -6,7 +6,7 @@ It is read only once, because the run may still be in progress.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +102,13 @@ def _read_records(folder: Path) -> dict[int, Fingerprints]:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        with path.open(encoding="utf-8", errors="replace") as file:
+            yield from _with_steps(file)
     except OSError:
         return
+
+
+def _with_steps(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             found = parse_json(line)

@@ -6,6 +6,7 @@ are not complete records are ignored.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ _TAIL_BYTES = 16 * 1024
 # Training records between two evaluations, at most, that the end of a file is searched for.
 _LONGEST_TAIL = 1024 * 1024
 
+SPEED = "steps_per_second"
 # Values of training records that describe the training itself and the machine, not the model.
 WATCH, SYSTEM = "watch/", "system/"
 UPDATE_RATIO = f"{WATCH}update_ratio/"  # followed by the name of a layer
@@ -54,13 +56,53 @@ def read_last_records(path: Path) -> dict[str, Record]:
         return {}
 
 
-def read_curves(path: Path) -> Curves:
-    """Returns the values of every metric by step. If a step was repeated, the last value counts."""
+def read_curves(path: Path, most_points: int | None = None) -> Curves:
+    """Returns the values of every metric by step. If a step was repeated, the last value counts.
+
+    A curve with more than about `most_points` has only the lowest and the highest value of each
+    group of records, and those that are not numbers. The curve of the speed is always whole.
+    """
+    size = 1 if most_points is None else math.ceil(2 * _count_lines(path) / most_points)
     curves: Curves = {}
-    for record in read_records(path):
+    groups: dict[tuple[str, str], _Group] = {}
+    for number, record in enumerate(read_records(path)):
         for name, value in metric_values(record).items():
-            curves.setdefault((record["split"], name), {})[record["step"]] = value
+            key, point = (record["split"], name), (value, record["step"])
+            curve = curves.setdefault(key, {})
+            # Groups of two would save nothing.
+            if size <= 2 or name == SPEED or math.isnan(value):
+                curve[record["step"]] = value
+                continue
+            group = groups.get(key)
+            if group is None or group.number != number // size:
+                if group is not None:
+                    group.add_to(curve)
+                group = groups[key] = _Group(number // size, point, point)
+            group.lowest, group.highest = min(group.lowest, point), max(group.highest, point)
+    for key, group in groups.items():
+        group.add_to(curves[key])
     return {key: dict(sorted(values.items())) for key, values in curves.items()}
+
+
+@dataclasses.dataclass
+class _Group:
+    """The lowest and the highest point, (value, step), of a group of records."""
+
+    number: int
+    lowest: tuple[float, int]
+    highest: tuple[float, int]
+
+    def add_to(self, curve: dict[int, float]) -> None:
+        for value, step in (self.lowest, self.highest):
+            curve[step] = value
+
+
+def _count_lines(path: Path) -> int:
+    try:
+        with path.open("rb") as file:
+            return sum(1 for _ in file)
+    except OSError:
+        return 0
 
 
 def metric_values(record: Record) -> dict[str, float]:

@@ -118,9 +118,11 @@ class StopRequests:
         number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
         if number is not None:
             save()
+            self._workers.acknowledge()  # Saving ends with an agreement.
             raise Interrupted.at_step(number, step, self.signals.notice)
         if self._at_step is not None and step >= self._at_step:
             save()
+            self._workers.acknowledge()
             raise self._ending or StoppedAtStep(step)
         return chosen, bool(due)
 

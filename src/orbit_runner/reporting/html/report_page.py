@@ -16,8 +16,8 @@ from orbit_runner.reporting.html.profile_section import profile_content
 from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data.files import ReportData
-from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData
-from orbit_runner.run_directory.metric_records import SYSTEM, UPDATE_RATIO, WATCH, Curves
+from orbit_runner.reporting.run_data import NO_METRICS, RunData
+from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, UPDATE_RATIO, WATCH, Curves
 from orbit_runner.run_directory.run_summary import attempt_seconds
 from orbit_runner.serving.export_directory import read_exports
 

@@ -132,7 +132,9 @@ class SignalAction:
         step = int(self._step.numpy())
         if self._manager is None:
             name = signal.Signals(number).name
+            self._workers.acknowledge()
             raise Interrupted(number, f"{name}: exiting at step {step}; this trainer saves nothing")
         self._manager.save(checkpoint_number=step, check_interval=False)
         self._manager.sync()
+        self._workers.acknowledge()
         raise Interrupted.at_step(number, step, self._guard.notice)

@@ -176,7 +176,8 @@ def _write_scalars(records: Sequence[tuple[int, Mapping[str, Any]]], writer: Any
         if values:
             tf.raw_ops.WriteRawProtoSummary(
                 writer=writer._resource,
-                step=tf.constant(step, tf.int64),
+                # TensorFlow keeps the tensor of each Python number forever.
+                step=tf.constant(np.int64(step)),
                 tensor=tf.constant(_event(values)),
             )
 
