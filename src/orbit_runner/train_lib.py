@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.modes import EVALUATING, TRAINING, check_mode
+from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.determinism.block_sizes import fix_block_sizes
 from orbit_runner.determinism.numerics import begin_afresh, configure_numerics
@@ -136,7 +136,6 @@ def run_experiment(
             return run_experiment(**{**arguments, "model_dir": str(folder)})
     if _is_in_parts(params, trainer):
         return OrbitExperimentRunner(**arguments).run()
-    check_mode(mode)
     strategy = distribution_strategy or tf.distribute.get_strategy()
     exports = exports_at_end(params, task, mode)
     with run_scope(params, strategy, mode, model_dir):

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+from orbit_runner.distribute.cluster.heartbeat import HeartbeatReader
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.exit_status import Ending
 from orbit_runner.launch.log_multiplexer import Screen, follow, is_chatter
 from orbit_runner.launch.roles import Part
-from orbit_runner.utils.heartbeat import HeartbeatReader
 
 _LAST_WORDS_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

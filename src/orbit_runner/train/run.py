@@ -14,6 +14,7 @@ from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
+from orbit_runner.distribute.cluster.heartbeat import Heartbeat
 from orbit_runner.distribute.cluster.shutdown import Host
 from orbit_runner.distribute.parameter_server import is_asynchronous, own_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
@@ -45,7 +46,6 @@ from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
-from orbit_runner.utils.heartbeat import Heartbeat
 from orbit_runner.utils.log import note, phase
 
 

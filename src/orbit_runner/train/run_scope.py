@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.distribute.failure_detection import failure_detection_scope
 from orbit_runner.distribute.parameter_server import servers_watched
 from orbit_runner.distribute.process_group import Workers
@@ -23,9 +23,10 @@ def run_scope(
 ) -> Iterator[None]:
     """Locks the run directory if the mode trains, and monitors the other processes of the run.
 
-    Raises RunnerError if another process trains in the directory, MemberLost if another worker or a
-    data service fails, and RunDirectoryRemoved if the directory was removed.
+    Raises RunnerError if the mode is unknown or another process trains in the directory, MemberLost
+    if another worker or a data service fails, and RunDirectoryRemoved if the directory was removed.
     """
+    check_mode(mode)
     owns = mode in TRAINING and Workers(strategy).is_chief
     services, silence = services_of(config, mode), config.runtime.heartbeat_timeout
     lock = _lock_scope(model_dir) if owns else contextlib.nullcontext()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.utils.heartbeat import VARIABLE, Heartbeat, HeartbeatReader
+from orbit_runner.distribute.cluster.heartbeat import VARIABLE, Heartbeat, HeartbeatReader
 
 
 class Clock:
