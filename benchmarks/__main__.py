@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 NAMES = (
-    "loop", "configured", "evaluation", "crops", "growth", "mirrored", "start", "exactness",
+    "loop", "configured", "evaluation", "crops", "long_run", "mirrored", "start", "exactness",
     "saving", "resume", "partition", "workers", "ncf", "images", "memory", "official",
     "official_start", "logical_replicas", "small_tables", "tables", "text_language", "warm_trials",
 )  # fmt: skip

@@ -32,9 +32,9 @@ def report(rounds: int = 7) -> str:
         if wanted != [""] and name not in wanted:
             continue
         with (
-            _process("bare", name, 0) as bare,
-            _process("bare", name, 1) as single,
-            _process("runner", name, 1) as own,
+            _process_scope("bare", name, 0) as bare,
+            _process_scope("bare", name, 1) as single,
+            _process_scope("runner", name, 1) as own,
         ):
             runs = {BARE: bare, "the same, one thread per op": single, "this runner": own}
             figures = alternate(runs, baseline=BARE, rounds=rounds)
@@ -43,7 +43,7 @@ def report(rounds: int = 7) -> str:
 
 
 @contextmanager
-def _process(kind: str, name: str, threads: int) -> Iterator[Callable[[], int]]:
+def _process_scope(kind: str, name: str, threads: int) -> Iterator[Callable[[], int]]:
     command = [sys.executable, "-m", "benchmarks.configured", kind, name, str(threads)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
@@ -80,7 +80,7 @@ def main(kind: str, name: str, threads: int) -> None:
 
 
 def _bare(name: str, folder: Path) -> Callable[[], int]:
-    from benchmarks.contenders import bare_loop
+    from benchmarks.baselines import bare_loop
     from benchmarks.networks import NETWORKS
 
     network = next(one for one in NETWORKS if one.name == _NETWORKS[name])
@@ -88,21 +88,21 @@ def _bare(name: str, folder: Path) -> Callable[[], int]:
 
 
 def _runner(name: str, folder: Path) -> Callable[[], int]:
-    from benchmarks.contenders import silent
-    from benchmarks.networks import MUCH, session_of
+    from benchmarks.baselines import silent_scope
+    from benchmarks.networks import ENDLESS_STEPS, build_run
     from orbit_runner.config.resolve import Request, resolve
     from orbit_runner.train import loop
     from orbit_runner.train.controller import build_controller
 
     # Training has no end, so that any number of rounds can follow.
-    endless = ("trainer.train_epochs=0", f"trainer.train_steps={MUCH}")
+    endless = ("trainer.train_epochs=0", f"trainer.train_steps={ENDLESS_STEPS}")
     config = resolve(Request(experiment=name, params_overrides=endless)).config
-    session = session_of(config, folder, asynchronous=True)
+    session = build_run(config, folder, asynchronous=True)
     controller = build_controller(session)
 
     def run() -> int:
         session.plan = dataclasses.replace(session.plan, train_steps=session.step + STEPS[name])
-        with silent(), session.strategy.scope():
+        with silent_scope(), session.strategy.scope():
             loop.train(session, controller, evaluates=False)
         return STEPS[name]
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from benchmarks.harness import Figure, alternate
 from benchmarks.networks import NETWORKS, task_of
-from benchmarks.usual import usual_batches
-from orbit_runner.config.schema.data import with_seed
+from benchmarks.tfdata_baseline import tfdata_batches
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.inputs.distribute import distribute
 
@@ -22,7 +22,7 @@ UNIT = "images/s"
 _BATCH, _STEPS = 128, 200
 
 
-def _drained(data: tf.data.Dataset) -> Callable[[], int]:
+def _make_pipeline_reader(data: tf.data.Dataset) -> Callable[[], int]:
     iterator = iter(data)
 
     @tf.function
@@ -40,7 +40,7 @@ def _drained(data: tf.data.Dataset) -> Callable[[], int]:
     return run
 
 
-def _made_in_the_step(chunks: Any) -> Callable[[], int]:
+def _make_in_step_reader(chunks: Any) -> Callable[[], int]:
     @tf.function
     def drain(first: tf.Tensor) -> tf.Tensor:
         seen, done = tf.constant(0), tf.zeros([], tf.int64)
@@ -61,14 +61,16 @@ def measure(rounds: int = 9) -> list[Figure]:
     """Returns the figures relative to the map over single images."""
     (network,) = (n for n in NETWORKS if n.name == "ResNet-20")
     config = network.config()
-    task, data = task_of(config), with_seed(config.task.train_data, config.runtime)
+    task, data = task_of(config), resolve_data_config(config.task.train_data, config.runtime)
     strategy = tf.distribute.get_strategy()
-    usual = usual_batches(config, training=True)
-    assert usual is not None
+    dataset = tfdata_batches(config, training=True)
+    assert dataset is not None
     mapped = "shuffled, then a map over single images"
     contenders = {
-        mapped: _drained(usual),
-        "this runner's pipeline": _drained(distribute(strategy, adapt(task), data, config.runtime)),
-        "this runner, in the step": _made_in_the_step(task.chunks(data)),
+        mapped: _make_pipeline_reader(dataset),
+        "this runner's pipeline": _make_pipeline_reader(
+            distribute(strategy, adapt(task), data, config.runtime)
+        ),
+        "this runner, in the step": _make_in_step_reader(task.chunks(data)),
     }
     return alternate(contenders, baseline=mapped, rounds=rounds)

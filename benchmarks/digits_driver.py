@@ -42,7 +42,7 @@ class DigitsTask(base_task.Task):
         digits = load_digits()
         images = digits.images[..., None].astype("uint8")
         data = tf.data.Dataset.from_tensor_slices((images, digits.target.astype("int32")))
-        data = data.shuffle(1797).repeat().map(_cropped, num_parallel_calls=tf.data.AUTOTUNE)
+        data = data.shuffle(1797).repeat().map(_crop_randomly, num_parallel_calls=tf.data.AUTOTUNE)
         return data.batch(64, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
     def build_losses(self, labels: Any, model_outputs: Any, aux_losses: Any = None) -> tf.Tensor:
@@ -53,7 +53,7 @@ class DigitsTask(base_task.Task):
         return [tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
 
-def _cropped(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _crop_randomly(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     padded = tf.image.resize_with_crop_or_pad(image, 10, 10)
     return tf.image.random_crop(padded, [8, 8, 1]), label
 

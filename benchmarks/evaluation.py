@@ -15,11 +15,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from benchmarks.contenders import PIPELINE, Run, batches, model_garden, silent
+from benchmarks.baselines import PIPELINE, Run, batches, model_garden, silent_scope
 from benchmarks.harness import Figure, alternate, table
-from benchmarks.keras3 import compiled
+from benchmarks.keras3 import compile_model
 from benchmarks.loop import BARE
-from benchmarks.networks import NETWORKS, Network, session_of, task_of
+from benchmarks.networks import NETWORKS, Network, build_run, task_of
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.controller import build_controller
@@ -57,12 +57,11 @@ def report(rounds: int = 9) -> str:
     wanted, cases = os.environ.get("CASES", ""), _cases()
     chosen = [name for name in cases if not wanted or name in wanted.split(",")]
     return "\n".join(
-        table(f"evaluation, {name}", "examples/s", _measured(cases[name], rounds))
-        for name in chosen
+        table(f"evaluation, {name}", "examples/s", _measure(cases[name], rounds)) for name in chosen
     )
 
 
-def _measured(case: _Case, rounds: int) -> list[Figure]:
+def _measure(case: _Case, rounds: int) -> list[Figure]:
     network = case.network
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -74,16 +73,18 @@ def _measured(case: _Case, rounds: int) -> list[Figure]:
             "`evaluate`": _keras(case, 1),
             "`evaluate`, `steps_per_execution`": _keras(case, 1000),
         }
-        third = compiled(network, 1)
+        third = compile_model(network, 1)
         if third is not None:
             data = batches(network.config(), task_of(network.config()), training=False)
-            runs["Keras 3 `evaluate`"] = _times(case, lambda: third.evaluate(data, verbose=0))
+            runs["Keras 3 `evaluate`"] = _repeat_evaluation(
+                case, lambda: third.evaluate(data, verbose=0)
+            )
         return alternate(runs, baseline=BARE, rounds=rounds)
 
 
-def _times(case: _Case, evaluate: Any) -> Run:
+def _repeat_evaluation(case: _Case, evaluate: Any) -> Run:
     def run() -> int:
-        with silent():
+        with silent_scope():
             for _ in range(case.times):
                 evaluate()
         return case.work
@@ -109,18 +110,18 @@ def _bare(case: _Case) -> Run:
         return total / case.examples, right / case.examples
 
     steps = tf.constant(int(data.cardinality()))
-    return _times(case, lambda: [float(value) for value in loop(iter(data), steps)])
+    return _repeat_evaluation(case, lambda: [float(value) for value in loop(iter(data), steps)])
 
 
 def _runner(case: _Case, folder: Path, *changes: str) -> Run:
-    session = session_of(case.network.config(*changes), folder, evaluates=True)
+    session = build_run(case.network.config(*changes), folder, evaluates=True)
     controller = build_controller(session)
 
     def evaluate() -> None:
         with session.strategy.scope():
             controller.evaluate(session.validation_steps)
 
-    return _times(case, evaluate)
+    return _repeat_evaluation(case, evaluate)
 
 
 def _garden(case: _Case, folder: Path) -> Run:
@@ -130,7 +131,7 @@ def _garden(case: _Case, folder: Path) -> Run:
         with strategy.scope():
             controller.evaluate(-1)
 
-    return _times(case, evaluate)
+    return _repeat_evaluation(case, evaluate)
 
 
 def _keras(case: _Case, steps_per_execution: int) -> Run:
@@ -145,4 +146,4 @@ def _keras(case: _Case, steps_per_execution: int) -> Run:
         metrics=["accuracy"],
         steps_per_execution=min(steps_per_execution, int(data.cardinality())),
     )
-    return _times(case, lambda: model.evaluate(data, verbose=0))
+    return _repeat_evaluation(case, lambda: model.evaluate(data, verbose=0))

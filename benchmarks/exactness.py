@@ -18,11 +18,11 @@ import tensorflow as tf
 from tensorflow.python.framework import config as private  # the public API cannot disable it
 
 from benchmarks.harness import Figure, alternate
-from benchmarks.networks import session_of
+from benchmarks.networks import build_run
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.train import trainer
-from orbit_runner.train.controller import build_controller, quiet_orbit
+from orbit_runner.train.controller import build_controller, quiet_orbit_scope
 
 TITLE = "training with all exactness settings on / off"
 UNIT = "steps/s"
@@ -39,16 +39,16 @@ def config_of(name: str, *changes: str) -> ExperimentConfig:
 
 def _contender(name: str, folder: Path, *, exact: bool) -> Callable[[], int]:
     config = config_of(name, f"runtime.deterministic={str(exact).lower()}")
-    session = session_of(config, folder, asynchronous=True)
+    session = build_run(config, folder, asynchronous=True)
     controller, steps = build_controller(session), _STEPS[name]
 
     def run() -> int:
         target = session.step + steps
-        with _numerics(exact), quiet_orbit(), session.strategy.scope():
+        with _numerics_scope(exact), quiet_orbit_scope(), session.strategy.scope():
             while session.step < target:
                 stop = session.plan.next_stop(session.step, evaluates=False)
                 controller.train(min(stop, target), checkpoint_at_completion=False)
-                if exact and session.plan.saves_at(session.step):
+                if exact and session.plan.should_save(session.step):
                     session.checkpoints.save()
         return steps
 
@@ -56,18 +56,18 @@ def _contender(name: str, folder: Path, *, exact: bool) -> Callable[[], int]:
 
 
 @contextlib.contextmanager
-def _numerics(exact: bool) -> Iterator[None]:
+def _numerics_scope(exact: bool) -> Iterator[None]:
     if exact:
         tf.config.experimental.enable_op_determinism()
         yield
         return
     private.disable_op_determinism()
-    with mock.patch.object(trainer, "keyed_draws_scope", _unkeyed):
+    with mock.patch.object(trainer, "keyed_draws_scope", _unkeyed_scope):
         yield
 
 
 @contextlib.contextmanager
-def _unkeyed(*key: Any) -> Iterator[None]:
+def _unkeyed_scope(*key: Any) -> Iterator[None]:
     yield
 
 

@@ -67,7 +67,7 @@ def _figure(name: str, own: list[float], base: list[float]) -> Figure:
     return Figure(name, statistics.median(own), statistics.median(ratios), min(ratios), max(ratios))
 
 
-def _rounded(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -81,7 +81,7 @@ def table(title: str, unit: str, figures: list[Figure]) -> str:
     ]
     for figure in figures:
         lines.append(
-            f"| {figure.name} | {_rounded(figure.per_second)} | {figure.ratio:.2f} "
+            f"| {figure.name} | {_format_number(figure.per_second)} | {figure.ratio:.2f} "
             f"| {figure.low:.2f} to {figure.high:.2f} |"
         )
     return "\n".join([*lines, ""])

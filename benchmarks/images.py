@@ -17,14 +17,14 @@ from orbit_runner.data.images import files
 from orbit_runner.data.images.decode import crop
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import train_images
-from orbit_runner.data.images.train_image import Variation, augment
+from orbit_runner.data.images.train_image import Preprocessing, augment
 from orbit_runner.data.options import PipelineOptions
 
 TITLE = "JPEGs of 500×375, a random part of each to 224×224: decode and crop at once / one by one"
 UNIT = "images/s"
 _SHAPE = (224, 224, 3)
 _FILES, _IMAGES, _BATCH = 32, 1536, 32
-_VARIATION = Variation(areas=(0.08, 1.0), flip=True)
+_PREPROCESSING = Preprocessing(areas=(0.08, 1.0), flip=True)
 
 
 def _photo(number: int) -> bytes:
@@ -35,23 +35,25 @@ def _photo(number: int) -> bytes:
     return tf.io.encode_jpeg(tf.saturate_cast(noisy, tf.uint8), quality=90).numpy()
 
 
-def _one_by_one(paths: list[str], fused: bool) -> Callable[[], int]:
+def _map_images(paths: list[str], fused: bool) -> Callable[[], int]:
     """Maps over single images, as most input pipelines do."""
 
     def image(number: tf.Tensor) -> tf.Tensor:
         encoded = tf.io.read_file(tf.gather(paths, number % _FILES))
         epoch = number // _FILES
         if fused:
-            return augment(encoded, number, epoch, shape=_SHAPE, seed=1, variation=_VARIATION)
+            return augment(
+                encoded, number, epoch, shape=_SHAPE, seed=1, preprocessing=_PREPROCESSING
+            )
         whole = tf.ensure_shape(tf.io.decode_jpeg(encoded, channels=3), [None, None, 3])
-        part = crop(whole, _VARIATION.window(1, number, epoch))
+        part = crop(whole, _PREPROCESSING.window(1, number, epoch))
         return augment(
             part, number, epoch, shape=_SHAPE, seed=1,
-            variation=Variation(center_crop_fraction=None, flip=True),
+            preprocessing=Preprocessing(center_crop_fraction=None, flip=True),
         )  # fmt: skip
 
     dataset = tf.data.Dataset.range(2**62).map(image, num_parallel_calls=tf.data.AUTOTUNE)
-    return _going_on(dataset.batch(_BATCH).prefetch(2))
+    return _make_batch_reader(dataset.batch(_BATCH).prefetch(2))
 
 
 def _pipeline(source: files.FileSource) -> Callable[[], int]:
@@ -63,13 +65,13 @@ def _pipeline(source: files.FileSource) -> Callable[[], int]:
         seed=1,
         bad=BadImages("train_data", 0),
         shuffle_buffer_size=2,
-        variation=_VARIATION,
+        preprocessing=_PREPROCESSING,
         options=PipelineOptions(prefetch=2),
     )
-    return _going_on(dataset.map(lambda batch: batch["image"]))
+    return _make_batch_reader(dataset.map(lambda batch: batch["image"]))
 
 
-def _going_on(batches: tf.data.Dataset) -> Callable[[], int]:
+def _make_batch_reader(batches: tf.data.Dataset) -> Callable[[], int]:
     # All rounds share one iterator. A new one would prefetch batches that are not counted: more of
     # them in a pipeline with more parallelism.
     images = iter(batches)
@@ -90,8 +92,8 @@ def measure(rounds: int = 7) -> list[Figure]:
         source = files.load(split="train", data_dir=folder)
         paths = list(source.paths)
         contenders = {
-            "decode, then crop, one by one": _one_by_one(paths, fused=False),
-            "decode and crop at once, one by one": _one_by_one(paths, fused=True),
+            "decode, then crop, one by one": _map_images(paths, fused=False),
+            "decode and crop at once, one by one": _map_images(paths, fused=True),
             "the runner's pipeline": _pipeline(source),
         }
         return alternate(contenders, baseline="decode, then crop, one by one", rounds=rounds)

@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.contenders import Run, batches, silent
+from benchmarks.baselines import Run, batches, silent_scope
 from benchmarks.networks import Network, task_of
 
 
 def fit(network: Network, steps_per_execution: int) -> Run | None:
     """Returns a function that trains with Keras 3's `fit`, or None for other networks."""
-    model = compiled(network, steps_per_execution)
+    model = compile_model(network, steps_per_execution)
     if model is None:
         return None
     config = network.config()
     data = batches(config, task_of(config), training=True)
 
     def run() -> int:
-        with silent():
+        with silent_scope():
             model.fit(data, steps_per_epoch=network.steps, epochs=1, verbose=0)
         return network.steps
 
     return run
 
 
-def compiled(network: Network, steps_per_execution: int) -> Any:
+def compile_model(network: Network, steps_per_execution: int) -> Any:
     """Returns a compiled Keras 3 model, or None for networks that are not implemented here."""
     import keras  # type: ignore[import-untyped]
 
     options: Any = getattr(network.config().task, "model", None)
-    write = _WRITTEN.get(getattr(options, "name", ""))
+    write = _LAYER_BUILDERS.get(getattr(options, "name", ""))
     if write is None:
         return None
     layers = [keras.Input([8, 8, 1]), keras.layers.Rescaling(1 / 16), *write(options)]
@@ -72,4 +72,4 @@ def _cnn(options: Any) -> list[Any]:
     ]
 
 
-_WRITTEN: dict[str, Callable[[Any], list[Any]]] = {"mlp": _mlp, "cnn": _cnn}
+_LAYER_BUILDERS: dict[str, Callable[[Any], list[Any]]] = {"mlp": _mlp, "cnn": _cnn}

@@ -2,7 +2,7 @@
 
 On one device, the shards of a batch are computed one after another. On two replicas of virtual
 CPUs, each computes two of them, and gathers the sums of the other. The same cores do the work in
-all cases. Contenders run in turn; memory is measured in a process of its own for each of them.
+all cases. Contenders run in turn; memory is measured in a separate process for each.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from benchmarks.contenders import Run, silent
+from benchmarks.baselines import Run, silent_scope
 from benchmarks.harness import alternate
-from benchmarks.networks import NETWORKS, Network, session_of
+from benchmarks.networks import NETWORKS, Network, build_run
 from orbit_runner.train.controller import build_controller
 
 _NAMES = ("small mlp on digits", "mlp with dropout on digits", "ResNet-20", "Transformer tiny")
@@ -26,7 +26,7 @@ _KINDS = ("one device", "one device, S = 4", "mirrored × 2", "mirrored × 2, S 
 
 def report(rounds: int = 5) -> str:
     """Returns a table with a row for each network and each number of devices."""
-    _two_cpus()
+    _configure_two_cpus()
     lines = [
         "### `runtime.logical_replicas: 4` / unset, the same global batch",
         "",
@@ -58,7 +58,7 @@ def _rows(network: Network, rounds: int) -> list[str]:
     return rows
 
 
-def _two_cpus() -> None:
+def _configure_two_cpus() -> None:
     (cpu,) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, parts)
@@ -72,11 +72,11 @@ def _runner(network: Network, folder: Path, kind: str) -> Run:
         else tf.distribute.OneDeviceStrategy("CPU:0")
     )
     logical = "runtime.logical_replicas=4" if "S = 4" in kind else "runtime.logical_replicas=0"
-    session = session_of(network.config(logical), folder, strategy=strategy)
+    session = build_run(network.config(logical), folder, strategy=strategy)
     controller = build_controller(session)
 
     def run() -> int:
-        with silent(), strategy.scope():
+        with silent_scope(), strategy.scope():
             controller.train(session.step + network.steps, checkpoint_at_completion=False)
         return network.steps
 
@@ -92,7 +92,7 @@ def _peak(name: str, kind: str) -> float:
 
 def main(name: str, kind: str) -> None:
     """Trains for a round, and prints the peak of the resident memory of this process in MiB."""
-    _two_cpus()
+    _configure_two_cpus()
     (network,) = (one for one in NETWORKS if one.name == name)
     with tempfile.TemporaryDirectory() as folder:
         _runner(network, Path(folder), kind)()

@@ -12,7 +12,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from benchmarks import contenders
+from benchmarks import baselines
 from benchmarks.harness import Figure, alternate, table
 from benchmarks.keras3 import fit as keras3_fit
 from benchmarks.networks import NETWORKS, Network
@@ -26,25 +26,25 @@ def report(rounds: int = 9) -> str:
     wanted = os.environ.get("CASES", "")
     chosen = [n for n in NETWORKS if not wanted or n.name in wanted.split(",")]
     return "\n".join(
-        table(f"training, {network.name}", "steps/s", measured(network, rounds))
+        table(f"training, {network.name}", "steps/s", measure_network(network, rounds))
         for network in chosen
     )  # fmt: skip
 
 
-def measured(network: Network, rounds: int) -> list[Figure]:
+def measure_network(network: Network, rounds: int) -> list[Figure]:
     """Returns the figures of all contenders for a network."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         runs = {
-            BARE: contenders.bare_loop(network),
-            "this runner": contenders.runner(network, folder / "own"),
-            "this runner, on a pipeline": contenders.runner_on_pipeline(network, folder / "fed"),
-            "Model Garden's runner": contenders.garden_training(network, folder / "theirs"),
-            "`fit`": contenders.fit(network),
-            "`fit`, `steps_per_execution`": contenders.fit(network, network.steps),
+            BARE: baselines.bare_loop(network),
+            "this runner": baselines.runner(network, folder / "own"),
+            "this runner, on a pipeline": baselines.runner_on_pipeline(network, folder / "fed"),
+            "Model Garden's runner": baselines.garden_training(network, folder / "theirs"),
+            "`fit`": baselines.fit(network),
+            "`fit`, `steps_per_execution`": baselines.fit(network, network.steps),
         }
         if network.compiles:
-            runs["this runner, XLA"] = contenders.runner(network, folder / "xla", _XLA)
+            runs["this runner, XLA"] = baselines.runner(network, folder / "xla", _XLA)
         for label, steps in (("Keras 3 `fit`", 1), ("the same, all steps at once", network.steps)):
             third = keras3_fit(network, steps)
             if third is not None:

@@ -40,7 +40,7 @@ class Row:
 
 
 def measure(name: str) -> Row:
-    """Inspects an experiment in a process of its own, because the allocator counts from its start.
+    """Inspects an experiment in a separate process, because the allocator counts from its start.
 
     Args:
         name: The name in `CASES`.

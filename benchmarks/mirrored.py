@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from benchmarks.contenders import Run, silent
+from benchmarks.baselines import Run, silent_scope
 from benchmarks.harness import alternate
-from benchmarks.networks import NETWORKS, Network, session_of
+from benchmarks.networks import NETWORKS, Network, build_run
 from orbit_runner.train.controller import build_controller
 
 _NAMES = ("mlp on digits", "cnn on digits", "ResNet-20", "NeuMF")
@@ -26,7 +26,7 @@ _TIMES = 50
 
 def report(rounds: int = 7) -> str:
     """Returns a table with a row for each network."""
-    _two_cpus()
+    _configure_two_cpus()
     lines = [
         "### two replicas on two virtual CPUs / one device, the same global batch",
         "",
@@ -40,7 +40,7 @@ def report(rounds: int = 7) -> str:
     return "\n".join([*lines, ""])
 
 
-def _two_cpus() -> None:
+def _configure_two_cpus() -> None:
     (cpu,) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, parts)
@@ -64,11 +64,11 @@ def _row(network: Network, rounds: int) -> str:
 def _runner(network: Network, folder: Path, strategy: tf.distribute.Strategy) -> tuple[Run, Any]:
     name = "mirrored" if strategy.num_replicas_in_sync > 1 else "one_device"
     config = network.config(f"runtime.distribution_strategy={name}")
-    session = session_of(config, folder, strategy=strategy)
+    session = build_run(config, folder, strategy=strategy)
     controller = build_controller(session)
 
     def run() -> int:
-        with silent(), strategy.scope():
+        with silent_scope(), strategy.scope():
             controller.train(session.step + network.steps, checkpoint_at_completion=False)
         return network.steps
 
@@ -78,19 +78,19 @@ def _runner(network: Network, folder: Path, strategy: tf.distribute.Strategy) ->
 def _all_reduce_seconds(strategy: tf.distribute.Strategy, weights: Any) -> float:
     shapes = [weight.shape for weight in weights]
 
-    def reduced() -> Any:
+    def all_reduce_ones() -> Any:
         context = tf.distribute.get_replica_context()
         summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.ones(s) for s in shapes])
         return tf.add_n([tf.reshape(one, [-1])[0] for one in summed])
 
     @tf.function
-    def times() -> Any:
-        return [strategy.run(reduced) for _ in range(4)]
+    def all_reduce_repeatedly() -> Any:
+        return [strategy.run(all_reduce_ones) for _ in range(4)]
 
-    times()
+    all_reduce_repeatedly()
     found = []
     for _ in range(_TIMES):
         start = time.perf_counter()
-        times()
+        all_reduce_repeatedly()
         found.append((time.perf_counter() - start) / 4)
     return statistics.median(found)

@@ -22,7 +22,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.pipeline import train_pairs
 from orbit_runner.registry import TASKS
-from orbit_runner.train.controller import build_controller, quiet_orbit
+from orbit_runner.train.controller import build_controller, quiet_orbit_scope
 from orbit_runner.train.run import Run
 
 TITLE = "recommendation: pairs drawn and pairs trained on, relative to rejection sampling in NumPy"
@@ -31,7 +31,7 @@ _USERS, _ITEMS, _CHOICES, _NEGATIVES = 6040, 3706, 1_000_000, 4
 _LARGE = 2**16
 
 
-def ml_1m_sized() -> RatingSource:
+def random_interactions() -> RatingSource:
     """Returns random choices without any structure."""
     generator = np.random.default_rng(1)
     keys = np.unique(generator.integers(0, _USERS * _ITEMS, _CHOICES))
@@ -95,7 +95,7 @@ def _rejection(source: RatingSource, pairs: int) -> Callable[[], int]:
     return run
 
 
-def _training(batch: int, steps: int, folder: Path) -> Callable[[], int]:
+def _trainer(batch: int, steps: int, folder: Path) -> Callable[[], int]:
     synthetic = f"synthetic.num_examples={_CHOICES}"
     changes = (
         f"task.train_data.{synthetic},task.validation_data.{synthetic},"
@@ -112,7 +112,7 @@ def _training(batch: int, steps: int, folder: Path) -> Callable[[], int]:
     controller = build_controller(session)
 
     def run() -> int:
-        with quiet_orbit(), strategy.scope():
+        with quiet_orbit_scope(), strategy.scope():
             controller.train(session.step + steps, checkpoint_at_completion=False)
         return steps * batch
 
@@ -121,14 +121,14 @@ def _training(batch: int, steps: int, folder: Path) -> Callable[[], int]:
 
 def measure(rounds: int = 7) -> list[Figure]:
     """Returns the figures relative to rejection sampling."""
-    source = ml_1m_sized()
+    source = random_interactions()
     with tempfile.TemporaryDirectory() as folder:
         contenders = {
             "rejection sampling in NumPy, batch 65,536": _rejection(source, 3_000_000),
             "sampler, batch 65,536": _sampler(source, _LARGE, 3_000_000),
             "sampler, batch 256": _sampler(source, 256, 1_000_000),
-            "training, batch 256": _training(256, 1000, Path(folder) / "small"),
-            "training, batch 16,384": _training(16_384, 30, Path(folder) / "large"),
+            "training, batch 256": _trainer(256, 1000, Path(folder) / "small"),
+            "training, batch 16,384": _trainer(16_384, 30, Path(folder) / "large"),
         }
         first = next(iter(contenders))
         return alternate(contenders, baseline=first, rounds=rounds)

@@ -14,7 +14,7 @@ from orbit_runner.registry import TASKS
 from orbit_runner.train.run import Run
 
 _SYNTHETIC = "configs/data/synthetic.yaml"
-MUCH = 100_000_000
+ENDLESS_STEPS = 100_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Network:
         """
         loops = (
             "trainer.train_epochs=0",
-            f"trainer.train_steps={MUCH}",
+            f"trainer.train_steps={ENDLESS_STEPS}",
             f"trainer.summary_interval={self.steps}",
-            f"trainer.checkpoint_interval={MUCH}",
-            f"trainer.validation_interval={MUCH}",
+            f"trainer.checkpoint_interval={ENDLESS_STEPS}",
+            f"trainer.validation_interval={ENDLESS_STEPS}",
         )
         overrides = (*loops, *self.changes, *more)
         request = Request(
@@ -102,7 +102,7 @@ def task_of(config: ExperimentConfig) -> Any:
     return TASKS.get(config.task.name or "").load()(config.task)
 
 
-def session_of(
+def build_run(
     config: ExperimentConfig,
     folder: Path,
     *,

@@ -25,26 +25,26 @@ from orbit_runner import Callback
 _SHARES = "ORBIT_BENCHMARK_CHECK_SHARES"
 _WORKLOADS = ("mlp", "cnn", "ResNet-20", "Transformer")
 _CALLBACKS = "--params_override=callbacks=[benchmarks.observability.ProcessorTime, {}]"
-_WITH = ("--quiet", _CALLBACKS.format("benchmarks.nonfinite.Checked"))
-_WITHOUT = ("--quiet", _CALLBACKS.format("benchmarks.nonfinite.Unchecked"))
+_WITH = ("--quiet", _CALLBACKS.format("benchmarks.nonfinite.CheckTimer"))
+_WITHOUT = ("--quiet", _CALLBACKS.format("benchmarks.nonfinite.CheckRemover"))
 
 
-class Checked(Callback):
+class CheckTimer(Callback):
     """Measures the share of the training time that is spent in the check."""
 
     def on_train_begin(self, run: Any) -> None:
         """Begins to measure."""
         self._inside, self._start = 0.0, time.perf_counter()
         check = run.trainer.finite_check
-        check.after_piece = self._timed(check.after_piece)
+        check.check_piece = self._time_calls(check.check_piece)
 
-    def _timed(self, after_piece: Callable[..., None]) -> Callable[..., None]:
-        def timed(*args: Any) -> None:
+    def _time_calls(self, check_piece: Callable[..., None]) -> Callable[..., None]:
+        def call_and_time(*args: Any) -> None:
             start = time.perf_counter()
-            after_piece(*args)
+            check_piece(*args)
             self._inside += time.perf_counter() - start
 
-        return timed
+        return call_and_time
 
     def on_train_end(self, run: Any) -> None:
         """Adds the share to the file of the benchmark."""
@@ -53,7 +53,7 @@ class Checked(Callback):
             file.write(f"{share}\n")
 
 
-class Unchecked(Callback):
+class CheckRemover(Callback):
     """Turns the check off."""
 
     def on_train_begin(self, run: Any) -> None:
@@ -63,17 +63,17 @@ class Unchecked(Callback):
 
 def main() -> int:
     """Prints the table."""
-    to = argparse.ArgumentParser(prog="python -m benchmarks.nonfinite", description=__doc__)
-    to.add_argument("--only", nargs="+", choices=_WORKLOADS, default=_WORKLOADS)
-    to.add_argument("--rounds", type=int, default=5)
-    asked = to.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.nonfinite", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=_WORKLOADS, default=_WORKLOADS)
+    parser.add_argument("--rounds", type=int, default=5)
+    flags = parser.parse_args()
     columns = ["steps/s", "steps per processor second", "collected once", "weights", "in the check"]
     print(f"| with / without the check | {' | '.join(columns)} |", flush=True)
     print("|---|---|---|---|---|---|", flush=True)
-    for name in asked.only:
+    for name in flags.only:
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
             os.environ[_SHARES] = file.name
-            found = row(name, asked.rounds, _WITH, _WITHOUT)
+            found = row(name, flags.rounds, _WITH, _WITHOUT)
             share = statistics.median(map(float, file.read().split()))
         print(f"{found} {share:.2%} |", flush=True)
     return 0

@@ -65,7 +65,7 @@ _SECONDS = "processor_seconds.txt"
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class Measurement:
     """A run: steps per second, steps per second of processor time, and SHA-256 of the weights.
 
     `collecting` is how long the report collected data, in seconds.
@@ -89,7 +89,7 @@ class ProcessorTime(Callback):
         Path(_SECONDS).write_text(str(time.process_time() - self._start))
 
 
-def measure(name: str, flags: Flags) -> Measured:
+def measure(name: str, flags: Flags) -> Measurement:
     """Runs a workload, which must have the callback `ProcessorTime`."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
@@ -99,7 +99,7 @@ def measure(name: str, flags: Flags) -> Measured:
         _run(directory, [*_WORDS[name], f"--train_steps={steps}", *flags])
         record = json.loads((directory / "run" / "run.json").read_text())["attempts"][-1]
         seconds = record["seconds"]
-        return Measured(
+        return Measurement(
             speed=steps / seconds["training"],
             processor_speed=steps / float((directory / _SECONDS).read_text()),
             collecting=seconds.get("collecting", 0.0),
@@ -161,16 +161,16 @@ def _median(ratios: list[float]) -> str:
 
 def main() -> int:
     """Prints the table."""
-    to = argparse.ArgumentParser(prog="python -m benchmarks.observability", description=__doc__)
-    to.add_argument("--only", nargs="+", choices=list(_STEPS), default=list(_STEPS))
-    to.add_argument("--rounds", type=int, default=5)
-    asked = to.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.observability", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(_STEPS), default=list(_STEPS))
+    parser.add_argument("--rounds", type=int, default=5)
+    flags = parser.parse_args()
     print(
         "| | steps/s, on / off | steps per processor second, on / off | collected once | weights |"
     )
     print("|---|---|---|---|---|", flush=True)
-    for name in asked.only:
-        print(row(name, asked.rounds), flush=True)
+    for name in flags.only:
+        print(row(name, flags.rounds), flush=True)
     return 0
 
 

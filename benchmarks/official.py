@@ -26,7 +26,7 @@ def report(rounds: int = 7) -> str:
         write_all(Path(folder) / "data")
         found = cases(Path(folder) / "data").values()
         pairs = [
-            _measured(case, Path(folder), rounds)
+            _measure(case, Path(folder), rounds)
             for case in found
             if wanted == [""] or case.name in wanted
         ]
@@ -41,7 +41,7 @@ def report(rounds: int = 7) -> str:
     )
 
 
-def _measured(case: Case, folder: Path, rounds: int) -> tuple[list[Figure], list[Figure]]:
+def _measure(case: Case, folder: Path, rounds: int) -> tuple[list[Figure], list[Figure]]:
     place = folder / case.name
     runners = {
         _THEIRS: model_garden(case, place / "theirs"),

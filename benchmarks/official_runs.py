@@ -17,10 +17,10 @@ from official.core import exp_factory, task_factory, train_lib
 from benchmarks.official_cases import Case, Tree
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.tasks.build import build_task
-from orbit_runner.train.controller import build_controller, quiet_orbit
+from orbit_runner.train.controller import build_controller, quiet_orbit_scope
 from orbit_runner.train.run import Run
 
-MUCH = 1_000_000
+ENDLESS_STEPS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Contender:
 def settings(case: Case) -> Tree:
     """Returns the overrides for both runners; a loop has the length of a round."""
     rounds = {
-        "train_steps": MUCH,
+        "train_steps": ENDLESS_STEPS,
         "steps_per_loop": case.steps,
         "summary_interval": case.steps,
-        "checkpoint_interval": MUCH,
+        "checkpoint_interval": ENDLESS_STEPS,
         "validation_steps": case.eval_batches,
-        "validation_interval": MUCH,
+        "validation_interval": ENDLESS_STEPS,
     }
     changes = case.changes
     return {
@@ -56,7 +56,7 @@ def settings(case: Case) -> Tree:
 
 def model_garden(case: Case, folder: Path) -> Contender:
     """Returns Model Garden's runner, ready to train."""
-    params = _theirs(case)
+    params = _garden_params(case)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = task_factory.get_task(params.task, logging_dir=str(folder))
@@ -79,9 +79,9 @@ def this_runner(case: Case, folder: Path) -> Contender:
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
+def _silent_scope() -> Iterator[None]:
     # Orbit and COCO's tools print.
-    with quiet_orbit(), contextlib.redirect_stdout(io.StringIO()):
+    with quiet_orbit_scope(), contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
@@ -89,20 +89,20 @@ def _contender(case: Case, controller: Any, strategy: tf.distribute.Strategy) ->
     stops = itertools.count(case.steps, case.steps)
 
     def train(steps: int) -> int:
-        with _silent(), strategy.scope():
+        with _silent_scope(), strategy.scope():
             for _ in range(steps // case.steps):
                 controller.train(next(stops), checkpoint_at_completion=False)
         return steps
 
     def evaluate() -> int:
-        with _silent(), strategy.scope():
+        with _silent_scope(), strategy.scope():
             controller.evaluate(case.eval_batches)
         return case.eval_examples
 
     return Contender(train, evaluate)
 
 
-def _theirs(case: Case) -> Any:
+def _garden_params(case: Case) -> Any:
     # A driver imports all of these, because projects register some of the parts.
     from official.common import registry_imports  # noqa: F401
     from official.utils.testing import mock_task  # noqa: F401

@@ -53,7 +53,7 @@ def _flags(folder: Path) -> list[str]:
     return ["--mode=train_and_eval", f"--config_file={config}", f"--model_dir={run}"]
 
 
-def seconds(command: list[str], folder: Path) -> tuple[float, float]:
+def measure_first_step(command: list[str], folder: Path) -> tuple[float, float]:
     """Starts a process and waits for its first step.
 
     Args:
@@ -72,7 +72,7 @@ def seconds(command: list[str], folder: Path) -> tuple[float, float]:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=out, stderr=error, env=environment)
         try:
-            while not (_logged(log) or _recorded(folder / "metrics.jsonl")):
+            while not (_has_logged_step(log) or _has_record(folder / "metrics.jsonl")):
                 if process.poll() is not None or time.perf_counter() - start > _MOST_SECONDS:
                     raise RuntimeError(
                         f"{command} did not complete a step:\n{errors.read_text()[-2000:]}"
@@ -84,11 +84,11 @@ def seconds(command: list[str], folder: Path) -> tuple[float, float]:
             process.wait()
 
 
-def _logged(log: Path) -> bool:
+def _has_logged_step(log: Path) -> bool:
     return "train | step:      1 |" in log.read_text()
 
 
-def _recorded(path: Path) -> bool:
+def _has_record(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
@@ -130,7 +130,7 @@ def _row(case: Case, place: Path, rounds: int) -> str:
             with tempfile.TemporaryDirectory(dir=place) as folder:
                 run = Path(folder) / "run"
                 (Path(folder) / "case.yaml").write_text((place / "case.yaml").read_text())
-                took = seconds(makers[which](case, run), run)
+                took = measure_first_step(makers[which](case, run), run)
             if turn:  # The first round only warms the file cache.
                 found[which].append(took)
     theirs, ours = ([wall for wall, _ in side] for side in found)

@@ -28,7 +28,7 @@ PARTS = {"1 x 2": [1, 1, 2, 1], "2 x 2": [1, 2, 2, 1]}
 _CPUS = [f"CPU:{index}" for index in range(4)]
 
 
-def _four_cpus() -> None:
+def _configure_four_cpus() -> None:
     (cpu,) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration()] * len(_CPUS)
     tf.config.set_logical_device_configuration(cpu, parts)
@@ -40,7 +40,7 @@ def _batch() -> tuple[np.ndarray, np.ndarray]:
     return images, generator.integers(0, 10, BATCH, "int32")
 
 
-def steps() -> tuple[tf_keras.Model, dict[str, Any]]:
+def build_steps() -> tuple[tf_keras.Model, dict[str, Any]]:
     """Builds a training step for the whole network and for each partition.
 
     Returns:
@@ -67,7 +67,7 @@ def steps() -> tuple[tf_keras.Model, dict[str, Any]]:
     return model, {name: step_of(called) for name, called in calls.items()}
 
 
-def times(functions: Mapping[str, Any], rounds: int) -> list[Figure]:
+def measure_times(functions: Mapping[str, Any], rounds: int) -> list[Figure]:
     """Measures the time per step, relative to the whole network."""
     batch = [tf.constant(array) for array in _batch()]
 
@@ -84,7 +84,7 @@ def times(functions: Mapping[str, Any], rounds: int) -> list[Figure]:
     return alternate(contenders, baseline="whole", rounds=rounds)
 
 
-def peaks(step: Any) -> dict[str, float]:
+def peak_memory(step: Any) -> dict[str, float]:
     """Returns the peak memory of each device in a step, in megabytes."""
     # Only TensorFlow 1 sessions report single allocations.
     v1, batch = tf.compat.v1, _batch()
@@ -106,10 +106,10 @@ def peaks(step: Any) -> dict[str, float]:
         found = tf.import_graph_def(definition, replaced, return_elements=ends, name="step")
         with v1.Session(config=v1.ConfigProto(device_count={"CPU": len(_CPUS)})) as session:
             session.run(v1.global_variables_initializer())
-            return _peaks(session, [getattr(end, "op", end) for end in found], feeds)
+            return _trace_peak_memory(session, [getattr(end, "op", end) for end in found], feeds)
 
 
-def _peaks(session: Any, ends: list[Any], feeds: Mapping[Any, Any]) -> dict[str, float]:
+def _trace_peak_memory(session: Any, ends: list[Any], feeds: Mapping[Any, Any]) -> dict[str, float]:
     v1, highest = tf.compat.v1, defaultdict[str, float](float)
     session.run(ends, feeds)
     options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
@@ -129,13 +129,13 @@ def _peaks(session: Any, ends: list[Any], feeds: Mapping[Any, Any]) -> dict[str,
     return dict(highest)
 
 
-def measured(rounds: int) -> str:
+def measure_in_process(rounds: int) -> str:
     """Runs the benchmark in this process, in which TensorFlow must not have started."""
-    _four_cpus()
+    _configure_four_cpus()
     tf_keras.utils.set_random_seed(1)
-    _model, functions = steps()
-    figures = times(functions, rounds)
-    memory = {name: peaks(step) for name, step in functions.items()}
+    _model, functions = build_steps()
+    figures = measure_times(functions, rounds)
+    memory = {name: peak_memory(step) for name, step in functions.items()}
     whole = max(memory["whole"].values())
     lines = [
         f"### spatial partition, `resnet_cifar` of depth 8, {SIZE} x {SIZE} pixels, batch {BATCH}, "
@@ -162,4 +162,4 @@ def report(rounds: int = 10) -> str:
 
 
 if __name__ == "__main__":
-    print(measured(int(sys.argv[1]) if len(sys.argv) > 1 else 10), end="")
+    print(measure_in_process(int(sys.argv[1]) if len(sys.argv) > 1 else 10), end="")

@@ -50,14 +50,14 @@ def row(name: str, rounds: int) -> str:
 
 def main() -> int:
     """Prints the table."""
-    to = argparse.ArgumentParser(prog="python -m benchmarks.portable", description=__doc__)
-    to.add_argument("--only", nargs="+", choices=_WORKLOADS, default=_WORKLOADS)
-    to.add_argument("--rounds", type=int, default=5)
-    asked = to.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.portable", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=_WORKLOADS, default=_WORKLOADS)
+    parser.add_argument("--rounds", type=int, default=5)
+    flags = parser.parse_args()
     heads = " | ".join(f"steps/s, portable / native, {words}" for words in _NATIVE)
     print(f"| | {heads} |\n|---|---|---|", flush=True)
-    for name in asked.only:
-        print(row(name, asked.rounds), flush=True)
+    for name in flags.only:
+        print(row(name, flags.rounds), flush=True)
     return 0
 
 

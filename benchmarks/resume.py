@@ -17,10 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.harness import Figure, alternate
-from benchmarks.networks import session_of
+from benchmarks.networks import build_run
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.train.controller import build_controller, quiet_orbit
+from orbit_runner.train.controller import build_controller, quiet_orbit_scope
 
 TITLE = "first step on TFRecords, from a late step / from step 0"
 UNIT = "starts/s"
@@ -55,10 +55,10 @@ def _config(folder: Path) -> ExperimentConfig:
 
 def _start(config: ExperimentConfig, folder: Path, step: int) -> Callable[[], int]:
     def run() -> int:
-        session = session_of(config, folder / str(step), asynchronous=True)
+        session = build_run(config, folder / str(step), asynchronous=True)
         session.state.global_step.assign(step)
         controller = build_controller(session, save_summary=False)
-        with quiet_orbit(), session.strategy.scope():
+        with quiet_orbit_scope(), session.strategy.scope():
             controller.train(step + 1, checkpoint_at_completion=False)
         return 1
 

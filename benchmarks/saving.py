@@ -10,8 +10,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from benchmarks.exactness import config_of
-from benchmarks.networks import session_of
-from orbit_runner.train.controller import build_controller, quiet_orbit
+from benchmarks.networks import build_run
+from orbit_runner.train.controller import build_controller, quiet_orbit_scope
 
 _STEPS = {"digits": 50, "resnet_cifar": 2}
 _MINUTE = 60.0
@@ -19,10 +19,10 @@ _MINUTE = 60.0
 
 def _pauses(name: str, saves: int, *changes: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        session = session_of(config_of(name, *changes), Path(folder), asynchronous=True)
+        session = build_run(config_of(name, *changes), Path(folder), asynchronous=True)
         controller, pauses = build_controller(session), list[float]()
         for _ in range(saves):
-            with quiet_orbit(), session.strategy.scope():
+            with quiet_orbit_scope(), session.strategy.scope():
                 controller.train(session.step + _STEPS[name], checkpoint_at_completion=False)
             start = time.perf_counter()
             session.checkpoints.save()

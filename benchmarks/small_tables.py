@@ -36,7 +36,7 @@ def _arrays(task: Any, section: str) -> tuple[np.ndarray, np.ndarray]:
     return features, part.column(task.targets[0].column).values
 
 
-def _of_sklearn(experiment: str, split: int, model: Any) -> dict[str, float]:
+def _train_sklearn(experiment: str, split: int, model: Any) -> dict[str, float]:
     task = _config(experiment, split)
     model.fit(*_arrays(task, "train_data"))
     features, labels = _arrays(task, "validation_data")
@@ -46,7 +46,7 @@ def _of_sklearn(experiment: str, split: int, model: Any) -> dict[str, float]:
     return {name: float(found[name]) for name in _METRICS[experiment]}
 
 
-def _of_runner(experiment: str, split: int) -> dict[str, float]:
+def _train_runner(experiment: str, split: int) -> dict[str, float]:
     last = last_evaluation(experiment, f"--task.split.seed={split}")
     return {name: last[name] for name in _METRICS[experiment]}
 
@@ -80,9 +80,9 @@ def report() -> str:
     lines = ["### tables of scikit-learn, mean of five splits", ""]
     lines += ["| | metric | model | mean | lowest to highest |", "|---|---|---|---|---|"]
     for experiment, metrics in _METRICS.items():
-        results: _Results = {"this runner": [_of_runner(experiment, one) for one in _SPLITS]}
+        results: _Results = {"this runner": [_train_runner(experiment, one) for one in _SPLITS]}
         for name, model in _models(experiment).items():
-            results[name] = [_of_sklearn(experiment, one, model) for one in _SPLITS]
+            results[name] = [_train_sklearn(experiment, one, model) for one in _SPLITS]
         for metric in metrics:
             for name, found in results.items():
                 values = [one[metric] for one in found]

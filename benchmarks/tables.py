@@ -41,7 +41,7 @@ def write_files(folder: Path, rows: int) -> None:
     parquet.write_table(table, folder / "table.parquet")
 
 
-def _timed_batches(batches: Any) -> tuple[float, float]:
+def _time_batches(batches: Any) -> tuple[float, float]:
     """Returns the time of the first batch, as a moment, and the rows per second after it."""
     iterator = iter(batches)
     next(iterator)
@@ -93,12 +93,12 @@ def _pandas(path: Path, step: int) -> tuple[float, Any]:
 
 def _measure(contender: str, path: Path, step: int) -> dict[str, float]:
     start, batches = {"runner": _runner, "pandas": _pandas}[contender](path, step)
-    first, speed = _timed_batches(batches)
+    first, speed = _time_batches(batches)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {"start": first - start, "rows": speed, "gib": peak}
 
 
-def _child(contender: str, path: Path, step: int, cache: Path) -> dict[str, float]:
+def _measure_in_process(contender: str, path: Path, step: int, cache: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.tables", "--measure", contender, str(path)]
     done = subprocess.run(
         [*command, str(step)],
@@ -130,7 +130,7 @@ def report(rows: int = _ROWS) -> str:
                 (f"resume at step {late:,}", "runner", late),
                 ("pandas and from_tensor_slices", "pandas", 0),
             ):
-                found = _child(contender, path, step, folder / "cache")
+                found = _measure_in_process(contender, path, step, folder / "cache")
                 lines.append(
                     f"| {path.suffix[1:]}, {size:,.0f} MiB: {name} | {found['start']:.1f} "
                     f"| {found['rows']:,.0f} | {found['gib']:.1f} GiB |"
@@ -139,10 +139,10 @@ def report(rows: int = _ROWS) -> str:
 
 
 def _main() -> None:
-    to = argparse.ArgumentParser(prog="benchmarks.tables")
-    to.add_argument("--rows", type=int, default=_ROWS)
-    to.add_argument("--measure", nargs=3, metavar=("CONTENDER", "FILE", "STEP"))
-    flags = to.parse_args()
+    parser = argparse.ArgumentParser(prog="benchmarks.tables")
+    parser.add_argument("--rows", type=int, default=_ROWS)
+    parser.add_argument("--measure", nargs=3, metavar=("CONTENDER", "FILE", "STEP"))
+    flags = parser.parse_args()
     if flags.measure:
         contender, path, step = flags.measure
         print(json.dumps(_measure(contender, Path(path), int(step))))

@@ -52,7 +52,7 @@ def _counts(flags: tuple[str, ...]) -> dict[str, tuple[Any, np.ndarray]]:
     return found
 
 
-def _of_sklearn(flags: tuple[str, ...]) -> dict[str, float]:
+def _train_sklearn(flags: tuple[str, ...]) -> dict[str, float]:
     from sklearn import ensemble, linear_model
 
     data = _counts(flags)
@@ -73,7 +73,7 @@ def report() -> str:
     lines = ["### English or German?", ""]
     lines += ["| | training sentences | model | accuracy |", "|---|---|---|---|"]
     for case, flags in _CASES.items():
-        others = _of_sklearn(flags)
+        others = _train_sklearn(flags)
         sentences = int(others.pop("sentences"))
         found = {
             "this runner": last_evaluation(_EXPERIMENT, *flags)["accuracy"],

@@ -86,7 +86,7 @@ WORKLOADS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Taken:
+class Measurement:
     """The wall time and the processor time of a process in seconds, and its steps per second."""
 
     seconds: float
@@ -94,7 +94,7 @@ class Taken:
     speed: float | None
 
 
-def measure(workload: Workload, checkout: Path) -> Taken:
+def measure(workload: Workload, checkout: Path) -> Measurement:
     """Runs a workload once in a checkout."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
@@ -106,7 +106,7 @@ def measure(workload: Workload, checkout: Path) -> Taken:
         seconds = time.perf_counter() - start
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Taken(seconds, processor, _speed(directory, workload.speed))
+        return Measurement(seconds, processor, _speed(directory, workload.speed))
 
 
 def _run(checkout: Path, directory: Path, words: tuple[str, ...]) -> None:
@@ -134,7 +134,7 @@ def _speed(directory: Path, split: str) -> float | None:
 
 def row(name: str, workload: Workload, other: Path, rounds: int) -> str:
     """Returns the table row of a workload."""
-    pairs: list[tuple[Taken, Taken]] = []
+    pairs: list[tuple[Measurement, Measurement]] = []
     for turn in range(rounds + 1):
         order = [ROOT, other] if turn % 2 else [other, ROOT]
         found = {checkout: measure(workload, checkout) for checkout in order}
@@ -155,17 +155,17 @@ def _ratio(values: list[float]) -> str:
 
 def main() -> int:
     """Prints the table."""
-    to = argparse.ArgumentParser(prog="python -m benchmarks.versions", description=__doc__)
-    to.add_argument("other", type=Path, help="another checkout of this repository")
-    to.add_argument("--only", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
-    to.add_argument("--rounds", type=int, default=5)
-    asked = to.parse_args()
-    # As for a user, whose Python keeps bytecode. It may be told not to write it here.
-    for checkout in (ROOT, asked.other):
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.versions", description=__doc__)
+    parser.add_argument("other", type=Path, help="another checkout of this repository")
+    parser.add_argument("--only", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--rounds", type=int, default=5)
+    flags = parser.parse_args()
+    # As for a user, whose Python caches bytecode; here, writing it may be disabled.
+    for checkout in (ROOT, flags.other):
         compileall.compile_dir(checkout / "src", quiet=1)
     print("| | wall time | processor time | steps/s |\n|---|---|---|---|", flush=True)
-    for name in asked.only:
-        print(row(name, WORKLOADS[name], asked.other.resolve(), asked.rounds), flush=True)
+    for name in flags.only:
+        print(row(name, WORKLOADS[name], flags.other.resolve(), flags.rounds), flush=True)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Measures small trials of a sweep, forked from a warm parent, against one cold process a trial.
+"""Measures small trials of a sweep, forked from a warm parent, against one cold process per trial.
 
 A batch is 24 trials of 100 steps, with other seeds, two at a time, each with half of the cores.
 Batches of both kinds take turns; the ratio is that of neighbors. The start of the warm parent
@@ -63,14 +63,14 @@ def _processor_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _measured(warm: bool) -> tuple[float, float]:
+def _measure_batch(warm: bool) -> tuple[float, float]:
     """Returns the wall time and the processor time of a batch, in seconds."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         launcher: TrialLauncher = WarmLauncher(folder) if warm else ColdLauncher()
         busy, start = _processor_seconds(), time.perf_counter()
         _train_all(launcher, folder)
-        launcher.close()  # Only then, its processor time counts.
+        launcher.close()  # Its processor time counts only after this.
         return time.perf_counter() - start, _processor_seconds() - busy
 
 
@@ -79,7 +79,7 @@ def report() -> str:
     found: dict[str, list[tuple[float, float]]] = {"cold": [], "warm": []}
     for turn in range(ROUNDS):
         for name in [*found][:: 1 if turn % 2 else -1]:
-            found[name].append(_measured(name == "warm"))
+            found[name].append(_measure_batch(name == "warm"))
     names = {"cold": "a new process a trial", "warm": "forked from a warm parent"}
     lines = [
         f"### {TRIALS} trials of `digits_mlp`, 100 steps each, two at a time",

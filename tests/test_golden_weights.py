@@ -19,11 +19,11 @@ from tools.golden_weights import (
     GoldenRun,
     current_conditions,
     difference,
-    entry_for,
-    no_entry,
-    not_in_changelog,
+    explain_missing_entry,
+    find_entry,
+    missing_in_changelog,
     read_entries,
-    updated,
+    update_run,
     version_key,
 )
 
@@ -61,9 +61,9 @@ def entry(processor: str = "a", **since: str) -> Entry:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_weights_are_the_golden_ones(name: str) -> None:
     entries, conditions = read_entries(), current_conditions()
-    found = entry_for(entries, conditions)
+    found = find_entry(entries, conditions)
     if found is None:
-        pytest.skip(f"{no_entry(entries, conditions)}; to add them: {UPDATE}")
+        pytest.skip(f"{explain_missing_entry(entries, conditions)}; to add them: {UPDATE}")
     golden, now = found["runs"][name], fingerprint(RUNS[name])
     assert now["weights"] == golden["weights"], f"the weights changed; on purpose: {UPDATE}"
     assert now["state"] == golden["state"], f"the state changed; on purpose: {UPDATE}"
@@ -75,7 +75,7 @@ def test_the_file_is_well_formed() -> None:
     for one in entries:
         assert {*one} == {"conditions", "runs"}
         assert one["conditions"]["intra-op threads"] == "1"
-        assert entry_for(entries, one["conditions"]) is one, "another entry has these conditions"
+        assert find_entry(entries, one["conditions"]) is one, "another entry has these conditions"
         assert {*one["runs"]} == {*NAMES}
         for run in one["runs"].values():
             assert {*run} == {"weights", "state", "since"}
@@ -85,7 +85,7 @@ def test_the_file_is_well_formed() -> None:
 
 
 def test_the_changelog_lists_every_golden_run() -> None:
-    assert not_in_changelog(read_entries(), CHANGELOG.read_text(encoding="utf-8")) == []
+    assert missing_in_changelog(read_entries(), CHANGELOG.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_a_change_that_the_changelog_lacks(
         f"CHANGELOG.md, version {version}, section Exactness: `{name}` is missing"
         for version, name in missing
     ]
-    assert not_in_changelog([entry(**since)], TEXT) == expected
+    assert missing_in_changelog([entry(**since)], TEXT) == expected
 
 
 def test_every_entry_is_compared_with_the_changelog() -> None:
-    assert not_in_changelog([entry(digits="0.1.0"), entry("b", mirrored="0.1.0")], TEXT)
+    assert missing_in_changelog([entry(digits="0.1.0"), entry("b", mirrored="0.1.0")], TEXT)
 
 
 def test_what_changed() -> None:
@@ -132,7 +132,7 @@ def test_since_when_the_weights_are_these(monkeypatch: pytest.MonkeyPatch) -> No
 
     def since(weights: str, state: str = "s", name: str = "digits", known: bool = True) -> str:
         found = {"weights": weights, "state": state}
-        return updated(entries, name, golden if known else None, found)["since"]
+        return update_run(entries, name, golden if known else None, found)["since"]
 
     assert since("w") == since("w", "t") == "0.9.0"
     assert since("x") == "0.12.0"
@@ -147,11 +147,11 @@ def test_the_closest_entry_is_named() -> None:
         {"conditions": {"processor": "x86_64 avx2", "numpy": "2"}, "runs": {}},
     ]
     now = {"processor": "x86_64 avx2 fma", "numpy": "2"}
-    assert entry_for(entries, now) is None
-    assert no_entry(entries, now).endswith("(closest entry: processor: now has fma)")
-    assert "closest" not in no_entry([], now)
+    assert find_entry(entries, now) is None
+    assert explain_missing_entry(entries, now).endswith("(closest entry: processor: now has fma)")
+    assert "closest" not in explain_missing_entry([], now)
     # A condition that only a later version records.
-    assert entry_for(entries, {"processor": "x86_64 avx2", "numpy": "2", "new": "1"}) is entries[1]
+    assert find_entry(entries, {"processor": "x86_64 avx2", "numpy": "2", "new": "1"}) is entries[1]
 
 
 def test_the_command(

@@ -76,7 +76,7 @@ LIGHT = sorted(
         *(
             ROOT / "cli" / f"{name}.py"
             for name in (
-                *("main", "finetune", "launch_plan", "launch_start", "list_official"),
+                *("main", "finetune", "launch_plan", "launch_cluster", "list_official"),
                 *("model_selection", "reference_run", "replay/plan"),
             )
         ),

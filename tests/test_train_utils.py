@@ -15,7 +15,7 @@ from orbit_runner import train_utils
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.model_garden.driver.experiment_runner import run_config
+from orbit_runner.model_garden.driver.experiment_runner import to_runner_config
 from tests.support import registered_examples  # noqa: F401 - registers experiments
 from tests.support.toy import toy_config
 
@@ -222,6 +222,6 @@ def test_other_functions_are_model_gardens_own() -> None:
 
 
 def test_config_without_declared_sections_is_accepted_by_the_runner() -> None:
-    config = run_config(parse(options(experiment="orbit_runner_test_plain")))
+    config = to_runner_config(parse(options(experiment="orbit_runner_test_plain")))
     assert config.trainer.train_steps == 2
     assert config.for_task.task.model.head.units == 3

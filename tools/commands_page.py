@@ -13,13 +13,13 @@ from pathlib import Path
 
 from orbit_runner.cli.main import COMMANDS
 from orbit_runner.cli.main import main as run_command
-from orbit_runner.launch.deploy.targets import PLACES, SWEEP_PLACES
+from orbit_runner.launch.deploy.targets import SWEEP_TARGETS, TARGETS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _COLUMNS = "88"
 _SUBCOMMANDS = {
     "data": ("list", "get"),
-    "manifest": (*PLACES, *(f"{place} --sweep=FILE" for place in SWEEP_PLACES)),
+    "manifest": (*TARGETS, *(f"{place} --sweep=FILE" for place in SWEEP_TARGETS)),
 }
 _HEAD = """\
 # Commands
@@ -48,10 +48,10 @@ def _block(*words: str) -> str:
 
 def help_text(*words: str) -> str:
     """Returns the `--help` output of a command."""
-    to = io.StringIO()
-    with contextlib.redirect_stdout(to), contextlib.suppress(SystemExit):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         run_command([*words, "--help"])
-    return to.getvalue()
+    return output.getvalue()
 
 
 def main() -> int:

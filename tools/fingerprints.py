@@ -176,14 +176,14 @@ def _environment() -> dict[str, str]:
 
 def main() -> int:
     """Writes or compares fingerprints; returns 1 if a run differs or fails."""
-    to = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    to.add_argument("action", choices=("write", "compare"))
-    to.add_argument("file", type=Path)
-    to.add_argument("--only", nargs="+", choices=RUNS, default=[*RUNS], metavar="NAME")
-    flags = to.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("action", choices=("write", "compare"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", nargs="+", choices=RUNS, default=[*RUNS], metavar="NAME")
+    flags = parser.parse_args()
     before = json.loads(flags.file.read_text()) if flags.file.exists() else {}
     if flags.action == "compare" and not before:
-        to.error(f"{flags.file} has no fingerprints; write them first")
+        parser.error(f"{flags.file} has no fingerprints; write them first")
     failed = False
     for name in flags.only:
         start = time.monotonic()

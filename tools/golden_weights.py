@@ -23,7 +23,7 @@ from typing import TypedDict
 
 from orbit_runner import __version__
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.determinism.numerics_record import changes, describe_numerics
+from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from tools.fingerprints import ROOT, RUNS, fingerprint
 
 GOLDEN = ROOT / "tests" / "golden" / "weights.json"
@@ -69,14 +69,16 @@ def current_conditions() -> dict[str, str]:
     return describe_numerics(RuntimeConfig(intra_op_threads=1))
 
 
-def entry_for(entries: Sequence[Entry], conditions: Mapping[str, str]) -> Entry | None:
+def find_entry(entries: Sequence[Entry], conditions: Mapping[str, str]) -> Entry | None:
     """Returns the entry with these conditions. They are compared as when a run is resumed."""
-    return next((one for one in entries if not changes(one["conditions"], conditions)), None)
+    return next(
+        (one for one in entries if not describe_changes(one["conditions"], conditions)), None
+    )
 
 
-def no_entry(entries: Sequence[Entry], conditions: Mapping[str, str]) -> str:
+def explain_missing_entry(entries: Sequence[Entry], conditions: Mapping[str, str]) -> str:
     """Returns why no entry has these conditions: the differences from the closest entry."""
-    found = sorted((changes(one["conditions"], conditions) for one in entries), key=len)
+    found = sorted((describe_changes(one["conditions"], conditions) for one in entries), key=len)
     nearest = "; ".join(found[0] if found else ())
     reason = "no golden weights for this kind of processor and these versions of the packages"
     return f"{reason} (closest entry: {nearest})" if nearest else reason
@@ -91,7 +93,7 @@ def difference(golden: GoldenRun | None, found: Mapping[str, str]) -> str:
     return "equal" if golden["state"] == found["state"] else "CHANGED: state, not weights"
 
 
-def updated(
+def update_run(
     entries: Sequence[Entry], name: str, golden: GoldenRun | None, found: Mapping[str, str]
 ) -> GoldenRun:
     """Returns the golden run to write.
@@ -115,17 +117,17 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split("."))
 
 
-def not_in_changelog(entries: Sequence[Entry], changelog: str) -> list[str]:
+def missing_in_changelog(entries: Sequence[Entry], changelog: str) -> list[str]:
     """Returns one line for each run that is missing in the changelog section of its `since`."""
     pairs = {(run["since"], name) for one in entries for name, run in one["runs"].items()}
     return [
         f"{CHANGELOG.name}, version {version}, section Exactness: `{name}` is missing"
         for version, name in sorted(pairs)
-        if name not in _listed(changelog, version)
+        if name not in _listed_names(changelog, version)
     ]
 
 
-def _listed(changelog: str, version: str) -> set[str]:
+def _listed_names(changelog: str, version: str) -> set[str]:
     """Returns the names in backticks in the section "Exactness" of a version."""
     text = _section(_section(changelog, rf"## \[{re.escape(version)}\].*"), "### Exactness")
     return set(re.findall(r"`([^`\n]+)`", text))
@@ -140,21 +142,23 @@ def _section(text: str, heading: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compares or updates; returns 1 if a run failed, or if it changed without `--update`."""
-    to = argparse.ArgumentParser(prog="golden_weights", description=(__doc__ or "").split("\n")[0])
-    to.add_argument("--update", action="store_true", help=f"write {GOLDEN.relative_to(ROOT)}")
-    to.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
-    flags = to.parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="golden_weights", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--update", action="store_true", help=f"write {GOLDEN.relative_to(ROOT)}")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
+    flags = parser.parse_args(arguments)
     entries, conditions = read_entries(), current_conditions()
-    entry = entry_for(entries, conditions)
+    entry = find_entry(entries, conditions)
     if entry is None:
-        print(no_entry(entries, conditions))
+        print(explain_missing_entry(entries, conditions))
         entry = Entry(conditions=conditions, runs={})
         entries.append(entry)
     rows = {name: _compare(entries, entry, name, flags.update) for name in flags.only}
     if flags.update and entry["runs"]:
         entry["conditions"] = conditions  # They may have more items than in the file.
         GOLDEN.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        for line in not_in_changelog([entry], CHANGELOG.read_text(encoding="utf-8")):
+        for line in missing_in_changelog([entry], CHANGELOG.read_text(encoding="utf-8")):
             print(line)
     elif any(row != "equal" and row != "FAILED" for row in rows.values()):
         print(f"to record these weights: {UPDATE}")
@@ -171,7 +175,7 @@ def _compare(entries: Sequence[Entry], entry: Entry, name: str, update: bool) ->
         verdict, details = "FAILED", str(error)
     else:
         verdict = difference(golden, found)
-        run = updated(entries, name, golden, found)
+        run = update_run(entries, name, golden, found)
         since = f"since {run['since']}" if update or verdict == "equal" else ""
         details = f"{found['weights'][:16]} {since}"
         if update:

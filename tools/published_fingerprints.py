@@ -20,7 +20,7 @@ from orbit_runner.cli.published.reproduction import portable_experiment
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
-from orbit_runner.determinism.published import (
+from orbit_runner.determinism.published_fingerprints import (
     Published,
     PublishedRun,
     read_published,
@@ -48,9 +48,9 @@ def train(name: str, *prefix: str) -> PublishedRun:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compares or updates; returns 1 if a fingerprint differs and is not updated."""
-    to = argparse.ArgumentParser(prog="published_fingerprints", description=__doc__)
-    to.add_argument("--update", action="store_true", help="write the file")
-    flags = to.parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="published_fingerprints", description=__doc__)
+    parser.add_argument("--update", action="store_true", help="write the file")
+    flags = parser.parse_args(arguments)
     known = read_published().runs
     runs = {}
     for name in NAMES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from orbit_runner.cli.commands.schema import json_text
+from orbit_runner.cli.commands.schema import format_json_schema
 from orbit_runner.config.schema.experiment import ExperimentConfig
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "schema.json"
@@ -17,7 +17,7 @@ FILE = Path(__file__).resolve().parents[1] / "docs" / "schema.json"
 
 def text() -> str:
     """Returns the text of the file."""
-    return json_text(ExperimentConfig())
+    return format_json_schema(ExperimentConfig())
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from official.modeling.multitask import train_lib as official_multitask_train_li
 
 from orbit_runner import multitask_train_lib, train_lib, train_utils
 
-_REPLACED: tuple[tuple[Any, Any, tuple[str, ...]], ...] = (
+_REPLACEMENTS: tuple[tuple[Any, Any, tuple[str, ...]], ...] = (
     (official_train_lib, train_lib, ("run_experiment", "OrbitExperimentRunner")),
     (
         official_train_utils,
@@ -42,9 +42,9 @@ def install() -> None:
     Drivers call them as attributes of their modules, so no driver has to change. A class that was
     already derived from Model Garden's `OrbitExperimentRunner` keeps its base class.
     """
-    for official, ours, names in _REPLACED:
+    for official, replacement, names in _REPLACEMENTS:
         for name in names:
-            setattr(official, name, getattr(ours, name))
+            setattr(official, name, getattr(replacement, name))
 
 
 @contextlib.contextmanager
@@ -52,7 +52,7 @@ def installed_scope() -> Iterator[None]:
     """Replaces the functions in a `with` block."""
     before = [
         (official, name, getattr(official, name))
-        for official, _, names in _REPLACED
+        for official, _, names in _REPLACEMENTS
         for name in names
     ]
     install()

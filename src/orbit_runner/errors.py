@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 # In characters. Longer than any valid name, and short enough for a terminal.
-_NAME = 200
-_AFTER_DIVERGENCE = (
+_MAX_NAME_LENGTH = 200
+_DIVERGENCE_ADVICE = (
     "lower the learning rate, check the data, or set trainer.recovery_max_trials to roll back to "
     "the last checkpoint"
 )
@@ -60,19 +60,19 @@ class Diverged(RunnerError, RuntimeError):
         *,
         non_finite: bool = False,
         step: int | None = None,
-        advice: str = _AFTER_DIVERGENCE,
+        advice: str = _DIVERGENCE_ADVICE,
     ) -> None:
         super().__init__(f"training diverged: {reason}\n{advice}")
         self.reason, self.non_finite, self.step = reason, non_finite, step
 
-    def explained(self, text: str) -> Diverged:
-        """Returns the same error with a line below the reason."""
+    def add_explanation(self, text: str) -> Diverged:
+        """Returns a copy of the error with a line below the reason."""
         return Diverged(
-            self.reason, non_finite=self.non_finite, advice=f"{text}\n{_AFTER_DIVERGENCE}"
+            self.reason, non_finite=self.non_finite, advice=f"{text}\n{_DIVERGENCE_ADVICE}"
         )
 
 
-class CheckpointMisfit(RunnerError):
+class CheckpointMismatch(RunnerError):
     """A checkpoint whose variables are not those of the model and the optimizer."""
 
 
@@ -101,23 +101,24 @@ def first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
-def shorten(text: str, most: int = _NAME) -> str:
+def shorten(text: str, most: int = _MAX_NAME_LENGTH) -> str:
     """Returns a text. If it is longer than `most`, it is cut and followed by its length."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest_name_hint(name: str, known: Iterable[str]) -> str:
     """Returns a clause such as `; did you mean 'depth'?`, or "" if no known name is similar."""
-    if len(str(name)) > _NAME:
+    if len(str(name)) > _MAX_NAME_LENGTH:
         return ""
-    import difflib  # Only if a name is wrong: commands answer sooner without it.
+    import difflib  # Not at the top, because only wrong names need it.
 
     by_lower = {option.lower(): option for option in known}
     match = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[match[0]]!r}?" if match else ""
 
 
-def unknown(kind: str, name: object, known: Sequence[str]) -> str:
+def unknown_name_message(kind: str, name: object, known: Sequence[str]) -> str:
     """Returns the message for an unknown name: a similar name if any, and all known names."""
     listed = ", ".join(sorted(known)) or "none"
-    return f"unknown {kind} {shorten(repr(name))}{nearest(str(name), known)}\nallowed: {listed}"
+    hint = nearest_name_hint(str(name), known)
+    return f"unknown {kind} {shorten(repr(name))}{hint}\nallowed: {listed}"

@@ -10,7 +10,7 @@ from official.core import train_utils as official_train_utils
 from official.modeling.multitask import train_lib as official_train_lib
 
 from orbit_runner.model_garden.driver.experiment_runner import OrbitExperimentRunner
-from orbit_runner.tasks.multitask import Evaluated, JointTask
+from orbit_runner.tasks.multitask import EvalTask, JointTask
 
 # Saved now, because `drop_in` may replace them later.
 _official_run = official_train_lib.run_experiment
@@ -63,7 +63,7 @@ def run_experiment(
             eval_summary_manager=eval_summary_manager,
             best_ckpt_exporter_creator=best_ckpt_exporter_creator,
         )
-    found, logs = OrbitExperimentRunner(
+    trained_model, logs = OrbitExperimentRunner(
         distribution_strategy,
         JointTask(task, params.task, model),
         mode,
@@ -72,7 +72,7 @@ def run_experiment(
         run_post_eval,
         eval_summary_manager=eval_summary_manager,
     ).run()
-    return (found, _results(logs)) if run_post_eval else found
+    return (trained_model, _remove_speed(logs)) if run_post_eval else trained_model
 
 
 def run_experiment_with_multitask_eval(
@@ -113,9 +113,9 @@ def run_experiment_with_multitask_eval(
     Returns:
         The model and the result of the evaluation at the end, {} without `run_post_eval`.
     """
-    own = (trainer, train_actions_factory, eval_actions_factory)
-    if any(own) or best_ckpt_exporter_creator is not _default_exporter:
-        found: tuple[Any, Any] = _official_run_with_eval(
+    custom_parts = (trainer, train_actions_factory, eval_actions_factory)
+    if any(custom_parts) or best_ckpt_exporter_creator is not _default_exporter:
+        result: tuple[Any, Any] = _official_run_with_eval(
             distribution_strategy=distribution_strategy,
             train_task=train_task,
             eval_tasks=list(eval_tasks),
@@ -130,7 +130,7 @@ def run_experiment_with_multitask_eval(
             train_actions_factory=train_actions_factory,
             eval_actions_factory=eval_actions_factory,
         )
-        return found
+        return result
     steps = {routine.task_config.name: routine.eval_steps for routine in params.eval_tasks}
     model, logs = OrbitExperimentRunner(
         distribution_strategy,
@@ -141,12 +141,12 @@ def run_experiment_with_multitask_eval(
         run_post_eval,
         save_summary,
         eval_summary_manager=eval_summary_manager,
-        eval_tasks={task.name: Evaluated(task, steps.get(task.name)) for task in eval_tasks},
+        eval_tasks={task.name: EvalTask(task, steps.get(task.name)) for task in eval_tasks},
     ).run()
-    return model, _results(logs)
+    return model, _remove_speed(logs)
 
 
-def _results(logs: dict[str, Any]) -> dict[str, Any]:
+def _remove_speed(logs: dict[str, Any]) -> dict[str, Any]:
     # Model Garden calls its evaluator directly, not the controller, which adds the speed.
     return {name: value for name, value in logs.items() if name != "steps_per_second"}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
-from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.errors import RunnerError, unknown_name_message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Entry:
 
     def load_config(self) -> Any:
         """Returns the config class. Raises RunnerError if it cannot be imported."""
-        return _load(self.name, self.config)
+        return _load_reference(self.name, self.config)
 
     def load(self) -> Any:
         """Returns the implementation. Raises RunnerError if it cannot be imported."""
-        return _load(self.name, self.target)
+        return _load_reference(self.name, self.target)
 
 
-def _load(name: str, reference: Any) -> Any:
+def _load_reference(name: str, reference: Any) -> Any:
     if not isinstance(reference, str):
         return reference
     module, _, attribute = reference.partition(":")
@@ -54,10 +54,10 @@ class Registry:
     def register(self, name: str, *, config: Any, target: Any, help: str = "") -> Entry:
         """Adds an entry and returns it. Raises RunnerError if another entry has the name."""
         entry = Entry(name, config, target, help)
-        taken = self._entries.get(name)
+        existing = self._entries.get(name)
         # The same registration may run twice: for `--import` and for an entry point.
-        if taken is not None and (taken.config, taken.target) != (config, target):
-            raise RunnerError(f"{self.kind} {name!r} is already registered, by {taken.target}")
+        if existing is not None and (existing.config, existing.target) != (config, target):
+            raise RunnerError(f"{self.kind} {name!r} is already registered, by {existing.target}")
         self._entries[name] = entry
         return entry
 
@@ -66,7 +66,7 @@ class Registry:
         if name not in self._entries:
             self._load_entry_points()
         if name not in self._entries:
-            raise KeyError(unknown(self.kind, name, list(self._entries)))
+            raise KeyError(unknown_name_message(self.kind, name, list(self._entries)))
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:

@@ -18,14 +18,14 @@ from orbit_runner.cli.preflight import (
     check_same_config,
     setting_error_scope,
 )
-from orbit_runner.cli.train_job import Job, make_ready, run_job
+from orbit_runner.cli.train_job import Job, prepare_process, run_job
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.progress.factory import make_progress
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.tasks.keras.memory import keep_arrays, keep_function
+from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
 
 _MODE = "train_and_eval"
@@ -89,7 +89,7 @@ def run(
         validation_data: The validation data, in the same form.
         validation_split: The fraction of the training data that is held out for validation.
         loss: A loss of Keras, such as `"mse"` or `{"name": "huber", "delta": 0.5}`, or a function
-            or class. By default, from labels and outputs, if they leave no choice.
+            or class. By default, inferred from labels and outputs, if they determine it.
         metrics: Metrics of Keras, such as `"accuracy"`, or subclasses of `tf_keras.metrics.Metric`.
         optimizer: The name of an optimizer, or the section `trainer.optimizer_config`.
         learning_rate: The learning rate of an optimizer that is given by name.
@@ -119,12 +119,12 @@ def run(
     settings: dict[str, tuple[str, Any]] = {
         "model": ("task.model", _model_setting(model)),
         "data": ("task.train_data", _data_setting(data, "data", batch_size)),
-        "loss": ("task.loss", _named(loss)),
-        "metrics": ("task.metrics", [_named(metric) for metric in metrics]),
+        "loss": ("task.loss", _loss_or_metric_setting(loss)),
+        "metrics": ("task.metrics", [_loss_or_metric_setting(metric) for metric in metrics]),
         "epochs": ("trainer.train_epochs", epochs),
-        "optimizer": ("trainer.optimizer_config", _optimizer(optimizer, learning_rate)),
+        "optimizer": ("trainer.optimizer_config", _optimizer_setting(optimizer, learning_rate)),
         "seed": ("runtime.seed", seed),
-        "name": ("name", name or _name_of(model)),
+        "name": ("name", name or _default_name(model)),
     }
     if validation_data is not None:
         section = _data_setting(validation_data, "validation_data", batch_size)
@@ -146,7 +146,7 @@ def _run(
 ) -> RunResult:
     if resume not in ("same", "override"):
         raise RunnerError(f"resume: got {resume!r}, allowed: 'same', 'override'")
-    flags = [("task", "task.name", "keras"), ("trainer", "trainer", _DEFAULTS)]
+    flags = [("task", "task.name", "keras"), ("trainer", "trainer", _TRAINER_DEFAULTS)]
     flags += [(f"run({name}=…)", *setting) for name, setting in settings.items()]
     flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     texts = tuple((flag, path, json.dumps(value)) for flag, path, value in flags)
@@ -170,12 +170,12 @@ def _run(
     )
     display = make_progress(progress, title=f"{resolved.config.name} · {mode}", place=str(folder))
     with RunLock(folder), display.shown_scope():
-        # First the data, because other arrays also have another digest in the config.
+        # Check the data first: other arrays also change their digest in the config.
         job = dataclasses.replace(job, data=check_data(job, resume))
         if resume == "same":
             check_same_config(resolved, folder)
         with setting_error_scope(resolved), disk_error_scope(folder):
-            make_ready(job)
+            prepare_process(job)
             model, results = run_job(job, display)
     return RunResult(
         model=model,
@@ -189,7 +189,7 @@ def _run(
     )
 
 
-_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoint_interval": 1000}
+_TRAINER_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoint_interval": 1000}
 
 
 def _model_setting(model: Any) -> Any:
@@ -202,7 +202,7 @@ def _model_setting(model: Any) -> Any:
         )
     if not callable(model):
         raise RunnerError(f"model: got {type(model).__name__}, expected a function")
-    return keep_function(model)
+    return register_function(model)
 
 
 def _is_model(value: Any) -> bool:
@@ -218,13 +218,13 @@ def _data_setting(data: Any, name: str, batch_size: int) -> dict[str, Any]:
     }
     return {
         "source": "memory",
-        "digest": keep_arrays(source),
+        "digest": register_arrays(source),
         "features": features,
         "global_batch_size": batch_size,
     }
 
 
-def _named(item: Any) -> Any:
+def _loss_or_metric_setting(item: Any) -> Any:
     if isinstance(item, (str, Mapping)):
         return item
     if not callable(item) or not hasattr(item, "__qualname__"):
@@ -232,10 +232,12 @@ def _named(item: Any) -> Any:
             f"got {type(item).__name__}, expected a name, a section such as "
             "{'name': 'huber', 'delta': 0.5}, a function or a class"
         )
-    return keep_function(item)
+    return register_function(item)
 
 
-def _optimizer(optimizer: str | Mapping[str, Any], learning_rate: float) -> Mapping[str, Any]:
+def _optimizer_setting(
+    optimizer: str | Mapping[str, Any], learning_rate: float
+) -> Mapping[str, Any]:
     if isinstance(optimizer, Mapping):
         return optimizer
     return {
@@ -244,7 +246,7 @@ def _optimizer(optimizer: str | Mapping[str, Any], learning_rate: float) -> Mapp
     }
 
 
-def _name_of(model: Any) -> str:
+def _default_name(model: Any) -> str:
     if isinstance(model, Mapping):
         model = model.get("build", "")
     text = model if isinstance(model, str) else getattr(model, "__name__", "")

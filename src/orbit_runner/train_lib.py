@@ -14,13 +14,13 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.determinism.block_sizes import fix_block_sizes
-from orbit_runner.determinism.numerics import begin_afresh, configure_numerics
+from orbit_runner.determinism.numerics import configure_numerics, reset_keras
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.model_garden.driver.experiment_runner import (
     OrbitExperimentRunner,
-    gin_names_a_trainer,
+    gin_sets_trainer,
 )
 from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
@@ -30,13 +30,13 @@ from orbit_runner.tasks.build import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.tracking import tracking_scope
-from orbit_runner.train.controller import Action, build_controller, quiet_orbit
+from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
-_OF_MODEL_GARDEN = ("maybe_create_best_ckpt_exporter",)
+_MODEL_GARDEN_NAMES = ("maybe_create_best_ckpt_exporter",)
 
 
 def prepare(
@@ -61,17 +61,17 @@ def prepare(
         DeviceError: The config asks for devices that this machine does not have.
         MemberLost: Another member of the cluster did not connect in time.
     """
-    folder = local_run_directory(model_dir)
+    directory = local_run_directory(model_dir)
     configure_numerics(config.runtime)
     runtime = effective_runtime(config, mode)
     strategy = build_strategy(runtime, cluster, common_purpose(config, mode))
     if config.runtime.is_portable:  # After the devices are set, because it runs an op.
         fix_block_sizes()
-    begin_afresh()
+    reset_keras()
     if not is_remote(model_dir):
-        folder.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
     with strategy.scope():
-        task = build_task(config, str(folder))
+        task = build_task(config, str(directory))
     return strategy, task
 
 
@@ -102,7 +102,7 @@ def run_experiment(
         task: The task.
         mode: One of `orbit_runner.config.schema.modes.MODES`.
         params: The experiment. `OrbitExperimentRunner` runs configs of Model Garden's classes.
-        model_dir: The run directory. A run that has a checkpoint in it is resumed.
+        model_dir: The run directory. A run with a checkpoint is resumed.
         run_post_eval: Whether to evaluate at the end and return the result.
         save_summary: Whether to write summaries and records.
         train_actions: Called with the output of each loop of training.
@@ -115,8 +115,8 @@ def run_experiment(
         allow_partial: Whether to restore the parts of a checkpoint that fit if not all of it does.
         callbacks: Called at the events of the run, after the callbacks of the config.
         stop_at_step: A step before the last one, at which to save and raise `StoppedAtStep`.
-        started: When the run started, as `time.monotonic()`: `trainer.max_time` begins there. By
-            default, it begins now.
+        started: When the run started, as `time.monotonic()`: `trainer.max_time` counts from then.
+            By default, it counts from now.
 
     Returns:
         The model, and the result of the last evaluation, or {} if there was none. For an experiment
@@ -132,9 +132,9 @@ def run_experiment(
     """
     arguments = {**locals()}
     if is_remote(model_dir):
-        with remote_run_scope(model_dir, mode, params, distribution_strategy) as folder:
-            return run_experiment(**{**arguments, "model_dir": str(folder)})
-    if _is_in_parts(params, trainer):
+        with remote_run_scope(model_dir, mode, params, distribution_strategy) as directory:
+            return run_experiment(**{**arguments, "model_dir": str(directory)})
+    if _needs_experiment_runner(params, trainer):
         return OrbitExperimentRunner(**arguments).run()
     strategy = distribution_strategy or tf.distribute.get_strategy()
     exports = exports_at_end(params, task, mode)
@@ -163,7 +163,11 @@ def run_experiment(
         )
         run.restore_or_initialize()
         with tracking_scope(run, mode):
-            with quiet_orbit(), run.own_strategy.scope(), error_message_scope(lambda: run.step):
+            with (
+                quiet_orbit_scope(),
+                run.local_strategy.scope(),
+                error_message_scope(lambda: run.step),
+            ):
                 logs = loop.run_mode(run, controller, mode)
                 if run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
                     logs = loop.evaluate(run, controller)
@@ -172,15 +176,15 @@ def run_experiment(
     return run.model, logs
 
 
-def _is_in_parts(params: Any, trainer: Any) -> bool:
-    """Returns whether a driver of Model Garden may replace parts of the run."""
+def _needs_experiment_runner(params: Any, trainer: Any) -> bool:
+    """Returns whether `OrbitExperimentRunner` must run it, because parts of it may be custom."""
     if trainer is not None or not isinstance(params, ExperimentConfig):
         return True
-    return gin_names_a_trainer()
+    return gin_sets_trainer()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF_MODEL_GARDEN:
+    if name in _MODEL_GARDEN_NAMES:
         from official.core import train_lib
 
         return getattr(train_lib, name)

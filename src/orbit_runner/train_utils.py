@@ -19,14 +19,14 @@ from official.core import train_utils as official_train_utils
 from orbit_runner.config.errors import ConfigError, Problem, note_text
 from orbit_runner.config.parsing.overrides import load_override
 from orbit_runner.config.parsing.tree import Section
-from orbit_runner.config.resolve import OFFICIAL, Request, Resolved, resolve
+from orbit_runner.config.resolve import OFFICIAL, Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.storage.paths import is_remote, without_file_scheme
+from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.storage.upload import upload_scope
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 
 # Saved now, because `drop_in` may replace them later.
 _official_serialize_config = official_train_utils.serialize_config
@@ -52,26 +52,26 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
         ConfigError: If a setting is invalid, or a restriction of the experiment does not hold. The
             message lists all problems of all sources.
     """
-    from orbit_runner.model_garden.driver.params import remember, to_driver
+    from orbit_runner.model_garden.driver.params import remember_source, to_driver
 
-    resolved = resolve(_request(flags_obj))
+    resolved = resolve(_build_request(flags_obj))
     config = resolved.config
     if resolved.notes:
         logging.getLogger("absl").warning(note_text(resolved.notes))
     _check_restrictions(resolved)
     params = to_driver(config)
     _set_sequence_types(params, resolved, _flag(flags_obj, "params_override"))
-    if _is_given_empty(flags_obj, "tpu", "runtime.tpu") and params.runtime.tpu is None:
+    if _is_set_to_empty(flags_obj, "tpu", "runtime.tpu") and params.runtime.tpu is None:
         params.runtime.tpu = ""  # If a TPU is used, it is this machine's.
     if lock_return:
         params.lock()
     if print_return:
         text = pprint.pformat(params.as_dict())
         logging.getLogger("absl").info("Final experiment parameters:\n%s", text)
-    return remember(params, config)
+    return remember_source(params, config)
 
 
-def _check_restrictions(resolved: Resolved) -> None:
+def _check_restrictions(resolved: ResolvedConfig) -> None:
     from orbit_runner.model_garden.experiment import broken_restrictions
 
     problems = [
@@ -82,7 +82,7 @@ def _check_restrictions(resolved: Resolved) -> None:
         raise ConfigError(problems)
 
 
-def _set_sequence_types(params: Any, resolved: Resolved, override: Any) -> None:
+def _set_sequence_types(params: Any, resolved: ResolvedConfig, override: Any) -> None:
     """Makes each sequence that the user set a list or a tuple, as Model Garden does.
 
     Model Garden keeps the type that was given, and YAML and JSON have only lists. The type is
@@ -113,18 +113,22 @@ def _tuple_paths(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _request(flags_obj: Any) -> Request:
+def _build_request(flags_obj: Any) -> Request:
     experiment = _flag(flags_obj, "experiment")
     if not experiment:
         raise RunnerError("--experiment: is not set; see `runner list --official`")
-    said = _overridden_paths(flags_obj)
+    overridden = _overridden_paths(flags_obj)
     return Request(
         experiment=OFFICIAL + str(experiment).removeprefix(OFFICIAL),
-        config_files=_texts(_flag(flags_obj, "config_file")),
-        params_overrides=_texts(_flag(flags_obj, "params_override")),
+        config_files=_override_texts(_flag(flags_obj, "config_file")),
+        params_overrides=_override_texts(_flag(flags_obj, "params_override")),
         # Flags have the highest priority here, but not in Model Garden, where `params_override`
         # does.
-        flags=tuple(found for found in _flags(flags_obj) if not _is_covered(found[1], said)),
+        flags=tuple(
+            setting
+            for setting in _flag_settings(flags_obj)
+            if not _is_covered(setting[1], overridden)
+        ),
     )
 
 
@@ -132,7 +136,7 @@ def _flag(flags_obj: Any, name: str) -> Any:
     return getattr(flags_obj, name, None)
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _override_texts(value: Any) -> tuple[str, ...]:
     if not value:
         return ()
     if isinstance(value, Mapping):
@@ -140,7 +144,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     return (str(value),) if isinstance(value, (str, os.PathLike)) else tuple(map(str, value))
 
 
-def _flags(flags_obj: Any) -> Iterator[tuple[str, str, str]]:
+def _flag_settings(flags_obj: Any) -> Iterator[tuple[str, str, str]]:
     tpu, service = _flag(flags_obj, "tpu"), _flag(flags_obj, "tf_data_service")
     if tpu:
         yield "--tpu", "runtime.tpu", str(tpu)
@@ -148,7 +152,7 @@ def _flags(flags_obj: Any) -> Iterator[tuple[str, str, str]]:
         yield "--tf_data_service", f"task.{section}.tf_data_service_address", str(service)
 
 
-def _is_given_empty(flags_obj: Any, name: str, path: str) -> bool:
+def _is_set_to_empty(flags_obj: Any, name: str, path: str) -> bool:
     return _flag(flags_obj, name) == "" and not _is_covered(path, _overridden_paths(flags_obj))
 
 
@@ -157,23 +161,23 @@ def _overridden_paths(flags_obj: Any) -> list[str]:
     try:
         return [
             path
-            for text in _texts(_flag(flags_obj, "params_override"))
-            for path in _paths(load_override(text, "--params_override", 0), "")
+            for text in _override_texts(_flag(flags_obj, "params_override"))
+            for path in _leaf_paths(load_override(text, "--params_override", 0), "")
         ]
     except ConfigError:
         return []  # Resolving the config reports the error.
 
 
-def _paths(section: Section, prefix: str) -> Iterator[str]:
+def _leaf_paths(section: Section, prefix: str) -> Iterator[str]:
     for name, node in section.children.items():
         if isinstance(node, Section):
-            yield from _paths(node, f"{prefix}{name}.")
+            yield from _leaf_paths(node, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
 
 
-def _is_covered(path: str, said: list[str]) -> bool:
-    return any(path == found or path.startswith(f"{found}.") for found in said)
+def _is_covered(path: str, overridden: list[str]) -> bool:
+    return any(path == parent or path.startswith(f"{parent}.") for parent in overridden)
 
 
 def serialize_config(params: Any, model_dir: str) -> None:
@@ -192,10 +196,10 @@ def serialize_config(params: Any, model_dir: str) -> None:
         with upload_scope(model_dir, "model_dir") as folder:
             serialize_config(params, str(folder))
         return
-    model_dir = without_file_scheme(model_dir)
+    model_dir = strip_file_scheme(model_dir)
     if isinstance(params, ExperimentConfig):
         if not params.is_official:
-            write_whole(Path(model_dir) / "params.yaml", to_yaml(params))
+            write_atomically(Path(model_dir) / "params.yaml", to_yaml(params))
             return
         from orbit_runner.model_garden.driver.params import to_driver
 

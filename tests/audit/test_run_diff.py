@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.audit.run_diff import LossParting, compare_runs
-from orbit_runner.audit.tensor_diff import Largest, TensorParting, compare_tensors
+from orbit_runner.audit.run_diff import LossDiff, compare_runs
+from orbit_runner.audit.tensor_diff import LargestDifference, TensorDiff, compare_tensors
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.run_directory.history import Fingerprints, RunHistory, read_history
 
@@ -75,13 +75,13 @@ def test_logged_loss_narrows_down_the_first_difference(
     )
     assert (found.loss and found.loss.step) == expected
     if expected == 12:
-        assert found.loss == LossParting(12, 2.0, 9.0)
+        assert found.loss == LossDiff(12, 2.0, 9.0)
 
 
 def test_loss_difference_before_a_missing_checkpoint_is_found() -> None:
     one = _history("abc", losses={25: 1.0})
     other = _history("ab", losses={25: None})
-    assert compare_runs(one, other, step=30).loss == LossParting(25, 1.0, None)
+    assert compare_runs(one, other, step=30).loss == LossDiff(25, 1.0, None)
 
 
 def test_history_of_a_killed_process_is_read(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_history_reads_mode_ends_and_override_from_attempts(tmp_path: Path) -> N
     ]
     (tmp_path / "run.json").write_text(json.dumps({"attempts": attempts}))
     found = read_history(tmp_path)
-    assert (found.mode, found.ends, found.overridden) == ("train_and_eval", [7], True)
+    assert (found.mode, found.ends, found.is_overridden) == ("train_and_eval", [7], True)
     assert len(found.attempts) == 3
 
 
@@ -126,7 +126,7 @@ def _saved(path: Path, weights: dict[str, Any], **rest: Any) -> Path:
 WEIGHTS = {f"layer-{n}": np.full([2, 3], n, np.float32) for n in (1, 2, 10)}
 
 
-def _compared(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> TensorParting | None:
+def _compared(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> TensorDiff | None:
     for name, weights in (("a", left), ("b", right)):
         _saved(folder / name, weights)
     return compare_tensors(folder / "a", folder / "b", 7)
@@ -146,7 +146,7 @@ def test_comparison_finds_first_differing_tensor_and_largest_difference(tmp_path
     assert (found.step, found.kind, found.differing, found.total) == (7, "weights", 2, 3)
     # Layer 10 comes after layer 2.
     assert found.first == "layer-2"
-    assert found.largest == Largest("layer-10", (1, 2), 10.0, 14.0, 4.0)
+    assert found.largest == LargestDifference("layer-10", (1, 2), 10.0, 14.0, 4.0)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_remaining_state_is_compared_if_weights_are_equal(tmp_path: Path) -> Non
     for name, best in (("a", 0.5), ("b", 0.75)):
         _saved(tmp_path / name, WEIGHTS, best=[best], recoveries=1)
     found = compare_tensors(tmp_path / "a", tmp_path / "b", 7)
-    assert found == TensorParting(
+    assert found == TensorDiff(
         step=7, kind="state", first="best", differing=1, total=5,
-        largest=Largest("best", (0,), 0.5, 0.75, 0.25),
+        largest=LargestDifference("best", (0,), 0.5, 0.75, 0.25),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from tests.support.damage import DATA, empty, flip, truncate
 
 
 def _written(folder: CheckpointFolder, step: int) -> Path:
-    prefix = folder.writing(step)
+    prefix = folder.begin_write(step)
     prefix.with_name(f"{prefix.name}.index").write_bytes(b"index" * step)
     prefix.with_name(f"{prefix.name}.{DATA}").write_bytes(b"data" * step)
     return prefix

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.disk_errors import DiskError, disk_error_scope
-from orbit_runner.checkpoint.manager import Circumstances, record_of
+from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter, SaveError
 from orbit_runner.train import loop
 from orbit_runner.train.controller import build_controller
@@ -140,11 +140,11 @@ def test_room_is_checked_before_the_first_checkpoint_is_written(
     monkeypatch.setattr(os, "statvfs", lambda path: full)
     message = "the next checkpoint needs .*\nthere is no checkpoint yet; free up disk space"
     with pytest.raises(SaveError, match=message):
-        writer.write(record_of(state, Circumstances()))
+        writer.write(record_of(state, RunConditions()))
     assert not (tmp_path / "checkpoints").exists()
     monkeypatch.undo()
-    writer.write(record_of(state, Circumstances()))
-    [step] = CheckpointFolder(tmp_path / "checkpoints").committed()
+    writer.write(record_of(state, RunConditions()))
+    [step] = CheckpointFolder(tmp_path / "checkpoints").committed_steps()
     files = (tmp_path / "checkpoints").glob(f"ckpt-{step}.[id]*")
     assert writer._expected_size() == sum(path.stat().st_size for path in files)
 

@@ -7,7 +7,7 @@ import pytest
 
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.latest_checkpoint import places_of
+from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
 from orbit_runner.checkpoint.metadata import FileMark
 from tests.support.damage import DATA, flip, truncate
 from tests.support.toy import Notes, run, toy_config
@@ -34,17 +34,17 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_early_check_reads_each_file_once(trained: Path, reads: list[str]) -> None:
-    newest = places_of(CheckpointFolder(trained / "checkpoints"))[-1]
-    early_check.begin(trained)
-    assert early_check.damage(newest) == ""
+    newest = list_checkpoints(CheckpointFolder(trained / "checkpoints"))[-1]
+    early_check.start_check(trained)
+    assert early_check.find_damage(newest) == ""
     assert sorted(reads) == [f"ckpt-20.{DATA}", "ckpt-20.index"]
     # A second query reads the files again.
-    assert early_check.damage(newest) == ""
+    assert early_check.find_damage(newest) == ""
     assert len(reads) == 4
 
 
 def test_run_reuses_the_result_of_the_early_check(trained: Path, reads: list[str]) -> None:
-    early_check.begin(trained)
+    early_check.start_check(trained)
     notes = Notes()
     run(toy_config(trainer__train_steps=25), trained, notes=notes)
     assert notes.started_at == [20]
@@ -58,21 +58,21 @@ def test_damage_before_or_after_the_early_check_is_detected(
     before: bool, spoil: Callable[[Path], None], tmp_path: Path
 ) -> None:
     run(toy_config(), tmp_path)
-    newest = places_of(CheckpointFolder(tmp_path / "checkpoints"))[-1]
+    newest = list_checkpoints(CheckpointFolder(tmp_path / "checkpoints"))[-1]
     data = tmp_path / "checkpoints" / f"ckpt-20.{DATA}"
     if before:
         spoil(data)
-    early_check.begin(tmp_path)
+    early_check.start_check(tmp_path)
     if not before:
-        early_check._begun[data.with_name("ckpt-20")]._thread.join()
+        early_check._checks[data.with_name("ckpt-20")]._thread.join()
         spoil(data)
-    assert data.name in early_check.damage(newest)
+    assert data.name in early_check.find_damage(newest)
 
 
 def test_directory_without_checkpoints_starts_no_check(tmp_path: Path) -> None:
-    before = {*early_check._begun}
-    early_check.begin(tmp_path / "none")
-    assert {*early_check._begun} == before
+    before = {*early_check._checks}
+    early_check.start_check(tmp_path / "none")
+    assert {*early_check._checks} == before
 
 
 def test_unreadable_record_is_reported_as_damage(trained: Path, tmp_path: Path) -> None:
@@ -81,6 +81,7 @@ def test_unreadable_record_is_reported_as_damage(trained: Path, tmp_path: Path) 
     for path in (trained / "checkpoints").glob("ckpt-20.*"):
         (folder.path / path.name).write_bytes(path.read_bytes())
     (folder.path / "ckpt-20.json").write_text("{")
-    early_check.begin(tmp_path)
-    assert "ckpt-20.json cannot be read" in early_check.damage(places_of(folder)[-1])
-    assert early_check.damage(places_of(CheckpointFolder(trained / "checkpoints"))[-1]) == ""
+    early_check.start_check(tmp_path)
+    assert "ckpt-20.json cannot be read" in early_check.find_damage(list_checkpoints(folder)[-1])
+    intact = list_checkpoints(CheckpointFolder(trained / "checkpoints"))[-1]
+    assert early_check.find_damage(intact) == ""

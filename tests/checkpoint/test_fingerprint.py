@@ -17,7 +17,7 @@ def _variables(first: float = 1.0, name: str = "a", dtype: str = "float32") -> l
 
 def fingerprint(variables: list[tf.Variable]) -> str:
     return fingerprints.fingerprint(
-        fingerprints.line(variable.name, variable.numpy()) for variable in variables
+        fingerprints.tensor_line(variable.name, variable.numpy()) for variable in variables
     )
 
 

@@ -30,7 +30,7 @@ HIDDEN = {"task__relu": True, "trainer__steps_per_loop": 1}
 
 
 def _saved(folder: Path) -> list[int]:
-    return CheckpointFolder(folder / "checkpoints").committed()
+    return CheckpointFolder(folder / "checkpoints").committed_steps()
 
 
 @pytest.mark.sample(1)
@@ -184,7 +184,7 @@ def test_the_best_checkpoint_stays_finite(tmp_path: Path) -> None:
     }
     with pytest.raises(Diverged):
         run(toy_config(task__nan_from=12, **best, **HIDDEN), tmp_path)
-    (kept,) = CheckpointFolder(tmp_path / "best", name="best").committed()
+    (kept,) = CheckpointFolder(tmp_path / "best", name="best").committed_steps()
     assert CheckpointContent(tmp_path / "best" / f"best-{kept}").summary().non_finite == ()
     assert kept <= 10
 

@@ -198,7 +198,7 @@ def test_weight_average_in_the_older_checkpoint_layout_is_restored(
     for value, average in enumerate(state.ema.averages):
         average.assign(tf.fill(average.shape, 7.0 + value))
     (tmp_path / "checkpoints").mkdir()
-    older = tf.train.Checkpoint(**state.items(around=False))
+    older = tf.train.Checkpoint(**state.items(ema_in_optimizer=False))
     assert older.save_counter is not None  # Reading it creates it.
     older.write(str(tmp_path / "checkpoints/ckpt-4"))
 

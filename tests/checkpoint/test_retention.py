@@ -12,7 +12,7 @@ from orbit_runner.checkpoint.retention.policy import Retention, retention_of
 from orbit_runner.checkpoint.retention.ranking import (
     Entry,
     KeepRanked,
-    insert,
+    insert_entry,
     ranking_on_disk,
     steps_by_rank,
 )
@@ -24,7 +24,7 @@ NAN = float("nan")
 
 
 def _write(folder: CheckpointFolder, step: int, **result: float) -> None:
-    prefix = folder.writing(step)
+    prefix = folder.begin_write(step)
     prefix.with_name(f"{prefix.name}.index").write_bytes(b"index" * step)
     prefix.with_name(f"{prefix.name}.{DATA}").write_bytes(b"data" * step)
     folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s", result=result))
@@ -90,8 +90,8 @@ def test_time_of_a_checkpoint_without_a_record_is_that_of_its_index(tmp_path: Pa
     _write(folder, 1)
     (tmp_path / "ckpt-1.json").unlink()
     os.utime(tmp_path / "ckpt-1.index", (5, 77))
-    assert folder.saved_at(1) == 77
-    assert folder.saved_at(2) is None
+    assert folder.save_time(1) == 77
+    assert folder.save_time(2) is None
 
 
 def test_retention_is_that_of_the_trainer_section() -> None:
@@ -119,7 +119,7 @@ def test_retention_is_that_of_the_trainer_section() -> None:
 def test_ranking_has_the_best_results(values: list[float], ranked: list[int]) -> None:
     ranking: list[Entry] = []
     for step, value in enumerate(values, start=1):
-        ranking = insert(ranking, Entry(value, step), _higher, 2) or ranking
+        ranking = insert_entry(ranking, Entry(value, step), _higher, 2) or ranking
     assert [entry.step for entry in ranking] == ranked
 
 
@@ -127,7 +127,7 @@ def test_ranking_has_the_best_results(values: list[float], ranked: list[int]) ->
 def test_step_that_is_evaluated_again_is_ranked_once(
     value: float, ranked: list[int] | None
 ) -> None:
-    found = insert([Entry(3.0, 1), Entry(2.0, 2)], Entry(value, 2), _higher, 3)
+    found = insert_entry([Entry(3.0, 1), Entry(2.0, 2)], Entry(value, 2), _higher, 3)
     assert (found and [entry.step for entry in found]) == ranked
 
 
@@ -157,7 +157,7 @@ def test_best_checkpoint_is_found_by_its_rank(best: CheckpointFolder, tmp_path: 
 
 def test_checkpoint_of_a_killed_process_ranks_last(best: CheckpointFolder) -> None:
     listed = (best.path / "checkpoint").read_text()
-    CheckpointFolder(best.path, name="best", keep=None).writing(400)
+    CheckpointFolder(best.path, name="best", keep=None).begin_write(400)
     _write(CheckpointFolder(best.path, name="best", keep=None), 400, m=9.0)
     (best.path / "checkpoint").write_text(listed)
     assert steps_by_rank(best) == [400, 300, 100, 200]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.branches.excluded import first_step_with, last_step_without
+from orbit_runner.cli.branches.exclusion import find_branch_step, find_first_use
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
@@ -161,7 +161,7 @@ def test_kill_while_the_directory_is_made_leaves_no_half_made_run(
     assert not (tmp_path / "b").exists()
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert "b was interrupted while it was made; it is made again" in again.stderr
+    assert "b was interrupted during its creation; creating it again" in again.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
@@ -192,19 +192,19 @@ def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent: Pat
         row["example"] for row in rows if order.occurrences(row["example"], 30)[0]["step"] == 22
     )
     early = order.step(3).chosen[0]["example"]
-    assert first_step_with(order, [example], 30) == 22
-    assert first_step_with(order, [example, early], 30) == 3
-    assert last_step_without(before, parent, [example], 30) == (20, 22)
-    assert last_step_without(before, parent, [example], 21) == (20, None)
+    assert find_first_use(order, [example], 30) == 22
+    assert find_first_use(order, [example, early], 30) == 3
+    assert find_branch_step(before, parent, [example], 30) == (20, 22)
+    assert find_branch_step(before, parent, [example], 21) == (20, None)
     with pytest.raises(RunnerError, match="no intact checkpoint before step 3, the first with"):
-        last_step_without(before, parent, [early], 30)
+        find_branch_step(before, parent, [early], 30)
     # The checkpoint of step 20 is too late for an example of that step.
     rows = order.step(20).chosen
     late = next(
         row["example"] for row in rows if order.occurrences(row["example"], 30)[0]["step"] == 20
     )
     with pytest.raises(RunnerError, match="before step 20, the first with"):
-        last_step_without(before, parent, [late], 30)
+        find_branch_step(before, parent, [late], 30)
 
 
 def test_records_and_events_of_later_steps_stay_with_the_parent(parent: Path) -> None:

@@ -16,9 +16,9 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.retention.ranking import Entry, KeepRanked, steps_by_rank
-from orbit_runner.cli.clean.deletion import delete
+from orbit_runner.cli.clean.deletion import delete_items
 from orbit_runner.cli.clean.rules import Rules, make_plan
-from orbit_runner.cli.commands.clean import size
+from orbit_runner.cli.commands.clean import format_size
 from orbit_runner.cli.main import main
 from orbit_runner.run_directory.run_summary import read_summary
 from tests.support.damage import DATA, flip
@@ -54,7 +54,7 @@ def clean(capsys: pytest.CaptureFixture[str]) -> Clean:
 
 
 def _commit(folder: CheckpointFolder, step: int) -> None:
-    prefix = folder.writing(step)
+    prefix = folder.begin_write(step)
     prefix.with_name(f"{prefix.name}.index").write_bytes(b"i")
     prefix.with_name(f"{prefix.name}.{DATA}").write_bytes(b"d" * 1000)
     folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s"))
@@ -248,7 +248,7 @@ def test_run_that_changed_since_it_was_shown_is_not_touched(change: str, tmp_pat
         (run / "run.json").write_text('{"attempts": [{"outcome": "ValueError: x"}]}')
     else:
         _commit(CheckpointFolder(run / "checkpoints", keep=None), 400)
-    assert "changed since it was listed" in delete(plan, rules)
+    assert "changed since it was listed" in delete_items(plan, rules)
     assert set(steps_of(run)) >= {100, 200, 300}
 
 
@@ -291,8 +291,8 @@ def test_on_a_terminal_the_command_asks(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ([], "no flag says what to delete\nallowed: --keep_last=K, --keep_best=K"),
-        (["--yes", "--status=failed"], "no flag says what to delete"),
+        ([], "no flag specifies what to delete\nallowed: --keep_last=K, --keep_best=K"),
+        (["--yes", "--status=failed"], "no flag specifies what to delete"),
         (["--delete_runs"], "--delete_runs: would delete all runs\nname run directories, or"),
         (["--delete_runs", "runs"], "--delete_runs: would delete all runs"),
         (["--delete_runs", "--status=failde"], "did you mean 'failed'?"),
@@ -320,7 +320,7 @@ def test_wrong_use_is_an_error(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e9, "2.5 GB")]
 )
 def test_sizes_have_a_unit(count: float, text: str) -> None:
-    assert size(count) == text
+    assert format_size(count) == text
 
 
 def test_cleaned_run_is_verified_resumed_and_reported(tmp_path: Path, clean: Clean) -> None:

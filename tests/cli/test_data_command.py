@@ -18,7 +18,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.datasets.catalogue import SETS
-from orbit_runner.datasets.published import PublicSet, RemoteFile
+from orbit_runner.datasets.public_dataset import PublicDataset, RemoteFile
 
 CONTENT = b"0123456789" * 50_000
 
@@ -51,7 +51,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         size=len(CONTENT),
         sha256=hashlib.sha256(CONTENT).hexdigest(),
     )
-    toy = PublicSet(
+    toy = PublicDataset(
         name="toy", help="a toy", terms="cite us", files=(file,), results=("toy.bin",),
         folder="data/toy", experiments=("digits",),
     )  # fmt: skip
@@ -148,7 +148,7 @@ def test_failed_get_lists_urls_and_checksums_on_one_screen(
     code = main(["data", "get", name, "--from=http://127.0.0.1:9"])
 
     text = capsys.readouterr().err
-    assert code == (2 if SETS[name].by_hand else 1)
+    assert code == (2 if SETS[name].manual_steps else 1)
     assert all(file.sha256 in text and file.url in text for file in SETS[name].files)
     assert len(text.splitlines()) <= 24
 
@@ -210,7 +210,7 @@ def test_download_shows_a_progress_bar_on_a_terminal() -> None:
         "from orbit_runner.utils.log import note, phase\n"
         "with make_progress(title='data get toy').shown_scope():\n"
         "    phase('downloading toy.bin (1.0 kB)')\n"
-        "    FileProgress(1000).at(500)\n"
+        "    FileProgress(1000).update(500)\n"
         "    time.sleep(0.5)\n"
         "    note('a [note]')\n"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner.cli import finetune
 from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.flags.config_flags import parse
+from orbit_runner.cli.flags.config_flags import parse_flags
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
 from tests.support.toy import run
@@ -25,7 +25,7 @@ def write(folder: Path, name: str, *, whole: bool = True) -> None:
 
 
 def call(*arguments: str) -> int:
-    return finetune.main(arguments, parse(run_parser(), arguments))
+    return finetune.main(arguments, parse_flags(run_parser(), arguments))
 
 
 @pytest.mark.parametrize("place", ["", "checkpoints"])
@@ -66,7 +66,7 @@ def test_waiting_for_checkpoints_ends_at_timeout_or_last_step(
     written: dict[int, str], last_step: int | None, steps: list[int], end: int, tmp_path: Path
 ) -> None:
     clock = Clock(tmp_path, written)
-    found = finetune.new_checkpoints(tmp_path, 10, last_step, clock, clock.sleep)
+    found = finetune.checkpoints_iterator(tmp_path, 10, last_step, clock, clock.sleep)
     assert [step for step, _ in found] == steps
     assert clock.now == end
 
@@ -74,13 +74,13 @@ def test_waiting_for_checkpoints_ends_at_timeout_or_last_step(
 def test_waiting_for_checkpoints_never_ends_without_a_timeout(tmp_path: Path) -> None:
     clock = Clock(tmp_path, {})
     with pytest.raises(AssertionError):
-        next(finetune.new_checkpoints(tmp_path, None, None, clock, clock.sleep))
+        next(finetune.checkpoints_iterator(tmp_path, None, None, clock, clock.sleep))
 
 
 def test_checkpoint_without_a_step_in_its_name_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, "bert_model")
     with pytest.raises(RunnerError, match="whose name ends with -STEP"):
-        next(finetune.new_checkpoints(tmp_path, 10, None))
+        next(finetune.checkpoints_iterator(tmp_path, 10, None))
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli import launch_start
+from orbit_runner.cli import launch_cluster
 from orbit_runner.cli.commands import launch
 from orbit_runner.cli.launch_plan import Plan, make_plan
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.attempt import make_attempt
 from orbit_runner.launch.job import Job, Limits
-from orbit_runner.launch.log_multiplexer import Screen
+from orbit_runner.launch.log_multiplexer import LogMultiplexer
 from orbit_runner.launch.process import Spec
 from orbit_runner.launch.signals import Signals
 
@@ -100,15 +100,15 @@ def test_invalid_arguments_are_rejected_before_any_process_starts(
 def plan_of(*arguments: str) -> Plan:
     own, theirs = launch._split_at_dashes(list(arguments))
     assert theirs is not None
-    flags: argparse.Namespace = launch.parse(launch._parser(), own)
+    flags: argparse.Namespace = launch.parse_flags(launch._parser(), own)
     return make_plan(flags, theirs)
 
 
 def specs_of(plan: Plan, attempts: int = 1) -> list[Spec]:
     """Returns what the last of several attempts would start."""
     with open(os.devnull, "wb") as nowhere:
-        job = Job(Screen(nowhere, nowhere), Signals(), Limits())
-        make = launch_start._Specs(plan, job)
+        job = Job(LogMultiplexer(nowhere, nowhere), Signals(), Limits())
+        make = launch_cluster._Specs(plan, job)
         for number in range(1, attempts + 1):
             specs = [*make(make_attempt(number, plan.counts))]
     return specs
@@ -305,28 +305,33 @@ def test_worker_that_hangs_is_restarted_and_does_not_change_the_weights(tmp_path
     assert "in on_loop_end" in log  # the stack of the thread that hangs
 
 
-# Trains slowly while a worker is left out, so that the worker joins again before training ends.
-_SLOW_ALONE = """
+# Trains slowly while workers are left out, so that they join again before training ends.
+_SLOW_IF_FEWER = """
 import json, os, time
 import orbit_runner
 
-class SlowAlone(orbit_runner.Callback):
+class SlowIfFewer(orbit_runner.Callback):
     def on_loop_end(self, run, logs):
         cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-        if len(cluster.get("worker", ())) == 1:
+        if 0 < len(cluster.get("worker", ())) < WORKERS:
             time.sleep(1)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "fewer"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.matrix)]
+)
 def test_worker_that_is_left_out_and_joins_again_does_not_change_the_weights(
-    tmp_path: Path,
+    workers: int, fewer: int, tmp_path: Path
 ) -> None:
-    (tmp_path / "slow_alone.py").write_text(_SLOW_ALONE)
+    callback = _SLOW_IF_FEWER.replace("WORKERS", str(workers))
+    (tmp_path / "slow_if_fewer.py").write_text(callback)
     flags = [MLP, FOUR, "--mode=train", "--train_steps=9000", "--task.model.dropout_rate=0.3",
              "--trainer.checkpoint_interval=200", "--trainer.steps_per_loop=50", "--json",
-             "--params_override=callbacks=[slow_alone.SlowAlone]"]  # fmt: skip
-    elastic = [*COMMAND, "--workers=2", "--min-workers=1", "--max-restarts=0", "--rejoin-after=15"]
+             "--params_override=callbacks=[slow_if_fewer.SlowIfFewer]"]  # fmt: skip
+    elastic = [*COMMAND, f"--workers={workers}", "--min-workers=1", "--max-restarts=0"]
+    elastic.append("--rejoin-after=15")
     process = subprocess.Popen(
         [*elastic, "--", *flags, WORKERS, "--model_dir=elastic"],
         cwd=tmp_path,
@@ -340,11 +345,11 @@ def test_worker_that_is_left_out_and_joins_again_does_not_change_the_weights(
     finally:
         process.terminate()
     assert process.returncode == 0, err
-    assert "going on with 1 from the last checkpoint" in err
-    assert "trying 2 workers again instead of 1" in err
+    assert f"continuing with {fewer} from the last checkpoint" in err
+    assert f"trying {workers} workers again instead of {fewer}" in err
     logs = tmp_path / "elastic" / "logs"
     found = [len([*(logs / f"attempt-{number}").iterdir()]) for number in (1, 2, 3)]
-    assert found == [2, 1, 2]
+    assert found == [workers, fewer, workers]
 
     one = [sys.executable, "-m", "orbit_runner", "run", *flags, "--model_dir=one"]
     one.append("--runtime.distribution_strategy=one_device")

@@ -74,7 +74,7 @@ def test_corrupt_cache_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = availability._path()
+    path = availability._cache_path()
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
 
@@ -87,7 +87,7 @@ def test_unwritable_cache_directory_is_tolerated(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
 
-    found = availability.find_out(lambda modules: dict.fromkeys(modules, ""))
+    found = availability.check_imports(lambda modules: dict.fromkeys(modules, ""))
 
     assert "bert/squad" in found
     assert availability.read_cache() is None
@@ -97,12 +97,12 @@ def test_changed_files_invalidate_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    availability.find_out(lambda modules: dict.fromkeys(modules, "no"))
+    availability.check_imports(lambda modules: dict.fromkeys(modules, "no"))
     before = availability.read_cache()
     assert before is not None
     assert {reason for _, reason in before.values()} == {"no"}
-    files = [*availability._files()]
+    files = [*availability._source_files()]
 
-    monkeypatch.setattr(availability, "_files", lambda: iter(files[1:]))
+    monkeypatch.setattr(availability, "_source_files", lambda: iter(files[1:]))
 
     assert availability.read_cache() is None

@@ -13,7 +13,7 @@ import pytest
 
 from orbit_runner.cli.commands import manifest
 from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.flags.config_flags import add_config_flags, parse, parser
+from orbit_runner.cli.flags.config_flags import add_config_flags, make_parser, parse_flags
 from orbit_runner.cli.main import main
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/clusters.md"
@@ -85,16 +85,16 @@ def test_manifest_passes_on_only_the_relevant_run_flags() -> None:
     given = ["--mode=train", "--resume=override", "--enable_async_checkpointing=false",
              "--allow_partial", "--experiment=digits", "--progress=bar", "--json"]  # fmt: skip
 
-    flags = parse(
+    flags = parse_flags(
         manifest.run_manifest_parser("slurm"), [*given, "--workers=2", "--name=a", "--num_gpus=1"]
     )
 
     assert [*manifest._run_flags(flags)] == given[:4]
-    assert [*manifest._run_flags(parse(manifest.run_manifest_parser("slurm"), []))] == []
+    assert [*manifest._run_flags(parse_flags(manifest.run_manifest_parser("slurm"), []))] == []
 
 
 def test_every_run_flag_is_passed_on_or_deliberately_omitted() -> None:
-    config = parser("run", "")
+    config = make_parser("run", "")
     add_config_flags(config)
     known = {action.dest for action in config._actions}
     known |= {"mode", "resume", "enable_async_checkpointing", "allow_partial"}

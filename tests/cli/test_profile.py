@@ -13,7 +13,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.profiling.calls import read_calls
-from orbit_runner.profiling.trace_files import Description, newest_trace
+from orbit_runner.profiling.trace_files import TraceDescription, newest_trace
 from orbit_runner.profiling.xspace import read_xspace
 from tests.support.xspaces import Plane, fetch, new_xspace, steps, write_trace
 
@@ -31,7 +31,7 @@ def traced(tmp_path: Path) -> Path:
         ("gradient_tape/net/dense/MatMul/MatMul:MatMul", 15, 19),
         ("SGD/update:ResourceApplyGradientDescent", 19, 20),
     )
-    description = Description("small", "net", ("dense",), ("SGD",), cores=4, cpu_seconds=0.01)
+    description = TraceDescription("small", "net", ("dense",), ("SGD",), cores=4, cpu_seconds=0.01)
     write_trace(xspace, tmp_path / "run", description)
     return tmp_path / "run"
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from orbit_runner import Callback
-from orbit_runner.audit.run_diff import Parting, compare_runs
-from orbit_runner.checkpoint.latest_checkpoint import latest_whole
-from orbit_runner.cli.rerun import Done, rerun
-from orbit_runner.config.resolve import Resolved
+from orbit_runner.audit.run_diff import RunDiff, compare_runs
+from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
+from orbit_runner.cli.rerun import RerunResult, rerun
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.history import read_history
@@ -39,11 +39,11 @@ def _attempt(folder: Path, outcome: str = "done", **values: Any) -> None:
     path.write_text(json.dumps({"attempts": [*before, attempt]}))
 
 
-def _again(config: ExperimentConfig, folder: Path, progress: Callback | None = None) -> Done:
-    record = latest_whole(read_history(folder / "a").checkpoints)
+def _again(config: ExperimentConfig, folder: Path, progress: Callback | None = None) -> RerunResult:
+    record = latest_intact_record(read_history(folder / "a").checkpoints)
     assert record is not None
     return rerun(
-        Resolved(config, {}),
+        ResolvedConfig(config, {}),
         read_history(folder / "a"),
         folder / "b",
         progress or Callback(),
@@ -52,7 +52,7 @@ def _again(config: ExperimentConfig, folder: Path, progress: Callback | None = N
     )
 
 
-def _parting(folder: Path) -> Parting:
+def _parting(folder: Path) -> RunDiff:
     left, right = read_history(folder / "a"), read_history(folder / "b")
     return compare_runs(left, right, step=left.checkpoints.steps()[-1])
 
@@ -167,15 +167,15 @@ def test_mirrored_run_is_reproduced_exactly(tmp_path: Path) -> None:
     run(config, tmp_path / "a", strategy="mirrored2")
     _attempt(tmp_path / "a", step=10)
     done = _again(config, tmp_path)
-    assert done == Done("MirroredStrategy × 2")
+    assert done == RerunResult("MirroredStrategy × 2")
     assert _parting(tmp_path).equal
 
 
 def test_divergence_of_the_rerun_is_reported(tmp_path: Path) -> None:
     run(_config(), tmp_path / "a")
     done = _again(_config(task__nan_from=10), tmp_path)
-    assert done.diverged
-    assert done.words.startswith("training diverged: step 11 is not finite: the loss is nan")
+    assert done.has_diverged
+    assert done.error_text.startswith("training diverged: step 11 is not finite: the loss is nan")
     found = _parting(tmp_path)
     assert not found.equal
     assert (found.first, found.right, found.last_equal) == (None, None, 8)
@@ -188,7 +188,7 @@ def test_exception_in_the_rerun_is_reported(tmp_path: Path) -> None:
 
     run(_config(), tmp_path / "a")
     done = _again(_config(), tmp_path, Breaks())
-    assert (done.diverged, done.words) == (False, "ZeroDivisionError: by")
+    assert (done.has_diverged, done.error_text) == (False, "ZeroDivisionError: by")
     (attempt,) = read_history(tmp_path / "b").attempts
     assert attempt["outcome"] == "ZeroDivisionError: by\nzero"
 

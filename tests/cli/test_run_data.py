@@ -62,9 +62,9 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """A copy that is the working directory of this process."""
     copy = Path(shutil.copytree(made, tmp_path / "copy"))
     monkeypatch.chdir(copy)
-    sources._files.cache_clear()
+    sources._load_cached.cache_clear()
     yield copy
-    sources._files.cache_clear()
+    sources._load_cached.cache_clear()
 
 
 def _shorten(folder: Path) -> None:
@@ -151,7 +151,7 @@ def test_run_from_python_detects_changed_data(folder: Path) -> None:
 
     assert not [note for note in resume(6) if "changed" in note]
     _shorten(folder)
-    sources._files.cache_clear()
+    sources._load_cached.cache_clear()
     notes = resume(7)
     assert any("data_batch_5.bin: 15,365 bytes" in note for note in notes)
     assert [change["step"] for change in read_record(folder / "a")[1]] == [6]

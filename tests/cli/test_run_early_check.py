@@ -12,13 +12,13 @@ def test_checkpoint_check_begins_before_everything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
-    monkeypatch.setattr(early_check, "begin", lambda folder: happened.append(folder.name))
+    monkeypatch.setattr(early_check, "start_check", lambda folder: happened.append(folder.name))
 
     def started(*_: object) -> None:
         happened.append("started")
         raise SystemExit
 
-    monkeypatch.setattr(run, "make_ready", started)
+    monkeypatch.setattr(run, "prepare_process", started)
     with pytest.raises(SystemExit):
         run.main(["--experiment=digits_mlp", "--mode=train", f"--model_dir={tmp_path / 'own'}"])
     assert happened == ["own", "started"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.fingerprint import config_fingerprint, identity_settings, same_settings
+from orbit_runner.config.fingerprint import config_fingerprint, has_same_settings, identity_settings
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
@@ -142,4 +142,4 @@ def test_removed_setting_counts_as_a_difference() -> None:
     _version(After)
     before: dict[str, Any] = json.loads(json.dumps(identity_settings(_config())))
     _version(Before)
-    assert not same_settings(before, _config())
+    assert not has_same_settings(before, _config())

@@ -14,7 +14,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, load_config, resolve
-from orbit_runner.config.serialize import flat, to_yaml
+from orbit_runner.config.serialize import flat_settings, to_yaml
 
 Write = Callable[..., str]
 
@@ -238,4 +238,4 @@ def test_absolute_base(write: Write, tmp_path: Path) -> None:
 
     assert resolved.config.runtime.seed == 8
     assert str(resolved.origins["runtime.seed"]) == "else/b.yaml:2"
-    assert flat(resolved.config)["name"] == "a"
+    assert flat_settings(resolved.config)["name"] == "a"

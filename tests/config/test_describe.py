@@ -11,7 +11,7 @@ from orbit_runner.config.describe import Setting, describe_settings
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat
+from orbit_runner.config.serialize import flat_settings
 
 
 def named(path: str) -> list[Setting]:
@@ -25,7 +25,7 @@ def test_every_setting_of_an_experiment_is_described(experiment: str) -> None:
     # The keys of free mappings, such as the features of synthetic data, are not settings.
     missing = [
         path
-        for path in flat(config)
+        for path in flat_settings(config)
         if path not in known and not any(path.startswith(f"{one}.") for one in known)
     ]
     assert missing == []

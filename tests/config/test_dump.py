@@ -11,8 +11,8 @@ import yaml
 
 from orbit_runner.config.diff import differences
 from orbit_runner.config.parsing.yaml_files import load_text
-from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.config.serialize import flat, inline, to_yaml
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.serialize import flat_settings, inline_yaml, to_yaml
 
 TEXTS = [
     "", " ", " x ", "off", "On", "yes", "NO", "y", "true", "tRuE", "null", "~", "1e-3", "1e3", "5", "-5",
@@ -31,7 +31,7 @@ NESTED = {
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_string_round_trips_in_our_reader_and_yaml_1_1(text: str) -> None:
-    line = f"        x: {inline(text)}"
+    line = f"        x: {inline_yaml(text)}"
 
     assert "\n" not in line
     assert load_text(line, "x", 1).children["x"].value == text  # type: ignore[union-attr]
@@ -40,7 +40,7 @@ def test_string_round_trips_in_our_reader_and_yaml_1_1(text: str) -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_number_round_trips_in_our_reader_and_yaml_1_1(number: float) -> None:
-    line = f"x: {inline(number)}"
+    line = f"x: {inline_yaml(number)}"
 
     for got in (load_text(line, "x", 1).children["x"].value, yaml.safe_load(line)["x"]):  # type: ignore[union-attr]
         assert (got, type(got)) == (number, type(number))
@@ -59,7 +59,7 @@ def reloaded(write: Callable[..., str], text: str) -> Any:
 
 
 @pytest.fixture
-def awkward(write: Callable[..., str]) -> Resolved:
+def awkward(write: Callable[..., str]) -> ResolvedConfig:
     """A config full of values that are awkward to write."""
     tree = {
         "name": "1e-3",
@@ -104,7 +104,7 @@ def test_experiment_round_trips_through_yaml(write: Callable[..., str], experime
 
 
 def test_config_with_awkward_values_round_trips_through_yaml(
-    write: Callable[..., str], awkward: Resolved
+    write: Callable[..., str], awkward: ResolvedConfig
 ) -> None:
     config = awkward.config
 
@@ -115,7 +115,7 @@ def test_config_with_awkward_values_round_trips_through_yaml(
     assert again.task.train_data.synthetic.features["off"]["<<"] == "x"
 
 
-def test_written_config_means_the_same_to_pyyaml(awkward: Resolved) -> None:
+def test_written_config_means_the_same_to_pyyaml(awkward: ResolvedConfig) -> None:
     read = yaml.safe_load(to_yaml(awkward.config))
 
     def at(path: str) -> Any:
@@ -124,7 +124,7 @@ def test_written_config_means_the_same_to_pyyaml(awkward: Resolved) -> None:
             value = value[name]
         return value
 
-    for path, value in flat(awkward.config).items():
+    for path, value in flat_settings(awkward.config).items():
         assert at(path) == plain(value), path
         assert type(at(path)) is type(plain(value)), path
     assert [*read] == [
@@ -143,7 +143,7 @@ def test_written_config_means_the_same_to_pyyaml(awkward: Resolved) -> None:
 
 @pytest.mark.parametrize("which", ["digits", "awkward"])
 def test_config_written_with_origins_loads_unchanged(
-    write: Callable[..., str], awkward: Resolved, which: str
+    write: Callable[..., str], awkward: ResolvedConfig, which: str
 ) -> None:
     resolved = awkward if which == "awkward" else resolve(Request(experiment="digits"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.commands.run import choose_model_dir, run_parser
-from orbit_runner.cli.flags.config_flags import parse
+from orbit_runner.cli.flags.config_flags import parse_flags
 from orbit_runner.cli.main import main
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.resolve import Request, resolve
@@ -98,7 +98,7 @@ def test_tilde_in_a_path_expands_to_the_home_directory(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.yaml").write_text("runtime: {seed: 5}\n")
-    flags = parse(run_parser(), ["--model_dir=~/x", "--config_file=~/a.yaml"])
+    flags = parse_flags(run_parser(), ["--model_dir=~/x", "--config_file=~/a.yaml"])
 
     assert choose_model_dir(flags, resolve(Request(experiment="digits"))) == tmp_path / "x"
     assert flags.config_file == [str(tmp_path / "a.yaml")]

@@ -13,7 +13,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.parsing.bases import MAX_DEPTH, MAX_FILES
 from orbit_runner.config.parsing.references import MAX_CHAIN
-from orbit_runner.config.serialize import flat, to_yaml
+from orbit_runner.config.serialize import flat_settings, to_yaml
 
 Write = Callable[..., str]
 Refused = Callable[..., list[Problem]]
@@ -52,7 +52,7 @@ def chain(settings: tuple[str, ...], first: Any, text: str) -> dict[str, Any]:
 def test_chain_up_to_the_limit_is_resolved(over_digits: Callable[..., Any]) -> None:
     config = over_digits(**chain(NUMBERS[: MAX_CHAIN + 1], 8, "REF"))
 
-    assert flat(config)[NUMBERS[MAX_CHAIN]] == 8
+    assert flat_settings(config)[NUMBERS[MAX_CHAIN]] == 8
 
 
 def test_longer_chain_is_an_error(refused: Refused) -> None:
@@ -105,7 +105,7 @@ def test_list_is_not_inserted_below_the_deepest_level(
 
     if fits:
         config = over_digits(**said)
-        assert "[32, 64]" in str(flat(config)["callbacks"])
+        assert "[32, 64]" in str(flat_settings(config)["callbacks"])
         assert over_digits(experiment=write("again/config.yaml", to_yaml(config))) == config
         return
     (problem,) = refused(**said)

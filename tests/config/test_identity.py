@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.fingerprint import config_fingerprint, touches_weights
+from orbit_runner.config.fingerprint import can_affect_weights, config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.runtime import ClusterConfig, PreemptionConfig, RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.config.serialize import flat, to_yaml
+from orbit_runner.config.serialize import flat_settings, to_yaml
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 
 STOPPING = "trainer.early_stopping={patience: 3}"
@@ -143,7 +143,9 @@ def _with(config: Any, path: str, value: Any) -> Any:
 
 def test_list_of_harmless_settings_is_complete(over_digits: Callable[..., Any]) -> None:
     config = over_digits()
-    assert {path for path in flat(config) if not touches_weights(path, config)} == {*HARMLESS}
+    assert {path for path in flat_settings(config) if not can_affect_weights(path, config)} == {
+        *HARMLESS
+    }
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,7 @@ def test_change_that_can_affect_weights_changes_the_fingerprint(
     over_digits: Callable[..., Any], path: str, value: Any
 ) -> None:
     config = over_digits()
-    assert touches_weights(path, config)
+    assert can_affect_weights(path, config)
     assert config_fingerprint(_with(config, path, value)) != config_fingerprint(config)
 
 
@@ -228,7 +230,7 @@ def test_setting_can_affect_weights_depending_on_another_setting(
 ) -> None:
     config = over_digits(params_overrides=(override,))
     expected = {*(paths or ("runtime.inter_op_threads",))}
-    found = {path for path in HARMLESS if touches_weights(path, config)}
+    found = {path for path in HARMLESS if can_affect_weights(path, config)}
     assert found == expected
     for path in expected:
         changed = _with(config, path, HARMLESS[path])
@@ -236,8 +238,8 @@ def test_setting_can_affect_weights_depending_on_another_setting(
 
 
 def test_setting_of_a_custom_task_can_affect_the_weights(over_digits: Callable[..., Any]) -> None:
-    assert touches_weights("task.of_ones_own", over_digits())
-    assert touches_weights("task.name", over_digits())
+    assert can_affect_weights("task.of_ones_own", over_digits())
+    assert can_affect_weights("task.name", over_digits())
 
 
 @pytest.mark.parametrize(

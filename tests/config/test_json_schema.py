@@ -18,7 +18,7 @@ from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
-from orbit_runner.config.serialize import plain
+from orbit_runner.config.serialize import plain_value
 from orbit_runner.registration import Entry
 from orbit_runner.registry import TASKS
 
@@ -203,7 +203,7 @@ def test_schema_of_an_experiment_has_its_values_and_its_task() -> None:
     assert errors(validator, "task: {model: {depth: 50}}") == ["$.task.model"]
     assert errors(validator, "task: {vocab_size: 100}") == ["$.task"]
     assert errors(validator, "task: {name: translation, vocab_size: 100}") == []
-    assert jsonschema.Draft7Validator(found).is_valid(plain(config))
+    assert jsonschema.Draft7Validator(found).is_valid(plain_value(config))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.parsing.overrides import load_override, split_outside_brackets, value_at
+from orbit_runner.config.parsing.overrides import (
+    load_override,
+    load_setting,
+    split_outside_brackets,
+)
 from orbit_runner.config.parsing.tree import leaves
 
 
@@ -92,6 +96,6 @@ def test_origin_includes_the_line_number_for_multiline_overrides() -> None:
 
 
 def test_section_can_be_set_at_a_dotted_path() -> None:
-    root = value_at(("a", "b"), "{c: 1, d: [2]}", "--a.b", 1)
+    root = load_setting(("a", "b"), "{c: 1, d: [2]}", "--a.b", 1)
 
     assert {path: leaf.value for path, leaf in leaves(root)} == {"a.b.c": 1, "a.b.d": [2]}

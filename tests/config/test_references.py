@@ -15,7 +15,7 @@ from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.parsing.references import Reference, parse_text
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, load_config, resolve
-from orbit_runner.config.serialize import flat, to_yaml
+from orbit_runner.config.serialize import flat_settings, to_yaml
 
 Settings = dict[str, Any]
 
@@ -99,7 +99,7 @@ def test_value_of_a_reference(
 ) -> None:
     said = (*flags(trainer__train_steps="300"), (f"--{path}", path, json.dumps(text)))
 
-    value = flat(over_digits(flags=said))[path]
+    value = flat_settings(over_digits(flags=said))[path]
 
     assert (value, type(value)) == (expected, type(expected))
 
@@ -138,7 +138,10 @@ def test_lists_and_sections_in_lists_contain_references(
     )
     config = over_digits(config_files=(file,))
 
-    assert flat(config)["callbacks"][0]["arguments"] == {"steps": [9, "${x}"], "deep": {"seed": 17}}
+    assert flat_settings(config)["callbacks"][0]["arguments"] == {
+        "steps": [9, "${x}"],
+        "deep": {"seed": 17},
+    }
     assert config.task.model.filters == (128, 8)
 
 
@@ -147,7 +150,7 @@ def test_reference_to_a_list_has_the_whole_list(over_digits: Callable[..., Any])
 
     config = over_digits(params_overrides=(file,))
 
-    assert flat(config)["callbacks"][0]["arguments"] == {"x": [32, 64]}
+    assert flat_settings(config)["callbacks"][0]["arguments"] == {"x": [32, 64]}
 
 
 def test_chain_ends_in_a_default_that_nobody_set() -> None:
@@ -253,7 +256,7 @@ def test_literal_in_a_list_and_in_gin_bindings_round_trips(write: Callable[..., 
             "gin_bindings": ["f.x = '${HOME} $${y}'"],
         },
     )
-    assert flat(config)["callbacks"][0]["arguments"] == arguments
+    assert flat_settings(config)["callbacks"][0]["arguments"] == arguments
     assert config.gin_bindings == ("f.x = '${HOME} $${y}'",)
 
     again = load_config(write("again/config.yaml", to_yaml(config)))

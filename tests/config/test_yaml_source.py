@@ -10,7 +10,7 @@ import yaml
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.tree import leaves
-from orbit_runner.config.parsing.yaml_files import load_file, load_text, scalar
+from orbit_runner.config.parsing.yaml_files import load_file, load_text, parse_scalar
 
 
 def values(text: str) -> dict[str, Any]:
@@ -66,14 +66,14 @@ def problems(text: str) -> list[tuple[str, str, int | None]]:
     ],
 )
 def test_an_unquoted_scalar_follows_the_core_schema_of_yaml_1_2(text: str, value: Any) -> None:
-    got = scalar(text)
+    got = parse_scalar(text)
 
     assert got == value
     assert type(got) is type(value)
 
 
 def test_yaml_nan_is_read_as_a_number() -> None:
-    assert math.isnan(scalar(".nan"))
+    assert math.isnan(parse_scalar(".nan"))
 
 
 @pytest.mark.parametrize(

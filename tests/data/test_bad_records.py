@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
-from orbit_runner.data.tfrecord.bad_record import find_damaged_record, with_offset
+from orbit_runner.data.tfrecord.bad_record import add_offset, find_damaged_record
 from orbit_runner.data.tfrecord.example import example_problem
-from orbit_runner.data.tfrecord.framing import find_damaged_data, has_checksum, record_starts
+from orbit_runner.data.tfrecord.framing import find_damaged_data, has_valid_checksum, record_starts
 from orbit_runner.data.tfrecord.index_cache import index_file
 from tests.support.tfrecords import example, pixels, write_file
 
@@ -158,7 +158,7 @@ def test_first_damaged_record_of_a_file_is_found(record: int, tmp_path: Path) ->
     path.write_bytes(content)
     assert f"{path}: record {record} at byte {starts[record]}: " in find_damaged_record(path)
     assert find_damaged_data(bytes(content), starts) == record
-    assert [has_checksum(path, start) for start in starts[:-1]].index(False) == record
+    assert [has_valid_checksum(path, start) for start in starts[:-1]].index(False) == record
 
 
 def test_checksums_match_for_records_of_any_length(tmp_path: Path) -> None:
@@ -191,6 +191,6 @@ def test_example_problem_describes_missing_or_mistyped_features(
 
 
 def test_message_without_a_readable_record_is_unchanged(tmp_path: Path) -> None:
-    assert with_offset("some text: more") == "some text: more"
+    assert add_offset("some text: more") == "some text: more"
     gone = f"{tmp_path / 'gone'}: record 3: got label 12"
-    assert with_offset(gone) == gone
+    assert add_offset(gone) == gone

@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.images.example_columns import training_columns
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.order.exclusion import excluding_sequence
+from orbit_runner.data.order.exclusion import exclude_examples
 from orbit_runner.data.order.sequences import RecordSequence, Sequence, ShuffledSequence
 from orbit_runner.data.order.step_order import RowOrder, StepOrder, TokenOrder
 from orbit_runner.data.ratings import synthetic
@@ -62,7 +62,7 @@ def test_sampler_of_tensorflow_and_of_numpy(size: int, count: int, shuffle: bool
 
     np.testing.assert_array_equal(ids, filtered(whole, excluded, 3))
     np.testing.assert_array_equal(epochs, np.arange(3 * left) // left)
-    order = excluding_sequence(whole, excluded)
+    order = exclude_examples(whole, excluded)
     for epoch in range(3):
         found = order.examples(np.arange(left), epoch)
         np.testing.assert_array_equal(found, ids[epoch * left : (epoch + 1) * left])
@@ -95,7 +95,7 @@ def test_steps_of_arrays(size: int, count: int, batch: int, shuffle: bool, shard
     found = read_steps(make, shards, steps)
     expected = filtered(whole, excluded, 2 + 7 * max(batch, size) // (size - count))
     np.testing.assert_array_equal(found, expected[: steps * batch])
-    order = RowOrder(excluding_sequence(whole, excluded), batch)
+    order = RowOrder(exclude_examples(whole, excluded), batch)
     assert_inverse(order, found.reshape(steps, batch), excluded)
     later = read_steps(lambda context: make(context, 5), shards, 2)
     np.testing.assert_array_equal(later, expected[5 * batch : 7 * batch])
@@ -139,7 +139,7 @@ def test_steps_of_records(records: Any, window: int, shards: Any, count: int) ->
     expected = filtered(whole, excluded, 12)
     np.testing.assert_array_equal(found, expected[: steps * batch])
     assert_inverse(
-        RowOrder(excluding_sequence(whole, excluded), batch), found.reshape(steps, batch), excluded
+        RowOrder(exclude_examples(whole, excluded), batch), found.reshape(steps, batch), excluded
     )
     for start in (1, steps - 1, steps):
         later = read_steps(lambda context, first=start: make(context, first), shards, 1)
@@ -211,12 +211,12 @@ def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool) ->
     whole = TokenOrder(plan, SEED, shuffle=shuffle)
     # All pairs of one batch, and some others.
     excluded = np.unique([*whole.rows(3).examples, *some_of(201, 20)])
-    order = TokenOrder(plan.without(excluded), SEED, shuffle=shuffle)
+    order = TokenOrder(plan.exclude(excluded), SEED, shuffle=shuffle)
     batches = train_pairs(
         pairs, **settings, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded
     )
 
-    rows_of = BucketOrder(plan.without(excluded), SEED, shuffle=shuffle)
+    rows_of = BucketOrder(plan.exclude(excluded), SEED, shuffle=shuffle)
 
     steps, empty = 2 * plan.steps_per_epoch, 0
     for step, batch in enumerate(batches.take(steps).as_numpy_iterator()):
@@ -243,5 +243,5 @@ def test_nothing_changes_without_excluded_examples() -> None:
     plan = plan_batches(token_pairs(50), batch_tokens=512)
 
     assert type(sampler).__name__ == "IndexSampler"
-    assert plan.without(NO_EXAMPLES) is plan
+    assert plan.exclude(NO_EXAMPLES) is plan
     assert not plan.is_partial

@@ -23,7 +23,7 @@ from orbit_runner.data.fingerprint import (
     describe_arrays,
     describe_files,
 )
-from orbit_runner.data.text.packed_varints import example_of, varint
+from orbit_runner.data.text.packed_varints import encode_varint, example_of
 from orbit_runner.data.tfrecord.framing import masked_crc32c
 from orbit_runner.run_directory.data_record import (
     DataChanged,
@@ -52,10 +52,10 @@ def _frame(data: bytes) -> bytes:
 
 
 def _example(label: int) -> bytes:
-    image = b"\x0a" + varint(len(_PNG)) + _PNG
+    image = b"\x0a" + encode_varint(len(_PNG)) + _PNG
     number = bytes([0x1A, 3, 0x0A, 1, label])
     return example_of(
-        {"image/encoded": b"\x0a" + varint(len(image)) + image, "image/class/label": number}
+        {"image/encoded": b"\x0a" + encode_varint(len(image)) + image, "image/class/label": number}
     )
 
 
@@ -73,7 +73,7 @@ def _rows(*rows: DataFile) -> Fingerprint:
 
 def _fingerprint(experiment: str, overrides: Sequence[str]) -> Fingerprint:
     """Returns a fingerprint as another process would compute it."""
-    of_images._files.cache_clear()
+    of_images._load_cached.cache_clear()
     of_ratings._load.cache_clear()
     task = resolve(Request(experiment=experiment, params_overrides=tuple(overrides))).config.task
     assert list(task.preflight()) == []

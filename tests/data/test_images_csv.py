@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.data.images.csv_labels import load, untrained_class
+from orbit_runner.data.images.csv_labels import find_untrained_class, load
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError
@@ -92,7 +92,7 @@ def test_each_row_is_in_one_part(listed: Path, split: RowSplit, by: str) -> None
     assert parts["train"].labels == parts["validation"].labels
     listed_rows = parts["validation"].listed
     assert listed_rows is not None
-    number = int(listed_rows.where(0).rpartition(" ")[2])
+    number = int(listed_rows.row_location(0).rpartition(" ")[2])
     assert parts["validation"].paths[0].endswith(rows_of(listed)[number - 1]["file"])
 
 
@@ -196,10 +196,10 @@ def test_class_without_training_images_is_reported(listed: Path) -> None:
         open_listed(listed, row_split=RowSplit(column="part"), part=part)
         for part in ("train", "validation")
     )
-    assert untrained_class(train, validation) == (
+    assert find_untrained_class(train, validation) == (
         f"{listed}, row {row}: got the class 'wasp', which no training image has"
     )
-    assert untrained_class(train, train) == ""
+    assert find_untrained_class(train, train) == ""
 
 
 def test_fingerprint_covers_labels_and_images(listed: Path) -> None:

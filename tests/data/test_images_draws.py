@@ -11,7 +11,7 @@ from orbit_runner.data.images.color import jitter
 from orbit_runner.data.images.crops import central_window, inception_window
 from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.mixing import Mixer, Mixing
-from orbit_runner.data.images.train_image import Variation, augment
+from orbit_runner.data.images.train_image import Preprocessing, augment
 from orbit_runner.data.order import image_draws as draws
 
 _IDS = np.arange(400)
@@ -52,13 +52,15 @@ def test_windows_of_random_area(areas: tuple[float, float]) -> None:
 def test_flips_of_images_with_random_crops() -> None:
     image = np.zeros((4, 8, 3), np.uint8)
     image[:, :4] = 255
-    variation = Variation(center_crop_fraction=None, flip=True)
+    preprocessing = Preprocessing(center_crop_fraction=None, flip=True)
 
     flipped = draws.flips(*_KEY)
 
     for number in range(40):
         key = tf.constant(_IDS[number]), tf.constant(_EPOCHS[number])
-        seen = augment(tf.constant(image), *key, shape=(4, 8, 3), seed=5, variation=variation)
+        seen = augment(
+            tf.constant(image), *key, shape=(4, 8, 3), seed=5, preprocessing=preprocessing
+        )
         assert (int(seen[0, 0, 0]) == 0) == flipped[number]
 
 

@@ -16,7 +16,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.example_columns import ImageSource
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
-from orbit_runner.data.images.train_image import Variation
+from orbit_runner.data.images.train_image import Preprocessing
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfds.images import load as load_tfds
 from orbit_runner.data.tfrecord import source as records
@@ -62,7 +62,7 @@ def _train(source: ImageSource, **settings: Any) -> tf.data.Dataset:
     usual = {
         "shape": _SHAPE, "resize": True, "global_batch_size": 8, "seed": 5, "num_classes": 3,
         "shuffle_buffer_size": 10, "bad": BadImages("train_data", 0),
-        "variation": Variation(areas=(0.2, 1.0), flip=True),
+        "preprocessing": Preprocessing(areas=(0.2, 1.0), flip=True),
     }  # fmt: skip
     return train_images(source, **{**usual, **settings})
 
@@ -103,8 +103,8 @@ def test_batches_depend_only_on_seed_and_step(
 @pytest.mark.parametrize("kind", ["tfds", "arrays"])
 def test_epoch_contains_each_image_once(made: Callable[[str], ImageSource], kind: str) -> None:
     source = made(kind)
-    middle = Variation()
-    batches = _take(_train(source, variation=middle, global_batch_size=23), 2)
+    middle = Preprocessing()
+    batches = _take(_train(source, preprocessing=middle, global_batch_size=23), 2)
     seen = [sorted(image.tobytes() for image in batch["image"]) for batch in batches]
     (stored,) = _take(_evaluate(source, global_batch_size=23), 1)
     assert seen[0] == seen[1] == sorted(image.tobytes() for image in stored["image"])
@@ -251,7 +251,7 @@ def test_missing_image_file_is_reported_as_undecodable(spoilt: Callable[..., Any
 def test_good_image_is_not_mixed_with_a_bad_one(spoilt: Callable[..., Any]) -> None:
     source, _ = spoilt("image_folder", [b""] * 10, list(range(0, 20, 2)))
     settings = {
-        "bad": BadImages("t", 10), "shuffle_buffer_size": 1, "variation": Variation(),
+        "bad": BadImages("t", 10), "shuffle_buffer_size": 1, "preprocessing": Preprocessing(),
         "mixing": Mixing(num_classes=3, label_smoothing=0.0), "global_batch_size": 20,
     }  # fmt: skip
     (batch,) = _take(_train(source, **settings), 1)

@@ -16,9 +16,9 @@ from orbit_runner.data.images.color import jitter
 from orbit_runner.data.images.crops import inception_window
 from orbit_runner.data.images.decode import decode_window
 from orbit_runner.data.images.erasing import Erasing
-from orbit_runner.data.images.eval_image import decode_for_evaluation, seen_in_evaluation
+from orbit_runner.data.images.eval_image import decode_for_evaluation, preprocess_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.images.train_image import Variation, augment
+from orbit_runner.data.images.train_image import Preprocessing, augment
 from orbit_runner.errors import DataError
 from tests.support.images import jpeg, photo, png
 
@@ -62,12 +62,12 @@ def test_normalization_constants_match_model_garden() -> None:
 def test_image_formats_and_channel_counts_decode_alike() -> None:
     image = photo(5, 30, 40)
     encoded = tf.constant(png(5, 30, 40))
-    expected = seen_in_evaluation(tf.constant(image), _SHAPE)
+    expected = preprocess_for_evaluation(tf.constant(image), _SHAPE)
     np.testing.assert_array_equal(decode_for_evaluation(encoded, _SHAPE), expected)
     bitmap = tf.constant(_bmp(image))
     np.testing.assert_array_equal(decode_for_evaluation(bitmap, _SHAPE), expected)
     grey = tf.image.rgb_to_grayscale(image)
-    three = seen_in_evaluation(grey, _SHAPE)
+    three = preprocess_for_evaluation(grey, _SHAPE)
     assert three.shape == _SHAPE
     np.testing.assert_array_equal(three[..., 0], three[..., 2])
     assert decode_for_evaluation(encoded, (24, 20, 1)).shape == (24, 20, 1)
@@ -124,10 +124,10 @@ def test_center_crop_is_used_if_no_window_fits() -> None:
 
 def test_half_of_the_images_are_flipped_and_otherwise_unchanged() -> None:
     raw = tf.constant(photo(1, 24, 20))
-    plain = Variation(center_crop_fraction=None)
-    flips = Variation(center_crop_fraction=None, flip=True)
-    seen = [augment(raw, *_key(k), shape=_SHAPE, seed=1, variation=flips) for k in range(60)]
-    straight = augment(raw, *_key(0), shape=_SHAPE, seed=1, variation=plain)
+    plain = Preprocessing(center_crop_fraction=None)
+    flips = Preprocessing(center_crop_fraction=None, flip=True)
+    seen = [augment(raw, *_key(k), shape=_SHAPE, seed=1, preprocessing=flips) for k in range(60)]
+    straight = augment(raw, *_key(0), shape=_SHAPE, seed=1, preprocessing=plain)
     np.testing.assert_array_equal(straight, raw)
     same = [bool(tf.reduce_all(image == raw)) for image in seen]
     mirrored = [bool(tf.reduce_all(image == raw[:, ::-1])) for image in seen]

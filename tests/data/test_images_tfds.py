@@ -66,7 +66,7 @@ def test_split_slice_reads_its_own_records(folder: Path, split: str, start: int,
 
 
 def test_default_split_falls_back_to_test_without_validation(folder: Path) -> None:
-    source = load(tfds_name="toy", usual=("validation", "test"), data_dir=str(folder))
+    source = load(tfds_name="toy", default_splits=("validation", "test"), data_dir=str(folder))
     assert (source.size, source.labels) == (4, ("a", "b", "c"))
     assert source.image_shape == photo(0).shape
     # The other images have other sizes.

@@ -15,7 +15,7 @@ from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.images.example_columns import training_columns
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.order.sequences import RecordSequence, ShuffledSequence
-from orbit_runner.data.order.step_order import RowOrder, StepOrder, TokenOrder, owners
+from orbit_runner.data.order.step_order import RowOrder, StepOrder, TokenOrder, row_owners
 from orbit_runner.data.sampling.sharding import replica_slices
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.pipeline import train_pairs
@@ -54,7 +54,7 @@ def _assert_equal_steps(
     for step, (examples, workers) in enumerate(_global_columns(make, *shards, steps), first):
         rows = order.rows(step)
         np.testing.assert_array_equal(rows.examples, examples)
-        np.testing.assert_array_equal(owners(len(examples), *shards)[0], workers)
+        np.testing.assert_array_equal(row_owners(len(examples), *shards)[0], workers)
         count += 1
     assert count == steps
 

@@ -3,14 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orbit_runner.data.text.buckets import bucket_widths, fixed_rows, plan_batches, steps_per_epoch
+from orbit_runner.data.text.buckets import (
+    bucket_widths,
+    count_batch_rows,
+    plan_batches,
+    steps_per_epoch,
+)
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from orbit_runner.errors import DataError
 from tests.support.sentences import token_pairs
 
 
 def _of_lengths(lengths):
-    rows = Ragged.of([[5] * (length - 1) + [EOS] for length in lengths])
+    rows = Ragged.from_rows([[5] * (length - 1) + [EOS] for length in lengths])
     return PairSource("made", rows, rows, 6)
 
 
@@ -69,7 +74,7 @@ def test_batches_fill_most_of_the_token_budget():
             r"\(batch_rows_multiple\) of up to 50 tokens",
         ),
         (
-            lambda: fixed_rows(batch_tokens=200, max_length=64, rows_multiple=4),
+            lambda: count_batch_rows(batch_tokens=200, max_length=64, rows_multiple=4),
             "batch_tokens",
             r"expected at least 256: 4 sentences \(batch_rows_multiple\) of up to 64 tokens",
         ),
@@ -90,10 +95,10 @@ def test_steps_per_epoch_is_correct_in_each_batching_mode():
 
 
 def test_ragged_rows_can_be_joined_selected_and_cut():
-    rows = Ragged.of([[3, 4, 1], [1], [5, 6, 7, 1]])
+    rows = Ragged.from_rows([[3, 4, 1], [1], [5, 6, 7, 1]])
     assert rows.offsets.tolist() == [0, 3, 4, 8]
     assert [rows.row(k).tolist() for k in range(3)] == [[3, 4, 1], [1], [5, 6, 7, 1]]
-    both = Ragged.concatenate([rows, Ragged.of([]), rows])
+    both = Ragged.concatenate([rows, Ragged.from_rows([]), rows])
     assert both.size == 6
     assert both.row(5).tolist() == [5, 6, 7, 1]
     kept = rows.select(np.array([True, False, True]))
@@ -105,6 +110,6 @@ def test_ragged_rows_can_be_joined_selected_and_cut():
 
 def test_empty_or_differently_sized_sides_are_rejected():
     with pytest.raises(DataError, match="got 2 sources and 1 targets"):
-        PairSource("made", Ragged.of([[1], [1]]), Ragged.of([[1]]), 5)
+        PairSource("made", Ragged.from_rows([[1], [1]]), Ragged.from_rows([[1]]), 5)
     with pytest.raises(DataError, match="at least 1"):
-        PairSource("made", Ragged.of([]), Ragged.of([]), 5)
+        PairSource("made", Ragged.from_rows([]), Ragged.from_rows([]), 5)

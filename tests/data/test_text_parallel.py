@@ -10,7 +10,7 @@ import pytest
 from orbit_runner.data.text import lines, parallel_text, scan_cache, token_cache
 from orbit_runner.data.text.lines import count_lines, read_lines
 from orbit_runner.data.text.source import EOS
-from orbit_runner.data.text.tokenizer.vocabulary import build
+from orbit_runner.data.text.tokenizer.vocabulary import build_vocabulary
 from orbit_runner.errors import DataError
 from tests.support.sentences import sentences, write_text
 
@@ -19,7 +19,7 @@ _EN, _DE = sentences(300, seed=1), sentences(300, seed=2)
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return build(_EN + _DE, size=200)
+    return build_vocabulary(_EN + _DE, size=200)
 
 
 @pytest.fixture(autouse=True)
@@ -229,7 +229,7 @@ def test_line_counts_are_cached_until_a_file_changes(folder, cache_home, monkeyp
     path = write_text(folder / "some.en", _EN)
     first = count_lines([path])
     assert len(list(cache_home.glob("*.lines"))) == 1
-    scan_cache._in_process.cache_clear()
+    scan_cache._load_or_count.cache_clear()
     assert count_lines([path]) == first
     assert len(reads) == 1
     write_text(path, _EN[:-1])
@@ -248,7 +248,7 @@ def test_corrupt_cache_is_ignored(vocabulary, folder, cache_home, monkeypatch):
     for content in (b"", b"mangled", json.dumps([1, 2, 3]).encode()):
         for entry in entries:
             entry.write_bytes(content)
-        scan_cache._in_process.cache_clear()
+        scan_cache._load_or_count.cache_clear()
         found = _load(vocabulary, folder)
         np.testing.assert_array_equal(found.targets.values, expected.targets.values)
 
@@ -257,7 +257,7 @@ def test_ids_are_cached_by_text_and_vocabulary(vocabulary, folder, monkeypatch):
     monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
     _write(folder)
     first = _load(vocabulary, folder)
-    other = build(_EN + _DE, size=180)
+    other = build_vocabulary(_EN + _DE, size=180)
     assert len(_load(other, folder).sources.values) != len(first.sources.values)
 
     def never(*_):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
 from orbit_runner.data.text.buckets import plan_batches
-from orbit_runner.data.text.pipeline import eval_pairs, train_pairs, train_pairs_at
+from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
 from orbit_runner.errors import DataError
 from tests.support.sentences import token_pairs
 
@@ -161,7 +161,7 @@ def test_asynchronous_workers_take_whole_batches_in_turn(mode):
 @pytest.mark.parametrize("mode", _MODES)
 def test_batch_at_a_step_matches_the_pipeline(mode):
     at = tf.function(
-        train_pairs_at(_source(), seed=_SEED, max_length=_LONGEST, **_MODES[mode]),
+        make_train_pair_reader(_source(), seed=_SEED, max_length=_LONGEST, **_MODES[mode]),
         input_signature=[tf.TensorSpec([], tf.int64)],
     )
     for step, batch in enumerate(_alone(mode)[:5]):

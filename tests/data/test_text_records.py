@@ -96,7 +96,7 @@ def test_ids_are_cached(tmp_path, monkeypatch):
     source = token_pairs(50)
     _write(tmp_path, source)
     _load(tmp_path)
-    monkeypatch.setattr("orbit_runner.data.text.token_records._sides", None)
+    monkeypatch.setattr("orbit_runner.data.text.token_records._read_sides", None)
     _assert_same(_load(tmp_path).targets, source.targets)
 
 
@@ -224,7 +224,7 @@ def test_invalid_synthetic_settings_are_rejected(settings, field, message):
 
 
 def test_empty_token_list_is_rejected(tmp_path):
-    source = PairSource("made", Ragged.of([[], [5, 1]]), Ragged.of([[1], [1]]), 9)
+    source = PairSource("made", Ragged.from_rows([[], [5, 1]]), Ragged.from_rows([[1], [1]]), 9)
     write_token_records(source, tmp_path / "train-0")
     with pytest.raises(DataError, match="record 0 at byte 0: inputs: got a list that does not"):
         _load(tmp_path)

@@ -10,7 +10,7 @@ from sentencepiece import sentencepiece_model_pb2 as messages
 
 from orbit_runner.data.text.source import EOS, UNKNOWN
 from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from tests.support.sentences import sentences
 
 # Few letters and few words, so that many ways to segment a word are equally probable.
@@ -31,7 +31,9 @@ def _odd_text(count, seed):
 @pytest.fixture(scope="module", params=range(len(_LETTERS)))
 def case(request):
     lines = _text(_LETTERS[request.param], request.param)
-    vocabulary = build(lines, size=(40, 90, 130)[request.param], character_coverage=0.999)
+    vocabulary = build_vocabulary(
+        lines, size=(40, 90, 130)[request.param], character_coverage=0.999
+    )
     tokenizer = GraphTokenizer(vocabulary)
     encode = tf.function(tokenizer.encode, input_signature=[tf.TensorSpec([None], tf.string)])
     decode = tf.function(tokenizer.decode, input_signature=[tf.TensorSpec([None, None], tf.int32)])
@@ -74,7 +76,7 @@ def test_ids_of_very_short_text_match_sentencepiece(case, lines):
 
 def test_letter_only_in_longer_pieces_is_encoded_like_sentencepiece():
     lines = _text(_LETTERS[0], 0)
-    proto = messages.ModelProto.FromString(build(lines, size=60).model)
+    proto = messages.ModelProto.FromString(build_vocabulary(lines, size=60).model)
     for piece in proto.pieces:
         if piece.piece in ("a", "b"):
             piece.piece = "嘿" + piece.piece
@@ -144,7 +146,7 @@ print([name for name in others if name in sys.modules])
 
 @pytest.mark.slow
 def test_exported_tokenizer_needs_only_tensorflow(tmp_path):
-    vocabulary = build(_text(_LETTERS[0], 0), size=40)
+    vocabulary = build_vocabulary(_text(_LETTERS[0], 0), size=40)
     module = tf.Module()
     module.tokenizer = GraphTokenizer(vocabulary)
     encode = tf.function(

@@ -12,8 +12,8 @@ import sentencepiece
 
 from orbit_runner.data.text.source import EOS, PAD, UNKNOWN
 from orbit_runner.data.text.tokenizer import vocabulary_files
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build, clean
-from orbit_runner.data.text.tokenizer.vocabulary_files import vocabulary_for
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary, clean
+from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
 from orbit_runner.errors import DataError
 from tests.support.sentences import sentences, write_text
 
@@ -23,7 +23,7 @@ _SIZE = 150
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return build(_LINES, size=_SIZE)
+    return build_vocabulary(_LINES, size=_SIZE)
 
 
 @pytest.fixture(autouse=True)
@@ -85,14 +85,14 @@ def test_all_kinds_of_whitespace_become_one_space(vocabulary):
 
 
 def test_same_text_gives_the_same_vocabulary(vocabulary):
-    assert build(_LINES, size=_SIZE).model == vocabulary.model
-    assert build(sentences(400, seed=1), size=_SIZE).pieces != vocabulary.pieces
+    assert build_vocabulary(_LINES, size=_SIZE).model == vocabulary.model
+    assert build_vocabulary(sentences(400, seed=1), size=_SIZE).pieces != vocabulary.pieces
 
 
 def test_character_coverage_excludes_rare_characters():
     lines = [*_LINES * 5, "rare Ж"]
-    all_of_them = build(lines, size=_SIZE, character_coverage=1.0)
-    most = build(lines, size=_SIZE, character_coverage=0.999)
+    all_of_them = build_vocabulary(lines, size=_SIZE, character_coverage=1.0)
+    most = build_vocabulary(lines, size=_SIZE, character_coverage=0.999)
     assert "Ж" in "".join(all_of_them.pieces)
     assert "Ж" not in "".join(most.pieces)
 
@@ -119,7 +119,7 @@ def test_character_coverage_excludes_rare_characters():
 )
 def test_impossible_vocabulary_size_or_empty_text_is_rejected(lines, size, field, message):
     with pytest.raises(DataError, match=message) as caught:
-        build(lines, size=size)
+        build_vocabulary(lines, size=size)
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
 
@@ -128,7 +128,7 @@ def test_vocabulary_loads_from_a_file(tmp_path, vocabulary):
     path = tmp_path / "some.model"
     path.write_bytes(vocabulary.model)
     assert Vocabulary.load(path).pieces == vocabulary.pieces
-    assert vocabulary_for(path=str(path)).pieces == vocabulary.pieces
+    assert load_or_build_vocabulary(path=str(path)).pieces == vocabulary.pieces
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_models_that_ops_cannot_reproduce_are_rejected(settings, named):
 
 def test_built_vocabulary_is_saved_next_to_the_text(tmp_path, capsys):
     files = [write_text(tmp_path / name, _LINES) for name in ("a.en", "a.de.gz")]
-    first = vocabulary_for(files=files, size=_SIZE)
+    first = load_or_build_vocabulary(files=files, size=_SIZE)
     assert "building a vocabulary of 150 subwords from 800 lines" in capsys.readouterr().err
     (kept,) = tmp_path.glob("*.model")
     assert kept.name.startswith("vocabulary-150-")
     assert kept.read_bytes() == first.model
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.de.gz", "a.en", kept.name]
-    assert vocabulary_for(files=files, size=_SIZE).model == first.model
+    assert load_or_build_vocabulary(files=files, size=_SIZE).model == first.model
     assert capsys.readouterr().err == ""
 
 
@@ -186,11 +186,11 @@ def test_different_text_or_settings_build_another_vocabulary(tmp_path):
     files = [write_text(tmp_path / "a.en", _LINES)]
     settings = [{"size": 150}, {"size": 140}, {"size": 150, "character_coverage": 0.99}]
     for number, given in enumerate(settings, 1):
-        vocabulary_for(files=files, **given)
+        load_or_build_vocabulary(files=files, **given)
         assert len(list(tmp_path.glob("*.model"))) == number
     time.sleep(0.01)
     write_text(files[0], [*_LINES, "another line"])
-    vocabulary_for(files=files, size=150)
+    load_or_build_vocabulary(files=files, size=150)
     assert len(list(tmp_path.glob("*.model"))) == 4
 
 
@@ -200,8 +200,8 @@ def test_vocabulary_is_saved_in_cache_if_directory_is_read_only(tmp_path, cache_
     files = [write_text(folder / "a.en", _LINES)]
     folder.chmod(0o555)
     try:
-        found = vocabulary_for(files=files, size=_SIZE)
-        assert vocabulary_for(files=files, size=_SIZE).model == found.model
+        found = load_or_build_vocabulary(files=files, size=_SIZE)
+        assert load_or_build_vocabulary(files=files, size=_SIZE).model == found.model
     finally:
         folder.chmod(0o755)
     assert [path.name for path in folder.iterdir()] == ["a.en"]
@@ -216,7 +216,7 @@ def test_missing_writable_directory_is_reported(tmp_path, monkeypatch):
     tmp_path.chmod(0o555)
     try:
         with pytest.raises(DataError, match=f"cannot be written to {tmp_path} or .*file") as caught:
-            vocabulary_for(files=files, size=_SIZE)
+            load_or_build_vocabulary(files=files, size=_SIZE)
     finally:
         tmp_path.chmod(0o755)
     assert caught.value.field == "vocabulary"
@@ -224,14 +224,14 @@ def test_missing_writable_directory_is_reported(tmp_path, monkeypatch):
 
 def test_vocabulary_without_file_or_text_is_rejected():
     with pytest.raises(DataError, match="no file is set, and there is no text"):
-        vocabulary_for()
+        load_or_build_vocabulary()
 
 
 _BUILD = """
 import sys
 from pathlib import Path
-from orbit_runner.data.text.tokenizer.vocabulary_files import vocabulary_for
-print(len(vocabulary_for(files=[Path(sys.argv[1])], size=150).model))
+from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
+print(len(load_or_build_vocabulary(files=[Path(sys.argv[1])], size=150).model))
 assert "tensorflow" not in sys.modules
 """
 
@@ -251,10 +251,10 @@ def test_concurrent_processes_build_the_same_vocabulary(tmp_path):
 
 def test_second_process_uses_the_vocabulary_of_the_first(tmp_path, monkeypatch):
     files = [write_text(tmp_path / "a.en", _LINES)]
-    other = build(sentences(400, seed=1), size=_SIZE)
+    other = build_vocabulary(sentences(400, seed=1), size=_SIZE)
 
     def slow(*args, **settings):
-        found = build(*args, **settings)
+        found = build_vocabulary(*args, **settings)
         name = f"vocabulary-150-{vocabulary_files._digest(seen[0])}.model"
         (tmp_path / name).write_bytes(other.model)
         return found
@@ -262,5 +262,5 @@ def test_second_process_uses_the_vocabulary_of_the_first(tmp_path, monkeypatch):
     seen = []
     digest = vocabulary_files._digest
     monkeypatch.setattr(vocabulary_files, "_digest", lambda s: seen.append(s) or digest(s))
-    monkeypatch.setattr(vocabulary_files, "build", slow)
-    assert vocabulary_for(files=files, size=_SIZE).model == other.model
+    monkeypatch.setattr(vocabulary_files, "build_vocabulary", slow)
+    assert load_or_build_vocabulary(files=files, size=_SIZE).model == other.model

@@ -15,7 +15,7 @@ from orbit_runner.data.tfrecord.framing import masked_crc32c, scan
 from orbit_runner.data.tfrecord.index_cache import index_file, index_files
 from orbit_runner.data.tfrecord.source import load
 from orbit_runner.errors import DataError
-from orbit_runner.utils.cache import cache_folder
+from orbit_runner.utils.cache import cache_directory
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.tfrecords import SHAPE, SIZES, example, write_file, write_set
 
@@ -101,9 +101,9 @@ def test_unreadable_file_is_reported_with_its_path(tmp_path):
 def scans(monkeypatch):
     scanned = []
 
-    def counted(path, *, each):
+    def counted(path, *, per_record):
         scanned.append(path.name)
-        return framing.scan(path, each=each)
+        return framing.scan(path, per_record=per_record)
 
     monkeypatch.setattr(index_cache, "scan", counted)
     return scanned
@@ -187,11 +187,11 @@ def test_unwritable_cache_is_ignored(tmp_path, cache_home, scans):
 
 
 def test_cache_directory_follows_the_xdg_specification(tmp_path, monkeypatch):
-    assert cache_folder("tfrecord") == tmp_path / "cache" / "orbit_runner" / "tfrecord"
+    assert cache_directory("tfrecord") == tmp_path / "cache" / "orbit_runner" / "tfrecord"
     monkeypatch.setenv("HOME", "/home/me")
     for value in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert str(cache_folder("tfrecord")) == "/home/me/.cache/orbit_runner/tfrecord"
+        assert str(cache_directory("tfrecord")) == "/home/me/.cache/orbit_runner/tfrecord"
 
 
 @pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])

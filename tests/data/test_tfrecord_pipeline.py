@@ -14,7 +14,7 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.decode import Decoder
 from orbit_runner.data.tfrecord.order import BlockOrder, WindowShuffle
-from orbit_runner.data.tfrecord.pipeline import select_own, train_records
+from orbit_runner.data.tfrecord.pipeline import select_own_positions, train_records
 from orbit_runner.data.tfrecord.source import RecordSource, load
 from orbit_runner.errors import DataError
 from tests.support.batches import assert_equal_batches, global_batches
@@ -167,9 +167,11 @@ def test_select_own_matches_the_positions_of_the_slices(replicas, pipelines, sta
         positions = np.arange(start_step * 12, (start_step + 9) * 12)
         elements = tf.range(slices.elements(9), dtype=tf.int64)
         expected = slices.positions(elements, start_step).numpy().reshape(-1)
-        got = select_own(slices, positions, start_step)
+        got = select_own_positions(slices, positions, start_step)
         np.testing.assert_array_equal(positions[got], expected)
-        np.testing.assert_array_equal(select_own(slices, tf.constant(positions), start_step), got)
+        np.testing.assert_array_equal(
+            select_own_positions(slices, tf.constant(positions), start_step), got
+        )
 
 
 def test_augmentation_matches_that_of_an_array_source(source):

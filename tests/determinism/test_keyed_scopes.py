@@ -280,7 +280,7 @@ def test_draws_in_init_scope_are_not_keyed() -> None:
 def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = (tf.random.Generator, "gone", None)
     monkeypatch.setattr(op_patches, "_installed", False)
-    monkeypatch.setattr(op_patches, "STAND_INS", (missing,))
+    monkeypatch.setattr(op_patches, "REPLACEMENTS", (missing,))
     with pytest.raises(RuntimeError, match=r"has no `.*\.gone`"), keyed_draws_scope(7, 5, 1):
         pass
 

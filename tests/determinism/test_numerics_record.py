@@ -12,7 +12,11 @@ import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import numerics_record
-from orbit_runner.determinism.numerics_record import changes, describe_numerics, environment_of
+from orbit_runner.determinism.numerics_record import (
+    describe_changes,
+    describe_numerics,
+    environment_of,
+)
 
 VARIABLES = (
     "TF_ENABLE_ONEDNN_OPTS",
@@ -67,7 +71,7 @@ def test_numerics_record_is_reproducible_and_has_only_strings() -> None:
     assert found["tensorflow"] == metadata.version("tensorflow")
     assert found["numpy"] == numpy.__version__
     assert found["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert changes(found, found) == []
+    assert describe_changes(found, found) == []
 
 
 def test_numerics_record_does_not_import_tensorflow() -> None:
@@ -190,8 +194,8 @@ def test_changed_environment_variable_is_reported_with_its_remedy(
     without = described(**settings)
     monkeypatch.setenv(variable, " a   b ")
     having = described(**settings)
-    assert changes(without, having) == [f"{name}: not set → a b (unset {remedy})"]
-    assert changes(having, without) == [f"{name}: a b → not set (set {remedy}='a b')"]
+    assert describe_changes(without, having) == [f"{name}: not set → a b (unset {remedy})"]
+    assert describe_changes(having, without) == [f"{name}: a b → not set (set {remedy}='a b')"]
 
 
 def test_variables_overridden_by_the_config_are_omitted() -> None:
@@ -204,7 +208,7 @@ def test_entry_missing_from_an_older_record_is_not_a_change(
     name = "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL"
     older = {key: value for key, value in described().items() if key != name}
     monkeypatch.setenv(name, "0")
-    assert changes(older, described()) == []
+    assert describe_changes(older, described()) == []
 
 
 def test_newer_name_of_the_instruction_cap_takes_precedence(
@@ -273,12 +277,12 @@ def test_gpu_entry_lists_visible_count_and_models(
 )
 def test_changes_suggest_how_to_undo_them(name: str, before: str, now: str, line: str) -> None:
     found = described()
-    assert changes({**found, name: before}, {**found, name: now}) == [line]
+    assert describe_changes({**found, name: before}, {**found, name: now}) == [line]
 
 
 def test_entries_missing_from_one_record_are_not_changes() -> None:
-    assert changes({"numpy": "1", "old": "x"}, {"numpy": "1", "new": "y"}) == []
-    assert changes({}, described()) == []
+    assert describe_changes({"numpy": "1", "old": "x"}, {"numpy": "1", "new": "y"}) == []
+    assert describe_changes({}, described()) == []
 
 
 def test_environment_of_a_record_gives_the_same_record(monkeypatch: pytest.MonkeyPatch) -> None:

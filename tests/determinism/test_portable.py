@@ -12,17 +12,25 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint, identity_settings, touches_weights
+from orbit_runner.config.fingerprint import (
+    can_affect_weights,
+    config_fingerprint,
+    identity_settings,
+)
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
-from orbit_runner.determinism.numerics_record import changes, describe_numerics, environment_of
+from orbit_runner.determinism.numerics_record import (
+    describe_changes,
+    describe_numerics,
+    environment_of,
+)
 from orbit_runner.determinism.portable import (
     VARIABLES,
     machine_problem,
     set_portable_variables,
 )
-from orbit_runner.distribute.tf_environment import variables
+from orbit_runner.distribute.tf_environment import required_variables
 from orbit_runner.errors import SettingError
 
 PORTABLE = RuntimeConfig(numerics="portable")
@@ -86,7 +94,7 @@ def test_capped_functions_of_the_c_library_are_refused(
 def test_native_numerics_set_no_variable() -> None:
     set_portable_variables(RuntimeConfig())
     assert not [name for name in VARIABLES if name in os.environ]
-    assert not {*VARIABLES} & {*dict(variables(RuntimeConfig()))}
+    assert not {*VARIABLES} & {*dict(required_variables(RuntimeConfig()))}
 
 
 def test_variables_are_set_before_tensorflow_is_imported(
@@ -96,12 +104,12 @@ def test_variables_are_set_before_tensorflow_is_imported(
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     set_portable_variables(PORTABLE)
     assert {name: os.environ[name] for name in VARIABLES} == VARIABLES
-    assert dict(variables(PORTABLE)) == VARIABLES
+    assert dict(required_variables(PORTABLE)) == VARIABLES
 
 
 def test_variables_override_those_of_other_settings(tmp_path: Path) -> None:
     cached = PORTABLE.replace(xla_cache_dir=str(tmp_path))
-    assert dict(variables(cached)) == VARIABLES
+    assert dict(required_variables(cached)) == VARIABLES
 
 
 def test_tensorflow_imported_with_other_values_is_an_error(
@@ -139,7 +147,7 @@ def test_record_is_the_same_on_every_processor_and_in_every_environment(
     assert "caches" not in found
     native = describe_numerics(RuntimeConfig(intra_op_threads=1))
     assert {*found} <= {*native}
-    assert changes({**found, "C library": "glibc 2.1"}, found) == [
+    assert describe_changes({**found, "C library": "glibc 2.1"}, found) == [
         f"C library: glibc 2.1 → {found['C library']}"
     ]
 
@@ -154,7 +162,7 @@ def test_native_configs_keep_their_fingerprint_and_portable_ones_have_another() 
     assert "runtime.numerics" not in identity_settings(config)
     changed = config.replace(runtime=config.runtime.replace(numerics="portable"))
     assert config_fingerprint(changed) != config_fingerprint(config)
-    assert touches_weights("runtime.numerics", config)
+    assert can_affect_weights("runtime.numerics", config)
 
 
 # The other settings, the blamed field, and a part of the message.

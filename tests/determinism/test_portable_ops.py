@@ -1,4 +1,4 @@
-"""The stand-ins for ops with approximate instructions, and the sizes of Eigen's blocks."""
+"""The replacements for ops with approximate instructions, and the sizes of Eigen's blocks."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def _graph_ops(function: Callable[..., Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_stand_in_computes_what_the_op_does(name: str) -> None:
+def test_replacement_computes_what_the_op_does(name: str) -> None:
     found, gradients = [], []
     for enabled in (False, True):
         use_portable_ops(enabled)
-        # An op of the graph, or none: the stand-in consists of others.
+        # An op of the graph, or none: the replacement consists of others.
         assert (name.partition(",")[0] in _graph_ops(OPS[name])) is not enabled
         with tf.GradientTape() as tape:
             x = tf.constant(_X)
@@ -73,7 +73,7 @@ def test_stand_in_computes_what_the_op_does(name: str) -> None:
         np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-4 * scale)
 
 
-def test_stand_in_of_batch_norm_normalizes_channels_first() -> None:
+def test_replacement_of_batch_norm_normalizes_channels_first() -> None:
     use_portable_ops(True)
     last = _normalized(tf.constant(_X))[0]
     np.testing.assert_allclose(

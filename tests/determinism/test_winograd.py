@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.tf_environment import prepare_environment, variables
+from orbit_runner.distribute.tf_environment import prepare_environment, required_variables
 
 NAME = "TF_ENABLE_WINOGRAD_NONFUSED"
 
 
 @pytest.mark.parametrize(("setting", "value"), [(None, None), (True, "1"), (False, "0")])
 def test_winograd_setting_determines_the_variable(setting: bool | None, value: str | None) -> None:
-    found = dict(variables(RuntimeConfig(enable_winograd_nonfused=setting)))
+    found = dict(required_variables(RuntimeConfig(enable_winograd_nonfused=setting)))
 
     assert found.get(NAME) == value
 

@@ -2,11 +2,13 @@
 
 import pytest
 
-from orbit_runner.differences.bisection import Report, find_first_step, is_same
+from orbit_runner.differences.bisection import StepState, find_first_step, is_same
 
 
-def _report(step: int, **tensors: str) -> Report:
-    return Report(step, "", {name.replace("_", ":", 1): one for name, one in tensors.items()}, {})
+def _report(step: int, **tensors: str) -> StepState:
+    return StepState(
+        step, "", {name.replace("_", ":", 1): one for name, one in tensors.items()}, {}
+    )
 
 
 class _Counters:
@@ -16,7 +18,7 @@ class _Counters:
         self._first, self.step, self._kept = first, start, start
         self.trained = 0
 
-    def advance(self, step: int) -> tuple[Report, Report]:
+    def advance(self, step: int) -> tuple[StepState, StepState]:
         assert step >= self.step
         self.trained += step - self.step
         self.step = step

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbit_runner.differences.findings import Finding, ranked
+from orbit_runner.differences.findings import Finding, rank_findings
 
 FINDINGS = [
     Finding(kind="versions", name="numpy"),
@@ -28,7 +28,7 @@ FINDINGS = [
     ],
 )
 def test_cause_depends_on_the_tensor_that_differs(place: str, first: str) -> None:
-    found = ranked(FINDINGS, place)
+    found = rank_findings(FINDINGS, place)
     assert found[0].name == first
     assert found[-1].name == "name"
     assert sorted(one.name for one in found) == sorted(one.name for one in FINDINGS)
@@ -36,14 +36,14 @@ def test_cause_depends_on_the_tensor_that_differs(place: str, first: str) -> Non
 
 def test_numerics_explain_a_gradient_better_than_the_learning_rate() -> None:
     rate, numerics = FINDINGS[3], FINDINGS[1]
-    assert ranked([rate, numerics], "gradient") == [numerics, rate]
-    assert ranked([numerics, rate], "update") == [rate, numerics]
+    assert rank_findings([rate, numerics], "gradient") == [numerics, rate]
+    assert rank_findings([numerics, rate], "update") == [rate, numerics]
 
 
 def test_changed_checkpoint_comes_first() -> None:
     edit = Finding(kind="checkpoint", name="the checkpoint of step 8 of B was changed")
-    assert ranked([*FINDINGS, edit], "weights")[0] is edit
+    assert rank_findings([*FINDINGS, edit], "weights")[0] is edit
 
 
 def test_settings_come_first_if_no_tensor_is_known() -> None:
-    assert [one.kind for one in ranked(FINDINGS)][:5] == [*["settings"] * 4, "data"]
+    assert [one.kind for one in rank_findings(FINDINGS)][:5] == [*["settings"] * 4, "data"]

@@ -18,7 +18,7 @@ from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.determinism.numerics import configure_numerics, seed_everything
 from orbit_runner.distribute.devices import DeviceError, select_devices
 from orbit_runner.distribute.strategies import FACTORIES, build_strategy, cross_device_ops
-from orbit_runner.distribute.tf_environment import prepare_environment, variables
+from orbit_runner.distribute.tf_environment import prepare_environment, required_variables
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
@@ -141,7 +141,7 @@ def test_prepare_environment_sets_the_configured_variables(monkeypatch: pytest.M
     for name in (*names, "TF_CPP_MIN_LOG_LEVEL"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    assert not dict(variables(_runtime()))
+    assert not dict(required_variables(_runtime()))
     prepare_environment(
         _runtime(
             gpu_thread_mode="gpu_private", per_gpu_thread_count=2, batchnorm_spatial_persistent=True

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 
 Record = Callable[..., None]
 
@@ -35,6 +35,6 @@ def record(pytestconfig: pytest.Config) -> Record:
         if path.name:
             earlier = json.loads(path.read_text()) if path.exists() else {}
             found = {**earlier, name: {**figures, "date": time.strftime("%Y-%m-%d")}}
-            write_whole(path, json.dumps(found, indent=2, sort_keys=True) + "\n")
+            write_atomically(path, json.dumps(found, indent=2, sort_keys=True) + "\n")
 
     return add

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from orbit_runner.inspection.memory.block_allocator import BlockAllocator, rounded
+from orbit_runner.inspection.memory.block_allocator import BlockAllocator, aligned_size
 
 KIB = 1024
 SCRIPT = """
@@ -42,7 +42,7 @@ def test_sizes_are_rounded_to_256_bytes() -> None:
     allocator.allocate(257)
 
     assert allocator.in_use == 256 + 512
-    assert (rounded(0), rounded(256), rounded(257)) == (0, 256, 512)
+    assert (aligned_size(0), aligned_size(256), aligned_size(257)) == (0, 256, 512)
 
 
 def test_rest_that_is_smaller_than_the_tensor_stays_unused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.inspection.step_examples import TrainingOrder
@@ -42,7 +42,7 @@ def excluding(config: ExperimentConfig, ids: Sequence[str | int] | str) -> Exper
 def batches_of(config: ExperimentConfig, first: int, steps: int) -> list[Any]:
     """Returns the batches from step `first` on, as two workers put them together."""
     task = make_task(config, None)
-    data = with_seed(config.task.train_data, config.runtime)
+    data = resolve_data_config(config.task.train_data, config.runtime)
     return global_batches(
         lambda context: task.build_inputs(data, context, start_step=first - 1), 2, 2, steps
     )
@@ -142,7 +142,7 @@ def test_choices_of_users(tmp_path: Path) -> None:
         assert [row["user"] for row in rows] == (10 * features["user"] + 10).tolist()
         assert [row["item"] for row in rows] == (10 * features["item"] + 10).tolist()
         assert [row["label"] for row in rows] == labels.tolist()
-    assert TrainingOrder(config, None).excluded().tolist() == [row["example"]]
+    assert TrainingOrder(config, None).excluded_examples().tolist() == [row["example"]]
     assert TrainingOrder(config, None).occurrences(row["example"], 10_000) == []
 
 

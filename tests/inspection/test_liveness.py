@@ -162,4 +162,4 @@ def test_memory_of_variables_precedes_that_of_a_step() -> None:
 
     # The rest of the first region, 2 MiB, is smaller than twice the tensor.
     assert round(graph_peak(graph).unused / UNIT) == 512 - 400
-    assert graph_peak(graph, lasting=[100 * UNIT]).unused == 0
+    assert graph_peak(graph, persistent=[100 * UNIT]).unused == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.inspection.picture_sheet import picture_sheet, png, thumbnails
+from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet, thumbnails
 
 _RANDOM = np.random.default_rng(3)
 
@@ -51,7 +51,7 @@ def test_captions_are_drawn_below_the_pictures() -> None:
 def test_png_file_decodes_to_the_sheet() -> None:
     sheet = picture_sheet(_RANDOM.integers(0, 256, (3, 8, 8, 3)).astype(np.uint8))
 
-    assert np.array_equal(tf.io.decode_png(png(sheet)).numpy(), sheet)
+    assert np.array_equal(tf.io.decode_png(encode_png(sheet)).numpy(), sheet)
 
 
 def test_thumbnails_have_the_pixels_of_small_pictures() -> None:

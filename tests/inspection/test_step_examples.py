@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.inspection.step_examples import TrainingOrder
@@ -36,7 +36,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _batches(config: ExperimentConfig, first: int, steps: int) -> list[Any]:
     """Returns the batches from step `first` on, as two workers put them together."""
     task = make_task(config, None)
-    data = with_seed(config.task.train_data, config.runtime)
+    data = resolve_data_config(config.task.train_data, config.runtime)
     return global_batches(
         lambda context: task.build_inputs(data, context, start_step=first - 1), 2, 2, steps
     )

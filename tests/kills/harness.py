@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,14 @@ def unkilled(arguments: list[str], folder: Path) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def killed(arguments: list[str], folder: Path, kills: int, seed: int) -> dict[str, Any]:
+def killed(attempts: Iterator[list[str]], folder: Path, kills: int, seed: int) -> dict[str, Any]:
     """Runs to the end, with a number of kills on the way.
+
+    Args:
+        attempts: The arguments of each start.
+        folder: The run directory.
+        kills: How often the run is killed.
+        seed: Decides the exact moments.
 
     Returns:
         The results, with `deaths`: what the run was doing each time it was killed.
@@ -41,12 +48,12 @@ def killed(arguments: list[str], folder: Path, kills: int, seed: int) -> dict[st
     rng, deaths = random.Random(seed), list[str]()
     while len(deaths) < kills:
         moment = MOMENTS[len(deaths) % len(MOMENTS)]
-        life = _Life(command(arguments, folder))
+        life = _Life(command(next(attempts), folder))
         reached = life.dies_while(moment, folder, rng)
         assert reached, f"the run ended after {len(deaths)} of {kills} kills: train longer\n{life}"
         deaths.append(f"{moment}: {life.last_line}")
         print(f"  kill {len(deaths)}/{kills} while {deaths[-1]}", file=sys.stderr, flush=True)
-    return {**unkilled(arguments, folder), "deaths": deaths}
+    return {**unkilled(next(attempts), folder), "deaths": deaths}
 
 
 class _Life:

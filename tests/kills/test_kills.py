@@ -3,7 +3,10 @@
 `make kills` kills each run twenty times; these tests are a sample.
 """
 
+import itertools
 import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,9 @@ _SAMPLE = [("digits", 1), ("resnet_cifar", 2), ("tfrecord", 1)]
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs all cases, each killed `--kills` times, or a sample without that option."""
     kills = metafunc.config.getoption("--kills", default=0)
+    if "replicas" not in metafunc.fixturenames:
+        metafunc.parametrize("kills", [kills or len(MOMENTS)])
+        return
     cases = [(name, replicas) for name in _RUNS for replicas in (1, 2, 4)] if kills else _SAMPLE
     metafunc.parametrize(
         ("name", "replicas", "kills"), [(*case, kills or len(MOMENTS)) for case in cases]
@@ -88,10 +94,49 @@ def test_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
         # About forty steps per epoch: most kills are in the middle of one, some at its end.
         write_set(tmp_path / "set", sizes=(70, 200, 64, 130, 150), shape=(8, 8, 3), classes=10)
     whole = unkilled(arguments, tmp_path / "whole")
-    again = killed(arguments, tmp_path / "killed", kills, seed=replicas)
+    again = killed(itertools.repeat(arguments), tmp_path / "killed", kills, seed=replicas)
     assert len(again["deaths"]) == kills
     assert again["fingerprint"] == whole["fingerprint"]
     assert _known(tmp_path / "killed", steps) == _known(tmp_path / "whole", steps)
+
+
+_LOGICAL = [*_RUNS["digits"], "--runtime.logical_replicas=4"]
+_ONE_DEVICE = [*_LOGICAL, "--distribution_strategy=one_device"]
+
+
+def _on_workers(count: int) -> list[str]:
+    launch = ["launch", f"--workers={count}", "--"]
+    return [*launch, *_LOGICAL, "--distribution_strategy=multi_worker_mirrored"]
+
+
+_ON_DEVICES = [
+    _ONE_DEVICE,
+    [*_LOGICAL, *_replicas(2)],
+    [*_LOGICAL, *_replicas(4)],
+    _on_workers(2),
+    _on_workers(4),
+]
+
+
+@pytest.mark.slow
+def test_run_that_is_restarted_on_other_devices_ends_with_equal_weights(
+    kills: int, tmp_path: Path
+) -> None:
+    last = _STEPS_A_KILL["digits"] * (kills + 1)
+    steps = f"--train_steps={last}"
+    whole = unkilled([*_ONE_DEVICE, steps], tmp_path / "whole")
+    attempts = ([*arguments, steps] for arguments in _on_other_devices_each_time())
+    again = killed(attempts, tmp_path / "killed", kills, seed=0)
+    assert len(again["deaths"]) == kills
+    assert again["fingerprint"] == whole["fingerprint"]
+    assert _known(tmp_path / "killed", last) == _known(tmp_path / "whole", last)
+
+
+def _on_other_devices_each_time() -> Iterator[list[str]]:
+    rng, last = random.Random(0), _ON_DEVICES[0]
+    while True:
+        yield last
+        last = rng.choice([devices for devices in _ON_DEVICES if devices is not last])
 
 
 def _known(folder: Path, step: int) -> dict[str, Any]:

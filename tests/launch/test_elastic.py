@@ -37,17 +37,17 @@ def test_possible_workers_divide_the_logical_replicas(
 
 def test_each_size_is_restarted_before_fewer_workers_go_on() -> None:
     elastic, sizes = Elastic((4, 2, 1), 1, 60.0), []
-    while elastic.may_go_on:
+    while elastic.can_continue:
         sizes.append(elastic.workers)
-        elastic.lose()
+        elastic.record_loss()
     assert [*sizes, elastic.workers] == [4, 4, 2, 2, 1, 1]
 
 
 def test_messages_name_the_numbers_of_workers() -> None:
     elastic = Elastic((4, 2), 1, 60.0)
-    assert elastic.lose() == "restarting 4 workers from the last checkpoint (1 of 1)"
-    assert elastic.lose() == (
-        "leaving 2 workers out; going on with 2 from the last checkpoint"
+    assert elastic.record_loss() == "restarting 4 workers from the last checkpoint (1 of 1)"
+    assert elastic.record_loss() == (
+        "leaving 2 workers out; continuing with 2 from the last checkpoint"
     )  # fmt: skip
     assert elastic.grow() == "trying 4 workers again instead of 2, from this step"
 
@@ -56,17 +56,17 @@ def test_all_workers_are_tried_again_after_a_while_and_left_out_at_the_next_loss
     clock = Clock()
     elastic = Elastic((2, 1), 2, 60.0, clock)
     clock.now = 100.0
-    assert not elastic.may_grow  # None is left out.
+    assert not elastic.can_grow  # None is left out.
     for _ in range(3):
-        elastic.lose()
+        elastic.record_loss()
     elastic.begin()
     clock.now = 159.0
-    assert (elastic.workers, elastic.may_grow) == (1, False)
+    assert (elastic.workers, elastic.can_grow) == (1, False)
     clock.now = 160.0
-    assert elastic.may_grow
+    assert elastic.can_grow
     elastic.grow()
     assert elastic.workers == 2
-    elastic.lose()
+    elastic.record_loss()
     assert elastic.workers == 1
 
 
@@ -81,7 +81,7 @@ def test_worker_that_is_lost_for_good_is_left_out(start: Callable[..., Launch]) 
     found = [len(life["tf_config"]["cluster"]["worker"]) for life in launch.lives("worker 0")]
     assert found == [2, 2, 1]
     assert any(
-        "leaving 1 worker out; going on with 1 from the last checkpoint" in note
+        "leaving 1 worker out; continuing with 1 from the last checkpoint" in note
         for note in launch.notes
     )
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from orbit_runner.launch.log_multiplexer import Screen, follow
+from orbit_runner.launch.log_multiplexer import LogMultiplexer, start_log_reader
 from tests.support.launches import SECONDS, Launch
 
 Start = Callable[..., Launch]
@@ -56,10 +56,10 @@ def test_lines_of_several_processes_are_not_mixed(start: Start) -> None:
 
 def test_member_names_are_aligned_and_colored() -> None:
     err = io.BytesIO()
-    screen = Screen(io.BytesIO(), err, color=True)
+    screen = LogMultiplexer(io.BytesIO(), err, color=True)
     for name in ("worker 0", "evaluator 0"):
-        screen.introduce(name)
-        screen.line(name, b"hello\r\n")
+        screen.add_name(name)
+        screen.write_line(name, b"hello\r\n")
     screen.note("done")
     assert err.getvalue().decode().splitlines() == [
         "\x1b[36mworker 0 │\x1b[0m hello",
@@ -89,7 +89,8 @@ def test_endless_line_is_split(tmp_path: Path) -> None:
     )
     shown: list[int] = []
     assert child.stdout is not None
-    follow(child.stdout, tmp_path / "log", lambda text: shown.append(len(text))).join(SECONDS)
+    reader = start_log_reader(child.stdout, tmp_path / "log", lambda text: shown.append(len(text)))
+    reader.join(SECONDS)
     child.communicate()
     assert sum(shown) == 200000
     assert max(shown) == 65536
@@ -98,7 +99,7 @@ def test_endless_line_is_split(tmp_path: Path) -> None:
 def test_unterminated_last_line_is_ended_in_a_shared_log(tmp_path: Path) -> None:
     shown: list[bytes] = []
     for text in (b"no newline", b"next stream\n"):
-        follow(io.BytesIO(text), tmp_path / "log", shown.append).join(SECONDS)
+        start_log_reader(io.BytesIO(text), tmp_path / "log", shown.append).join(SECONDS)
     assert (tmp_path / "log").read_bytes() == b"no newline\nnext stream\n"
     assert shown == [b"no newline", b"next stream\n"]
 

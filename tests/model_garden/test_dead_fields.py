@@ -7,16 +7,16 @@ import importlib
 
 import pytest
 
-from orbit_runner.model_garden.unsupported_fields import DEAD, why_dead
+from orbit_runner.model_garden.unused_fields import UNUSED_FIELDS, unused_reason
 
 
-@pytest.mark.parametrize("path", DEAD)
+@pytest.mark.parametrize("path", UNUSED_FIELDS)
 def test_dead_settings_are_fields_of_the_installed_class(path: str) -> None:
     module, _, name = f"official.{path}".rpartition(".")
     cls = getattr(importlib.import_module(module), name)
 
-    assert {*DEAD[path]} <= {field.name for field in dataclasses.fields(cls)}
-    for field, reason in DEAD[path].items():
-        assert why_dead(cls, field) == reason
-        assert why_dead(type("Derived", (cls,), {}), field) == reason
-    assert why_dead(cls, "no_such_field") == ""
+    assert {*UNUSED_FIELDS[path]} <= {field.name for field in dataclasses.fields(cls)}
+    for field, reason in UNUSED_FIELDS[path].items():
+        assert unused_reason(cls, field) == reason
+        assert unused_reason(type("Derived", (cls,), {}), field) == reason
+    assert unused_reason(cls, "no_such_field") == ""

@@ -23,7 +23,7 @@ from official.utils.testing import mock_task  # noqa: F401 - registers the exper
 
 from orbit_runner import train_lib, train_utils
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.model_garden.driver.experiment_runner import run_config
+from orbit_runner.model_garden.driver.experiment_runner import to_runner_config
 from tests.support.toy import toy_config, toy_task
 
 SETTINGS = {
@@ -321,15 +321,15 @@ def test_seed_of_the_driver_is_used_unless_configured() -> None:
     params = parsed()
     try:
         tf.random.set_seed(1234)
-        assert run_config(params).runtime.seed == 1234
-        assert run_config(parsed(params_override="runtime.seed=5")).runtime.seed == 5
+        assert to_runner_config(params).runtime.seed == 1234
+        assert to_runner_config(parsed(params_override="runtime.seed=5")).runtime.seed == 5
     finally:
         tf.random.set_seed(0)
 
 
 def test_settings_unknown_to_model_garden_reach_the_run() -> None:
     params = parsed(params_override="trainer.early_stopping.patience=3,runtime.seed=9")
-    config = run_config(params)
+    config = to_runner_config(params)
     assert config.trainer.early_stopping is not None
     assert config.trainer.early_stopping.patience == 3
     assert (config.runtime.seed, config.official) == (9, "mock")

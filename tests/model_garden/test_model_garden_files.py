@@ -12,7 +12,7 @@ from official.modeling import hyperparams
 from orbit_runner.cli.main import main
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.model_garden import loading
 from tests.support.toy import records
@@ -134,7 +134,7 @@ def row(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str, list
     return file, experiment, ignored
 
 
-def load(file: Path, experiment: str, **more: Any) -> Resolved:
+def load(file: Path, experiment: str, **more: Any) -> ResolvedConfig:
     request = Request(experiment=f"official/{experiment}", config_files=(str(file),), **more)
     return resolve(request)
 
@@ -145,7 +145,7 @@ def test_config_file_gives_the_same_tree_as_in_model_garden(
 ) -> None:
     file, experiment, ignored = row
     theirs = hyperparams.override_params_dict(
-        loading.experiment(experiment), str(file), is_strict=True
+        loading.load_experiment(experiment), str(file), is_strict=True
     )
 
     found = load(file, experiment)

@@ -12,11 +12,11 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.determinism.numerics import configure_numerics
-from orbit_runner.model_garden.provider import adopt
+from orbit_runner.model_garden.provider import from_model_garden
 from orbit_runner.model_garden.task_adapter import resume_inputs
-from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
+from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws_scope
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import distribute
@@ -91,8 +91,8 @@ def _batches(data: Any, steps: int) -> list[np.ndarray]:
 
 
 def _line_data(start: int, **settings: Any) -> Any:
-    config = adopt(line())
-    data = with_seed(config.for_task.task.train_data, config.runtime)
+    config = from_model_garden(line())
+    data = resolve_data_config(config.for_task.task.train_data, config.runtime)
     strategy = make_strategy("one_device")
     return distribute(
         strategy, adapt(build_task(config, None)), data, config.runtime, start, **settings
@@ -100,7 +100,7 @@ def _line_data(start: int, **settings: Any) -> Any:
 
 
 def test_batches_after_a_later_start_match_an_uninterrupted_pipeline() -> None:
-    configure_numerics(adopt(line()).runtime)
+    configure_numerics(from_model_garden(line()).runtime)
     tf.random.set_seed(99)  # Earlier draws must not matter.
     whole = _batches(_line_data(0), 5)
     for start in (1, 2, 4):
@@ -113,13 +113,13 @@ def test_batches_after_a_later_start_match_an_uninterrupted_pipeline() -> None:
 def test_random_crops_without_a_seed_are_repeatable() -> None:
     def crops(seed: int) -> list[Any]:
         box = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
-        with repeatable_draws(seed, 0):
+        with repeatable_draws_scope(seed, 0):
             data = tf.data.Dataset.range(3).map(
                 lambda _: tf.image.sample_distorted_bounding_box([50, 50, 3], box)[0]
             )
         return [offset.tolist() for offset in data.as_numpy_iterator()]
 
-    configure_numerics(adopt(line()).runtime)
+    configure_numerics(from_model_garden(line()).runtime)
     assert crops(1) == crops(1)
     assert crops(1) != crops(2)
     with pytest.raises(ValueError, match="non-zero seed"):
@@ -133,16 +133,16 @@ def test_random_ops_with_control_dependencies_are_repeatable() -> None:
         return tf.random.uniform([]) + zero
 
     def draws() -> list[float]:
-        with repeatable_draws(1, 0):
+        with repeatable_draws_scope(1, 0):
             data = tf.data.Dataset.range(4).map(drawn, num_parallel_calls=2)
         return [float(one) for one in data.as_numpy_iterator()]
 
-    configure_numerics(adopt(line()).runtime)
+    configure_numerics(from_model_garden(line()).runtime)
     assert draws() == draws()
 
 
 def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resume_inputs, "_SECONDS_UNTOLD", 0.2)
+    monkeypatch.setattr(resume_inputs, "_QUIET_SECONDS", 0.2)
     told: list[str] = []
 
     def slow(value: tf.Tensor) -> tf.Tensor:
@@ -151,7 +151,7 @@ def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     data = tf.data.Dataset.range(9).map(slow)
     with log_scope(PlainMessages(told.append)):
-        assert int(next(iter(resume_inputs.Replayed(data.skip(4), 5)))) == 5
+        assert int(next(iter(resume_inputs.ReplayedDataset(data.skip(4), 5)))) == 5
     assert len(told) == 2
     assert "replaying the input of 5 steps" in told[0]
     assert "trainer.replay_inputs" in told[0]
@@ -159,5 +159,5 @@ def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     told.clear()
     with log_scope(PlainMessages(told.append)):
-        next(iter(resume_inputs.Replayed(tf.data.Dataset.range(9), 1)))
+        next(iter(resume_inputs.ReplayedDataset(tf.data.Dataset.range(9), 1)))
     assert told == []

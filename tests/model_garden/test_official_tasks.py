@@ -20,7 +20,7 @@ from official.utils.testing import mock_task
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.state.learning_rates import learning_rates
-from orbit_runner.train.gradients import GradientTap
+from orbit_runner.train.gradients import GradientRecorder
 from orbit_runner.train.inputs.distribute import leading_size
 from tests.support.official_runs import run_official
 from tests.support.official_toys import LineConfig, LineTask, line, trainer_settings
@@ -252,7 +252,7 @@ def test_composite_optimizer_reports_a_learning_rate_for_each_part() -> None:
 
 
 def test_applying_gradients_twice_in_a_step_is_rejected() -> None:
-    tap, weight = GradientTap(None), tf.Variable(1.0)
+    tap, weight = GradientRecorder(None), tf.Variable(1.0)
     tap.apply_gradients([(tf.constant(1.0), weight)])
     with pytest.raises(RunnerError, match=r"runtime\.enable_xla"):
         tap.apply_gradients([(tf.constant(1.0), weight)])

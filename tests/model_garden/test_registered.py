@@ -11,18 +11,18 @@ import pytest
 from official.core import train_utils
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.model_garden import catalogue, loading
-from orbit_runner.model_garden.provider import adopt
+from orbit_runner.model_garden.provider import from_model_garden
 
 IMPORTABLE = [
     name for name, entry in catalogue.experiments().items()
-    if not loading.import_failure(entry.module)
+    if not loading.try_import(entry.module)
 ]  # fmt: skip
 
 
-def resolved(name: str, **said: Any) -> Resolved:
+def resolved(name: str, **said: Any) -> ResolvedConfig:
     return resolve(Request(experiment=f"official/{name}", **said))
 
 
@@ -40,7 +40,7 @@ def test_catalogue_matches_the_experiments_registered_by_imports() -> None:
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", IMPORTABLE)
 def test_registered_experiment_resolves_and_round_trips(name: str, tmp_path: Path) -> None:
-    registered = loading.experiment(name)
+    registered = loading.load_experiment(name)
 
     found = resolved(name)
 
@@ -52,7 +52,7 @@ def test_registered_experiment_resolves_and_round_trips(name: str, tmp_path: Pat
     train_utils.serialize_config(registered, str(tmp_path))
     written = resolved(name, config_files=(str(tmp_path / "params.yaml"),))
     assert written.config.for_task.as_dict() == registered.as_dict()
-    assert adopt(registered).for_task.as_dict() == registered.as_dict()
+    assert from_model_garden(registered).for_task.as_dict() == registered.as_dict()
 
 
 @pytest.mark.parametrize("name", sorted({*catalogue.experiments()} - {*IMPORTABLE}))
@@ -72,7 +72,7 @@ def _module(name: str) -> str:
 _LOOKED_UP = """
 from orbit_runner.model_garden import loading
 for name in ("maxvit_imagenet", "movinet_kinetics600"):
-    loading.experiment(name)
+    loading.load_experiment(name)
 from official.core import registry
 from official.vision.modeling.backbones import factory
 for backbone in ("maxvit", "movinet"):

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.resnet import resnet
-from orbit_runner.models.resnet_imagenet import _plan
+from orbit_runner.models.resnet_imagenet import _block_plan
 
 
 def _build(depth: int, version: float, **options: Any) -> tf_keras.Model:
@@ -57,7 +57,7 @@ def test_model_garden_adds_one_projection_if_blocks_are_basic(depth: int) -> Non
 def _pieces(version: int) -> collections.Counter[tuple[int, int] | str]:
     """Sizes of the blocks of the network of 50 layers by channels and stride, and of the rest."""
     model, sizes = _build(50, version), collections.Counter[Any]()
-    for filters, stride, name in _plan(50):
+    for filters, stride, name in _block_plan(50):
         # The first block is unique: its input has 64 channels, or is already activated.
         kind = name if name == "stage1_block1" else (filters, stride)
         own = [x for x in model.trainable_variables if x.name.startswith(f"{name}_")]
@@ -73,7 +73,7 @@ def test_bottleneck_networks_have_the_published_parameter_counts(depth: int, ver
     """Blocks of one kind have equal sizes, so the deepest networks need not be built."""
     pieces = _pieces(version)
     plan = [name if name == "stage1_block1" else (filters, stride)
-            for filters, stride, name in _plan(depth)]  # fmt: skip
+            for filters, stride, name in _block_plan(depth)]  # fmt: skip
     assert 3 * len(plan) + 2 == depth
     assert pieces["rest"] + sum(pieces[kind] for kind in plan) == _PUBLISHED[depth, version]
 

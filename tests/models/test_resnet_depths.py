@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from orbit_runner.models.resnet_depths import blocks_per_stage, nearest_depths, valid_depth
+from orbit_runner.models.resnet_depths import blocks_per_stage, is_valid_depth, nearest_depths
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from orbit_runner.models.resnet_depths import blocks_per_stage, nearest_depths, 
     [(8, 1, 1), (20, 1, 3), (110, 1, 18), (1202, 1, 200), (11, 2, 1), (164, 2, 18), (1001, 2, 111)],
 )
 def test_valid_depths_give_the_blocks_per_stage(depth, version, blocks):
-    assert valid_depth(depth, version)
+    assert is_valid_depth(depth, version)
     assert nearest_depths(depth, version) == (depth,)
     assert blocks_per_stage(depth, version) == blocks
 
@@ -38,7 +38,7 @@ def test_valid_depths_give_the_blocks_per_stage(depth, version, blocks):
 )
 def test_nearest_valid_depths_are_found(depth, version, nearest):
     assert nearest_depths(depth, version) == nearest
-    assert valid_depth(depth, version) == (depth in nearest)
+    assert is_valid_depth(depth, version) == (depth in nearest)
 
 
 @pytest.mark.parametrize(

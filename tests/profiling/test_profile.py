@@ -10,14 +10,14 @@ import pytest
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.profiling.profile import Profile, read_profile
-from orbit_runner.profiling.trace_files import Description, newest_trace, read_description
+from orbit_runner.profiling.trace_files import TraceDescription, newest_trace, read_description
 from orbit_runner.reporting.text.profile import format_profile, kind_rows, part_rows, verdict
 from tests.support.xspaces import Plane, fetch, new_xspace, steps, write_trace
 
-KNOWN = Description("small", "net", ("dense", "out"), ("SGD",), cores=2, cpu_seconds=0.012)
+KNOWN = TraceDescription("small", "net", ("dense", "out"), ("SGD",), cores=2, cpu_seconds=0.012)
 
 
-def _profile(xspace: Any, directory: Path, description: Description | None = KNOWN) -> Profile:
+def _profile(xspace: Any, directory: Path, description: TraceDescription | None = KNOWN) -> Profile:
     write_trace(xspace, directory, description)
     return read_profile(directory)
 
@@ -235,4 +235,4 @@ def test_a_damaged_description_counts_as_missing(text: str, tmp_path: Path) -> N
     assert read_description(trace) == KNOWN
     (trace.directory / "steps.json").write_text(text)
 
-    assert read_description(trace) == Description()
+    assert read_description(trace) == TraceDescription()

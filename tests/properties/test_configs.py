@@ -13,16 +13,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.parsing.yaml_files import parse_value, scalar
+from orbit_runner.config.parsing.yaml_files import parse_scalar, parse_value
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.serialize import flat, inline, to_yaml
+from orbit_runner.config.serialize import flat_settings, inline_yaml, to_yaml
 from tests.properties.profile import examples
 from tools.fuzz.config_targets import setting_words
 
 
 @functools.cache
 def _settings() -> dict[str, Any]:
-    return flat(resolve(Request(experiment="digits")).config)
+    return flat_settings(resolve(Request(experiment="digits")).config)
 
 
 _NUMBERS = st.one_of(
@@ -49,7 +49,7 @@ _CHANGES = st.lists(
 @examples(15)
 @given(changes=_CHANGES)
 def test_any_values_give_a_config_or_a_config_error(changes: list[tuple[str, Any]]) -> None:
-    overrides = tuple(f"{path}={inline(value)}" for path, value in changes)
+    overrides = tuple(f"{path}={inline_yaml(value)}" for path, value in changes)
     with contextlib.suppress(ConfigError):
         resolve(Request(experiment="digits", params_overrides=overrides))
 
@@ -61,7 +61,7 @@ def test_accepted_config_round_trips_through_yaml(
     changes: list[tuple[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     try:
-        flags = tuple((f"--{path}", path, inline(value)) for path, value in changes)
+        flags = tuple((f"--{path}", path, inline_yaml(value)) for path, value in changes)
         config = resolve(Request(experiment="digits", flags=flags)).config
     except (ConfigError, ValueError):
         assume(False)
@@ -75,7 +75,7 @@ def test_accepted_config_round_trips_through_yaml(
 @given(value=_SCALARS)
 def test_written_scalar_reads_back_as_the_same_value(value: Any) -> None:
     try:
-        text = inline(value)
+        text = inline_yaml(value)
     except ValueError:
         return
     assume(text.isprintable())
@@ -86,7 +86,7 @@ def test_written_scalar_reads_back_as_the_same_value(value: Any) -> None:
 @examples(100)
 @given(text=st.text(alphabet="0123456789_+-.eExobnaif~ \n", max_size=30))
 def test_any_unquoted_scalar_has_a_value(text: str) -> None:
-    assert isinstance(scalar(text), (str, int, float, bool, type(None)))
+    assert isinstance(parse_scalar(text), (str, int, float, bool, type(None)))
 
 
 @examples(20)

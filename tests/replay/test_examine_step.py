@@ -11,9 +11,9 @@ from official.core import exp_factory
 
 import tests.support.official_toys  # noqa: F401 (registers the experiment)
 from orbit_runner import Callback
-from orbit_runner.checkpoint.fingerprint import fingerprint, line, weights_fingerprint
+from orbit_runner.checkpoint.fingerprint import fingerprint, tensor_line, weights_fingerprint
 from orbit_runner.errors import RunnerError
-from orbit_runner.replay.examination import BY_ROWS, OF_THE_STEP, Examination
+from orbit_runner.replay.examination import COMPUTED_IN_STEP, COMPUTED_PER_ROW, Examination
 from orbit_runner.replay.examine_at_step import ExamineAtStep, StepExamined
 from orbit_runner.replay.examine_step import examine_step
 from orbit_runner.replay.kept_state import KeptState
@@ -110,7 +110,7 @@ class _Examine(Callback):
 
 def _state(run: Any) -> str:
     values = [value for parts in KeptState(run)._copies.values() for _, value in parts]
-    return fingerprint(line(str(number), value) for number, value in enumerate(values))
+    return fingerprint(tensor_line(str(number), value) for number, value in enumerate(values))
 
 
 @pytest.mark.sample(1)
@@ -156,7 +156,7 @@ def test_gradient_norm_is_that_of_the_watched_step(tmp_path: Path) -> None:
 
 def test_losses_of_a_recommendation_have_their_examples(tmp_path: Path) -> None:
     found = _examine(ratings_config(), tmp_path, 3, "one_device")
-    assert found.losses == OF_THE_STEP
+    assert found.losses == COMPUTED_IN_STEP
     losses = [one.loss for one in found.examples]
     assert losses == sorted(losses, reverse=True)
     np.testing.assert_allclose(np.mean(losses), found.loss, rtol=1e-4)
@@ -168,7 +168,7 @@ def test_loss_of_a_garden_task_is_computed_row_by_row(tmp_path: Path) -> None:
     at_step = ExamineAtStep(3, lambda run: found.append(examine_step(run)), stops=True)
     with pytest.raises(StepExamined):
         run_official(exp_factory.get_exp_config("my_line"), tmp_path, "train", callbacks=[at_step])
-    assert found[0].losses == BY_ROWS
+    assert found[0].losses == COMPUTED_PER_ROW
     losses = [one.loss for one in found[0].examples]
     assert len(losses) == 8
     np.testing.assert_allclose(np.mean(losses), found[0].loss, rtol=1e-4)

@@ -64,7 +64,7 @@ def _step_and_examination(
         run(config, directory, "train", strategy)
     step = caught.value.step
     assert step is not None
-    newest = CheckpointFolder(directory / "checkpoints").committed()[-1]
+    newest = CheckpointFolder(directory / "checkpoints").committed_steps()[-1]
     assert newest == step - 1
     content = CheckpointContent(directory / "checkpoints" / f"ckpt-{newest}")
     assert content.summary().non_finite == ()

@@ -212,7 +212,7 @@ def test_display_disappears_and_messages_remain() -> None:
         ("raise ValueError", 1),
         ("raise KeyboardInterrupt", -2),
         ("__import__('os').kill(__import__('os').getpid(), 15); time.sleep(9)", -15),
-        ("from orbit_runner.utils import signals; signals._exit()", 130),
+        ("from orbit_runner.utils import signals; signals._exit_interrupted()", 130),
     ],
 )
 def test_cursor_is_visible_after_an_abnormal_end(end: str, code: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.reporting.numbers import duration, number, short_number
+from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.reporting.progress import history, plain
 from orbit_runner.reporting.progress.factory import make_progress
 from orbit_runner.reporting.progress.history import History
@@ -46,7 +46,7 @@ MakeRun = Callable[..., SimpleNamespace]
     ],
 )
 def test_numbers_have_four_significant_digits(value: float, full: str, short: str) -> None:
-    assert (number(value), short_number(value)) == (full, short)
+    assert (format_number(value), short_number(value)) == (full, short)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_numbers_have_four_significant_digits(value: float, full: str, short: st
     [(0.9, "0:00"), (274, "4:34"), (3723, "1:02:03"), (273906, "3 d 4:05:06")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_metrics_begin_with_the_loss() -> None:

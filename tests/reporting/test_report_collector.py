@@ -20,7 +20,7 @@ from orbit_runner.reporting.report_data.files import (
     ReportData,
     read_data,
 )
-from orbit_runner.reporting.report_data.own_batches import unchanged_scope
+from orbit_runner.reporting.report_data.validation_batches import unchanged_scope
 
 _EQUAL = ("--train_steps=40", "--trainer.validation_interval=10", "--runtime.intra_op_threads=0")
 

@@ -20,7 +20,7 @@ from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import read_curves
 from orbit_runner.run_directory.recoveries import read_recoveries
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.run_directory.skipped_steps import read_skipped
+from orbit_runner.run_directory.skipped_steps import read_skipped_steps
 from orbit_runner.sweep.results import read_results
 from orbit_runner.utils.files import cut_records, recorded_steps, repair_records
 from orbit_runner.utils.log import PlainMessages, log_scope
@@ -44,7 +44,7 @@ def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(LINES) + "\n")
     assert read_curves(path)[("train", "loss")][5] == 0.5
-    assert read_skipped(path) == ()
+    assert read_skipped_steps(path) == ()
     assert read_recoveries(path) == [(1, 0)]
     assert {step for step, _ in recorded_steps(path)} == {3, 4, 5}
     assert [*read_history(tmp_path).losses] == []
@@ -60,7 +60,7 @@ def test_hostile_record_of_starts_is_not_an_error(text: str, tmp_path: Path) -> 
     for name in ("run.json", "data.json"):
         (tmp_path / name).write_text(text)
     history = read_history(tmp_path)
-    assert (history.mode, history.ends, history.overridden) == ("train_and_eval", [], False)
+    assert (history.mode, history.ends, history.is_overridden) == ("train_and_eval", [], False)
     assert not has_record(tmp_path)
     assert read_summary(tmp_path).status == "lost"
 

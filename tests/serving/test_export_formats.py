@@ -23,7 +23,7 @@ from orbit_runner.datasets import digits
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TASKS
 from orbit_runner.serving.examples import training_features, validation_batches
-from orbit_runner.serving.export_check import Check, Metric, require_close, tolerance_of
+from orbit_runner.serving.export_check import ExportCheck, Metric, require_close, tolerance_of
 from orbit_runner.serving.export_directory import ExportOptions, read_exports
 from orbit_runner.serving.export_formats import export_all
 from orbit_runner.serving.formats import keras_file, litert
@@ -194,8 +194,8 @@ def test_export_above_the_tolerance_is_refused_and_deleted(cnn: Trained, tmp_pat
     assert [one["format"] for one in read_exports(tmp_path, "to")] == ["keras"]
 
 
-def _check(before: float, after: float, relative: float = 0.05) -> Check:
-    return Check(
+def _check(before: float, after: float, relative: float = 0.05) -> ExportCheck:
+    return ExportCheck(
         examples=100,
         difference=1.0,
         relative=relative,
@@ -226,7 +226,9 @@ def _check(before: float, after: float, relative: float = 0.05) -> Check:
         ("litert", _check(0.9, 0.9, float("nan")), Metric("m"), "not a number"),
     ],
 )
-def test_rule_of_each_format(name: str, check: Check, metric: Metric | None, refused: str) -> None:
+def test_rule_of_each_format(
+    name: str, check: ExportCheck, metric: Metric | None, refused: str
+) -> None:
     limit = tolerance_of(name, metric)
     if not refused:
         require_close(name, check, metric, limit)

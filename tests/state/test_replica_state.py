@@ -20,7 +20,7 @@ def test_all_variables_but_unchanged_ones_get_the_mean_on_mirrored_replicas() ->
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         for one in (mean, variance):
             one.assign(tf.fill([2], tf.cast(replica, tf.float32)))
-        state.bring_together({id(variance)})
+        state.average_across_replicas({id(variance)})
 
     strategy.run(step)
     np.testing.assert_array_equal([one.numpy() for one in mean.values], [[0.5, 0.5]] * 2)

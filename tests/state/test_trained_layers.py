@@ -12,7 +12,7 @@ from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.errors import SettingError
 from orbit_runner.state.layer_table import LayerGroup, format_table, layer_groups
 from orbit_runner.state.trained_layers import TrainedLayers
-from orbit_runner.tasks.initial_weights import Loaded
+from orbit_runner.tasks.initial_weights import LoadedWeights
 from tests.support.tuned import LAYERS, TunedConfig, TunedTask, tuned_config
 
 
@@ -50,7 +50,7 @@ def test_frozen_layers_have_no_trainable_variables(freeze: str, trained: list[st
 
     assert _trained(model) == trained
     for step in (0, 100):
-        layers.train_at(step)
+        layers.set_trainable_layers(step)
         assert _trained(model) == trained
     frozen = {one.name for one in model.variables if id(one) in layers.frozen}
     assert {name.partition("/")[0] for name in frozen} == {"first", "norm", "inner", "w"} - {
@@ -69,7 +69,7 @@ def test_layers_are_trained_from_their_steps_on() -> None:
     assert _trained(model) == ["first", "norm", "inner", "w"]  # Those that have slots.
     found = {}
     for step in (30, 0, 9, 10, 19, 20, 29):
-        layers.train_at(step)
+        layers.set_trainable_layers(step)
         found[step] = (layers.stage(step), _trained(model))
     assert found == {
         **dict.fromkeys((0, 9), (0, ["w"])),
@@ -85,10 +85,10 @@ def test_batch_norm_uses_its_moving_averages_while_it_is_frozen() -> None:
     norm = model.get_layer("norm")
     x = tf.constant(np.random.default_rng(1).normal(3, 2, [8, 5]), tf.float32)
     before = [one.numpy() for one in norm.non_trainable_variables]
-    layers.train_at(4)
+    layers.set_trainable_layers(4)
     frozen = norm(x, training=True)
     unchanged = [one.numpy() for one in (norm.moving_mean, norm.moving_variance)]
-    layers.train_at(5)
+    layers.set_trainable_layers(5)
     trained = norm(x, training=True)
 
     np.testing.assert_allclose(frozen, x / np.sqrt(1 + 1e-3), rtol=1e-5)
@@ -101,7 +101,7 @@ def test_layers_that_the_task_froze_stay_frozen() -> None:
     model = _model()
     model.get_layer("block").trainable = False
     layers = TrainedLayers(_settings("{freeze: [first]}"), model)
-    layers.train_at(3)
+    layers.set_trainable_layers(3)
 
     assert _trained(model) == ["norm", "w"]
 
@@ -200,7 +200,7 @@ def test_table_shows_each_setting_once() -> None:
     )
     norm = model.get_layer("norm")
     some = [*model.get_layer("first").weights, norm.gamma, *model.get_layer("block").weights]
-    groups = layer_groups(model, layers, Loaded("a", frozenset(map(id, some))))
+    groups = layer_groups(model, layers, LoadedWeights("a", frozenset(map(id, some))))
 
     assert [dataclasses.astuple(one) for one in groups] == [
         ("first", "first", 1, 20, "yes", None, "a"),

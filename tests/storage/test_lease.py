@@ -41,7 +41,7 @@ def test_dead_process_on_this_machine_loses_its_lock_immediately(store: ObjectSt
     other = Lease(store, seconds=1000.0)
     other.acquire()
 
-    assert other.holds()
+    assert other.is_held()
     other.release()
 
 
@@ -87,8 +87,8 @@ def test_process_is_notified_when_its_lock_is_taken_over(store: ObjectStore) -> 
     store.write(NAME, json.dumps(_ELSEWHERE).encode())
 
     assert told.wait(10.0)
-    assert not lease.holds()
-    assert "process 7 on far" in lease.loss()
+    assert not lease.is_held()
+    assert "process 7 on far" in lease.takeover_message()
     lease.release()
     assert json.loads(store.read(NAME))["owner"] == "f00"
 
@@ -99,12 +99,12 @@ def test_lock_that_cannot_be_renewed_does_not_count_as_held(
     monkeypatch.setenv(RETRY_VARIABLE, "0.1")
     lease = Lease(store, seconds=1.0, renewal=0.1)
     lease.acquire()
-    assert lease.holds()
+    assert lease.is_held()
 
     proxy.fail("down")
-    wait_for(lambda: not lease.holds())
+    wait_for(lambda: not lease.is_held())
     proxy.mode = "up"
-    wait_for(lease.holds)
+    wait_for(lease.is_held)
 
     lease.release()
     assert "released" in json.loads(store.read(NAME))

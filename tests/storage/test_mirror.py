@@ -25,7 +25,7 @@ from .conftest import Proxy
 def write_checkpoint(path: Path, step: int, keep: int = 2, content: str = "") -> None:
     """Commits a checkpoint as a run does; its tensors are made up."""
     folder = CheckpointFolder(path / "checkpoints", keep=keep, run=path)
-    prefix = folder.writing(step)
+    prefix = folder.begin_write(step)
     for suffix in (".data-00000-of-00001", ".index"):
         prefix.with_suffix(suffix).write_text(f"{content or step}{suffix}", encoding="utf-8")
     folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s"))
@@ -144,7 +144,7 @@ def test_another_machine_downloads_small_files_and_the_newest_checkpoint(
     second = open_copy(store, "other", "me")
 
     folder = CheckpointFolder(second.path / "checkpoints", keep=3)
-    assert folder.committed() == [30]
+    assert folder.committed_steps() == [30]
     assert folder.damage(30) == ""
     assert (second.path / "metrics.jsonl").read_text(encoding="utf-8").count("\n") == 3
     assert not (second.path / "train").exists()
@@ -169,7 +169,7 @@ def test_intact_checkpoint_is_downloaded_if_the_newest_is_damaged(
     second = open_copy(store, "other", "me")
 
     folder = CheckpointFolder(second.path / "checkpoints")
-    assert [step for step in folder.committed() if not folder.damage(step)] == [10]
+    assert [step for step in folder.committed_steps() if not folder.damage(step)] == [10]
 
 
 def test_same_machine_continues_with_files_it_had_not_uploaded(
@@ -198,12 +198,12 @@ def test_store_takes_precedence_if_another_machine_has_trained_since(
 
     again = open_copy(store, "me-2", "other")
 
-    assert CheckpointFolder(again.path / "checkpoints").committed() == [10]
+    assert CheckpointFolder(again.path / "checkpoints").committed_steps() == [10]
     assert (again.path / "config.yaml").read_text(encoding="utf-8") == "by another machine"
     told = capsys.readouterr().err
     (aside,) = (one for one in again.path.parent.iterdir() if one.name.startswith("run."))
     assert str(aside) in told
-    assert CheckpointFolder(aside / "checkpoints").committed() == [10, 20]
+    assert CheckpointFolder(aside / "checkpoints").committed_steps() == [10, 20]
 
 
 def test_leftovers_of_a_killed_upload_are_removed(store: ObjectStore) -> None:
@@ -264,11 +264,11 @@ def test_evaluation_follows_the_run_and_uploads_only_its_own_files(
 
     with run.evaluation_scope(store.url, summaries="validation", follows=True) as folder:
         checkpoints = CheckpointFolder(folder / "checkpoints")
-        assert checkpoints.committed() == [10]
+        assert checkpoints.committed_steps() == [10]
         write_checkpoint(trained.path, 20, keep=1)
         finish(trained, keep=1)
         end = time.monotonic() + 60
-        while checkpoints.committed() != [20]:
+        while checkpoints.committed_steps() != [20]:
             assert time.monotonic() < end
             time.sleep(0.02)
         assert checkpoints.damage(20) == ""

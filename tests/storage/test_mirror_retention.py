@@ -20,7 +20,7 @@ from .test_mirror import open_copy
 
 
 def _commit(folder: CheckpointFolder, step: int) -> None:
-    prefix = folder.writing(step)
+    prefix = folder.begin_write(step)
     for suffix in (".data-00000-of-00001", ".index"):
         prefix.with_suffix(suffix).write_text(f"{step}{suffix}", encoding="utf-8")
     folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s"))
@@ -52,7 +52,7 @@ def test_older_checkpoints_stay_in_the_store(
     Mirror(first, lambda: True, keep=rule).finish()
     shutil.rmtree(first.path.parent)
     second = open_copy(store, "other", "me")
-    assert CheckpointFolder(second.path / "checkpoints").committed() == [40]
+    assert CheckpointFolder(second.path / "checkpoints").committed_steps() == [40]
     _save(second.path, 50, rule)
     Mirror(second, lambda: True, keep=rule).finish()
     assert _steps(store, "checkpoints/ckpt") == kept
@@ -66,7 +66,7 @@ def test_all_best_checkpoints_are_downloaded(store: ObjectStore) -> None:
         _commit(CheckpointFolder(first.path / "best", name="best", keep=rule), step)
         _save(first.path, step, Retention(max_to_keep=3))
     Mirror(first, lambda: True, keep=3).finish()
-    wanted = run.newest_only(store.list())
+    wanted = run.newest_checkpoints(store.list())
     assert [group.step for group in groups_of(wanted) if group.series == "best/best"] == [
         10,
         20,
@@ -74,5 +74,5 @@ def test_all_best_checkpoints_are_downloaded(store: ObjectStore) -> None:
     ]
     shutil.rmtree(first.path.parent)
     second = open_copy(store, "other", "me")
-    assert CheckpointFolder(second.path / "checkpoints").committed() == [30]
+    assert CheckpointFolder(second.path / "checkpoints").committed_steps() == [30]
     assert steps_by_rank(CheckpointFolder(second.path / "best", name="best")) == [30, 10, 20]

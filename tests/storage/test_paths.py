@@ -13,7 +13,7 @@ from orbit_runner.storage.paths import (
     path_problem,
     redact,
     scheme_of,
-    without_file_scheme,
+    strip_file_scheme,
 )
 
 
@@ -47,7 +47,7 @@ def test_scheme_determines_whether_a_path_is_remote(text: str, scheme: str, remo
     ],
 )
 def test_file_url_is_converted_to_a_local_path(url: str, path: str) -> None:
-    assert without_file_scheme(url) == path
+    assert strip_file_scheme(url) == path
     assert local_path(url, "--model_dir") == Path(path)
 
 

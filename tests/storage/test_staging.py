@@ -22,7 +22,11 @@ from .conftest import Proxy
 @pytest.fixture(autouse=True)
 def new_process() -> None:
     """Clears the caches of comparisons with the store, as in a new process."""
-    for one in (staged_config._folder, staged_config._file, staged_config._checkpoint):
+    for one in (
+        staged_config._localize_directory,
+        staged_config._localize_file,
+        staged_config._localize_checkpoint,
+    ):
         one.cache_clear()
 
 

@@ -8,7 +8,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.launch.data_service import service_specs
 from orbit_runner.launch.elastic import Elastic
 from orbit_runner.launch.job import Job, Limits
-from orbit_runner.launch.log_multiplexer import Screen
+from orbit_runner.launch.log_multiplexer import LogMultiplexer
 from orbit_runner.launch.members import Members
 from orbit_runner.launch.signals import Signals
 from orbit_runner.launch.supervisor import supervise
@@ -18,7 +18,7 @@ MEMBER = str(Path(__file__).with_name("member.py"))
 
 def main() -> int:
     told = json.loads(sys.argv[1])
-    folder, screen = Path(told["folder"]), Screen(sys.stdout.buffer, sys.stderr.buffer)
+    folder, output = Path(told["folder"]), LogMultiplexer(sys.stdout.buffer, sys.stderr.buffer)
     command = [sys.executable, "-S", MEMBER, str(folder)]
 
     def logs(attempt):
@@ -33,11 +33,11 @@ def main() -> int:
     members = Members(strategy=told["strategy"], command=command_of, logs=logs,
                       stall_timeout=told["stall_timeout"])  # fmt: skip
     signals = Signals()
-    with signals.installed_scope():
+    with signals.handler_scope():
         limits = Limits(**told["limits"])
         sizes = told["elastic"]
         elastic = Elastic(sizes, limits.restarts, told["rejoin_after"]) if sizes else None
-        job = Job(screen, signals, limits, elastic)
+        job = Job(output, signals, limits, elastic)
 
         def specs(attempt):
             return [

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from orbit_runner.cli.flags.config_flags import add_config_flags, parse, parser, request
-from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.cli.flags.config_flags import (
+    add_config_flags,
+    build_request,
+    make_parser,
+    parse_flags,
+)
+from orbit_runner.config.resolve import ResolvedConfig, resolve
 
 MIRRORED = "--distribution_strategy=multi_worker_mirrored"
 SERVED = "--distribution_strategy=parameter_server"
@@ -40,13 +45,13 @@ ORDERS: dict[str, tuple[list[str], dict[str, int]]] = {
 TRICKY = "it's \"$HOME\" $(date) `x` ${y} \\n: # - 'a', %x 1e3 ünï 日本 END_OF_EXPERIMENT"
 
 
-def resolved_of(*arguments: str) -> Resolved:
+def resolved_of(*arguments: str) -> ResolvedConfig:
     """Returns what `runner run` resolves from arguments without those of manifests."""
-    to = parser("run", "")
+    to = make_parser("run", "")
     to.add_argument("--model_dir")
     to.add_argument("--mode", default="")
     add_config_flags(to)
-    return resolve(request(parse(to, list(arguments))))
+    return resolve(build_request(parse_flags(to, list(arguments))))
 
 
 def settings(flags: list[str], roles: dict[str, int]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import tf_keras
 
 from orbit_runner.determinism.numerics import configure_numerics
-from orbit_runner.model_garden.provider import adopt
+from orbit_runner.model_garden.provider import from_model_garden
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train_lib import run_experiment
@@ -20,7 +20,7 @@ def run_official(
     task_class: Any = None, notes: Notes | None = None, callbacks: Sequence[Callback] = (),
     logical_replicas: int = 0, **trainer: Any,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:  # fmt: skip
-    config = adopt(params)
+    config = from_model_garden(params)
     config = config.replace(
         trainer=config.trainer.replace(**trainer),
         runtime=config.runtime.replace(logical_replicas=logical_replicas),

@@ -35,7 +35,9 @@ def token_pairs(size: int, longest: int = 60, seed: int = 0) -> PairSource:
     lengths = generator.integers(2, longest + 1, size)
     others = np.clip(lengths + generator.integers(-3, 4, size), 2, longest)
     sides = [
-        Ragged.of([[3 + k, *generator.integers(3, 3 + size, n - 2), EOS] for k, n in enumerate(ns)])
+        Ragged.from_rows(
+            [[3 + k, *generator.integers(3, 3 + size, n - 2), EOS] for k, n in enumerate(ns)]
+        )
         for ns in (lengths, others)
     ]
     return PairSource("made", *sides, 3 + size)

@@ -8,7 +8,7 @@ from typing import Any
 from orbit_runner.profiling.trace_files import (
     MARKER,
     STEPS,
-    Description,
+    TraceDescription,
     TraceFiles,
     write_description,
 )
@@ -69,7 +69,7 @@ def new_xspace() -> Any:
 
 
 def write_trace(
-    xspace: Any, directory: Path, description: Description | None = None, time: str = "a"
+    xspace: Any, directory: Path, description: TraceDescription | None = None, time: str = "a"
 ) -> TraceFiles:
     """Writes a trace where TensorFlow writes it for a run directory."""
     place = directory / "train" / "plugins" / "profile" / time

@@ -10,7 +10,7 @@ from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.file.check import new_sweep, resolve_base
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.file.sweep_parser import parse_sweep
-from orbit_runner.sweep.run_state import Completed, RunState
+from orbit_runner.sweep.run_state import CompletedStart, RunState
 
 RATE = "trainer.optimizer_config.learning_rate.constant.learning_rate"
 TEXT = f"""\
@@ -45,5 +45,5 @@ def state(values: Mapping[int, float], *, end: int = 0, target: int = 60) -> Run
     return RunState(
         metrics={step: {"accuracy": value} for step, value in values.items()},
         weights={step: f"weights-{step}" for step in values},
-        completed=(Completed(end, target),) if end else (),
+        completed=(CompletedStart(end, target),) if end else (),
     )

@@ -47,7 +47,7 @@ def test_end_is_that_of_the_length_asked_for(tmp_path: Path) -> None:
     found = RunStates().read(tmp_path, tmp_path / "f")
 
     assert (found.end(60), found.end(80), found.end(100), found.end(0)) == (60, 80, None, 60)
-    assert found.end_before(60) is None
+    assert found.early_end(60) is None
 
 
 def test_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
     write_run(tmp_path, evaluated={30: 0.5}, saved={30: "a"}, attempts=[early])
     found = RunStates().read(tmp_path, tmp_path / "f")
 
-    assert (found.end(60), found.end_before(40), found.end_before(20)) == (30, 30, None)
+    assert (found.end(60), found.early_end(40), found.early_end(20)) == (30, 30, None)
 
 
 def test_last_start_decides_whether_a_run_diverged(tmp_path: Path) -> None:

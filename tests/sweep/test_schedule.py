@@ -9,7 +9,7 @@ import pytest
 
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.run_state import RunState
-from orbit_runner.sweep.schedule import Outlook, Schedule
+from orbit_runner.sweep.schedule import Schedule, SweepProgress
 from tests.sweep.sweep_files import TEXT, state, sweep_of
 
 FOUR = TEXT.replace("trials: 8", "trials: 4")
@@ -17,15 +17,15 @@ FOUR = TEXT.replace("trials: 8", "trials: 4")
 FIRST = {0: 0.1, 1: 0.8, 2: 0.2, 3: 0.9}
 
 
-def outlook(sweep: Sweep, states: Mapping[int, RunState]) -> Outlook:
-    return Schedule(sweep).outlook(lambda number, seed: states.get(number, RunState()))
+def progress(sweep: Sweep, states: Mapping[int, RunState]) -> SweepProgress:
+    return Schedule(sweep).progress(lambda number, seed: states.get(number, RunState()))
 
 
-def tasks(found: Outlook) -> list[tuple[int, int | None]]:
+def tasks(found: SweepProgress) -> list[tuple[int, int | None]]:
     return [(task.number, task.stop_at) for task in found.tasks]
 
 
-def statuses(found: Outlook) -> list[str]:
+def statuses(found: SweepProgress) -> list[str]:
     return [trial.status for trial in found.results.trials]
 
 
@@ -34,7 +34,7 @@ def at_first_rung() -> dict[int, RunState]:
 
 
 def test_all_trials_train_to_the_first_rung() -> None:
-    found = outlook(sweep_of(FOUR), {})
+    found = progress(sweep_of(FOUR), {})
 
     assert tasks(found) == [(0, 20), (1, 20), (2, 20), (3, 20)]
     assert statuses(found) == ["pending"] * 4
@@ -43,8 +43,8 @@ def test_all_trials_train_to_the_first_rung() -> None:
 
 def test_rung_is_decided_when_all_trials_have_reached_it() -> None:
     states = at_first_rung()
-    waiting = outlook(sweep_of(FOUR), {**states, 2: RunState()})
-    decided = outlook(sweep_of(FOUR), states)
+    waiting = progress(sweep_of(FOUR), {**states, 2: RunState()})
+    decided = progress(sweep_of(FOUR), states)
 
     assert tasks(waiting) == [(2, 20)]
     assert tasks(decided) == [(1, 40), (3, 40)]
@@ -56,19 +56,19 @@ def test_rung_is_decided_when_all_trials_have_reached_it() -> None:
 def test_rung_counts_only_if_a_checkpoint_was_saved() -> None:
     evaluated = dataclasses.replace(state({20: 0.5}), weights={})
 
-    assert (0, 20) in tasks(outlook(sweep_of(FOUR), {**at_first_rung(), 0: evaluated}))
+    assert (0, 20) in tasks(progress(sweep_of(FOUR), {**at_first_rung(), 0: evaluated}))
 
 
 def test_last_one_trains_to_the_end() -> None:
     states = at_first_rung() | {1: state({20: 0.8, 40: 0.7}), 3: state({20: 0.9, 40: 0.6})}
-    found = outlook(sweep_of(FOUR), states)
+    found = progress(sweep_of(FOUR), states)
 
     assert tasks(found) == [(1, None)]
     assert statuses(found) == ["stopped", "pending", "stopped", "stopped"]
     assert found.results.trials[3].step == 40
 
     states[1] = state({20: 0.8, 40: 0.7, 60: 0.75}, end=60)
-    done = outlook(sweep_of(FOUR), states)
+    done = progress(sweep_of(FOUR), states)
     assert done.is_finished
     assert tasks(done) == []
     assert done.results.best is not None
@@ -79,7 +79,7 @@ def test_diverged_and_failed_trials_are_not_kept() -> None:
     states = at_first_rung()
     states[3] = dataclasses.replace(state({20: 0.9}), diverged=True)
     states[1] = RunState(failure="no space left")
-    found = outlook(sweep_of(FOUR), states)
+    found = progress(sweep_of(FOUR), states)
 
     assert statuses(found) == ["pending", "failed", "pending", "diverged"]
     assert tasks(found) == [(0, 40), (2, 40)]
@@ -89,12 +89,12 @@ def test_diverged_and_failed_trials_are_not_kept() -> None:
 def test_run_that_stopped_early_competes_with_its_last_result() -> None:
     states = at_first_rung() | {3: state({10: 0.9}, end=10)}
 
-    assert tasks(outlook(sweep_of(FOUR), states)) == [(1, 40)]
+    assert tasks(progress(sweep_of(FOUR), states)) == [(1, 40)]
 
 
 def test_excluded_trial_is_not_trained_and_not_kept() -> None:
     sweep = dataclasses.replace(sweep_of(FOUR), excluded=frozenset({3}))
-    found = outlook(sweep, at_first_rung())
+    found = progress(sweep, at_first_rung())
 
     assert tasks(found) == [(1, 40), (2, 40)]
     assert statuses(found)[3] == "excluded"
@@ -102,7 +102,7 @@ def test_excluded_trial_is_not_trained_and_not_kept() -> None:
 
 def test_forced_trial_goes_on_and_takes_no_place() -> None:
     sweep = dataclasses.replace(sweep_of(FOUR), forced=frozenset({0}))
-    found = outlook(sweep, at_first_rung())
+    found = progress(sweep, at_first_rung())
 
     assert tasks(found) == [(0, 40), (1, 40), (3, 40)]
     assert statuses(found)[0] == "pending"
@@ -110,17 +110,17 @@ def test_forced_trial_goes_on_and_takes_no_place() -> None:
 
 def test_added_trials_are_compared_with_each_other() -> None:
     sweep = dataclasses.replace(sweep_of(FOUR), budgets=(4, 6))
-    found = outlook(sweep, {**at_first_rung(), 4: state({20: 0.01}), 5: state({20: 0.02})})
+    found = progress(sweep, {**at_first_rung(), 4: state({20: 0.01}), 5: state({20: 0.02})})
 
     assert tasks(found) == [(1, 40), (3, 40), (5, 40)]
-    assert outlook(sweep, {}).settings[:4] == outlook(sweep_of(FOUR), {}).settings
+    assert progress(sweep, {}).settings[:4] == progress(sweep_of(FOUR), {}).settings
 
 
 def test_more_steps_train_the_finished_trials_longer() -> None:
     sweep = dataclasses.replace(sweep_of(FOUR), train_steps=(60, 80))
     ended = state({20: 0.8, 40: 0.7, 60: 0.75}, end=60)
     states = at_first_rung() | {1: ended, 3: state({20: 0.9, 40: 0.6})}
-    found = outlook(sweep, states)
+    found = progress(sweep, states)
 
     assert [(task.number, task.train_steps) for task in found.tasks] == [(1, 80)]
     assert statuses(found)[1] == "pending"
@@ -132,7 +132,7 @@ def test_objective_of_several_seeds_is_their_mean() -> None:
     def of_seed(number: int, seed: int) -> RunState:
         return state({20: FIRST[number] if seed == 1 else 1 - FIRST[number] / 2})
 
-    found = Schedule(sweep).outlook(of_seed)
+    found = Schedule(sweep).progress(of_seed)
     assert found.results.trials[3].runs[1].directory == "trials/0003/seed-2"
     assert {task.number for task in found.tasks} == {1, 3}
     assert len(found.tasks) == 4
@@ -141,7 +141,7 @@ def test_objective_of_several_seeds_is_their_mean() -> None:
 def test_trial_is_pending_until_all_its_seeds_have_ended() -> None:
     sweep = sweep_of(f"{FOUR}seeds: [1, 2]\n")
     diverged = dataclasses.replace(state({20: 0.9}), diverged=True)
-    found = Schedule(sweep).outlook(lambda n, seed: diverged if seed == 1 else RunState())
+    found = Schedule(sweep).progress(lambda n, seed: diverged if seed == 1 else RunState())
 
     assert statuses(found) == ["pending"] * 4
 
@@ -155,8 +155,8 @@ def ended(objective: float) -> RunState:
 
 def test_search_that_learns_waits_for_the_results_of_a_batch() -> None:
     sweep = sweep_of(LEARNING)
-    start = outlook(sweep, {})
-    first = outlook(sweep, {0: ended(0.5), 1: state({20: 0.1})})
+    start = progress(sweep, {})
+    first = progress(sweep, {0: ended(0.5), 1: state({20: 0.1})})
 
     assert len(start.settings) == 2
     assert [trial.settings for trial in start.results.trials[2:]] == [{}] * 4
@@ -168,8 +168,8 @@ def test_search_that_learns_waits_for_the_results_of_a_batch() -> None:
 def test_excluded_trial_does_not_change_what_a_search_has_learned(excluded: frozenset[int]) -> None:
     sweep = dataclasses.replace(sweep_of(LEARNING), excluded=excluded)
     states = {n: ended(0.5 + n / 10) if n % 2 else state({20: 0.1}) for n in range(6)}
-    found = outlook(sweep, states)
+    found = progress(sweep, states)
 
     assert len(found.settings) == 6
     assert found.is_finished
-    assert found.settings == outlook(sweep_of(LEARNING), states).settings
+    assert found.settings == progress(sweep_of(LEARNING), states).settings

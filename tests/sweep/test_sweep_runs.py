@@ -119,7 +119,7 @@ def test_failed_trial_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
 
     assert process.returncode == 1, err
     assert [trial["status"] for trial in json.loads(out)["trials"]] == ["finished", "failed"]
-    assert "trial 0001 failed; the others go on" in err
+    assert "trial 0001 failed; the others continue" in err
     assert "is not a directory" in err
     (trial / "checkpoints").unlink()
     again = sweep(tmp_path / "sweep", file, "--force=1")

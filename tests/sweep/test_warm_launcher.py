@@ -369,7 +369,7 @@ def test_trials_start_cold_where_forking_is_not_safe(
     found = [probed(own_launcher, tmp_path, name) for name in ("a", "b")]
 
     assert [one["parent"] for one in found] == [os.getpid()] * 2
-    (note,) = (text for text in caplog.messages if "import TensorFlow by themselves" in text)
+    (note,) = (text for text in caplog.messages if "each trial imports TensorFlow" in text)
     assert reason in note
 
 
@@ -385,7 +385,7 @@ def test_trial_that_needs_another_environment_starts_again(
 
     assert end_of(process) == 0, log.read_text()
     text = log.read_text()
-    assert "starts again, because TF_XLA_FLAGS must be set before TensorFlow is imported" in text
+    assert "restarting, because TF_XLA_FLAGS must be set before TensorFlow is imported" in text
     holder = json.loads((run / ".lock").read_text())
     assert holder["process"] == pid
     assert (tmp_path / "cache").is_dir()

@@ -15,7 +15,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN
-from orbit_runner.data.source import Repeated
+from orbit_runner.data.source import RepeatedArray
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
@@ -298,7 +298,7 @@ def test_synthetic_images_match_the_network_and_use_little_memory() -> None:
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
     source = load_source(config.task.train_data, [224, 224, 3], 7)
     images = source.arrays["image"]
-    assert isinstance(images, Repeated)
+    assert isinstance(images, RepeatedArray)
     assert images.rows.nbytes <= 2**26
     assert source.size == 5000
     labels = source.arrays["label"]

@@ -6,7 +6,7 @@ import tf_keras
 from orbit_runner.tasks.layer_names import (
     layers_by_name,
     named_layers,
-    no_match,
+    no_match_message,
     selects,
     variable_names,
 )
@@ -78,7 +78,7 @@ def test_pattern_selects_a_layer_and_all_inside_it(pattern: str, name: str, expe
     ],
 )
 def test_message_names_the_nearest_layer_and_all_layers(pattern: str, nearest: str) -> None:
-    first, _, rest = no_match("layer", pattern, LAYERS).partition("\n")
+    first, _, rest = no_match_message("layer", pattern, LAYERS).partition("\n")
 
     assert first == f"{pattern!r} matches no layer{nearest}"
     assert rest.split() == ["the", "names", "of", "layers:", *LAYERS]

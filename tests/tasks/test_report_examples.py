@@ -15,7 +15,7 @@ from orbit_runner.tasks import mistakes
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.translation.decoding import Translations
-from orbit_runner.tasks.translation.report_examples import spread
+from orbit_runner.tasks.translation.report_examples import pick_evenly
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.translations import sentences, translation_config, write_set
 
@@ -76,7 +76,7 @@ def test_rows_without_weight_are_left_out() -> None:
 
 
 def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mistakes, "_MOST_EXAMPLES", 70)
+    monkeypatch.setattr(mistakes, "_MAX_EXAMPLES", 70)
     batches = iter(_batches(_logits(), np.zeros(200, np.int32)))
 
     found = classification_examples(_model(), batches, total=200)
@@ -97,9 +97,9 @@ def _toy() -> Any:
 
 
 def test_sentences_are_spread_over_those_that_were_translated() -> None:
-    assert spread(range(100, 110), 3) == [101, 105, 108]
-    assert spread([4, 7], 10) == [4, 7]
-    assert spread([], 10) == []
+    assert pick_evenly(range(100, 110), 3) == [101, 105, 108]
+    assert pick_evenly([4, 7], 10) == [4, 7]
+    assert pick_evenly([], 10) == []
 
 
 def test_translation_shows_sentences_of_the_last_evaluation(

@@ -17,12 +17,12 @@ from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
 from orbit_runner.tasks.tabular.preprocessing import (
-    KEPT,
+    PREPROCESSING_FILE,
     NumberFit,
     Preprocessing,
     fit,
     fit_or_load,
-    load_kept,
+    load_preprocessing,
 )
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
@@ -179,20 +179,20 @@ def test_kept_preprocessing_is_used_while_files_and_settings_are_the_same(
     path: Path, tmp_path: Path
 ) -> None:
     config = table_config(path, task__targets=TWO)
-    kept = tmp_path / "run" / KEPT
+    kept = tmp_path / "run" / PREPROCESSING_FILE
     fitted = _task(config, tmp_path / "run").fitted
 
-    assert load_kept(kept, config.task) == fitted  # type: ignore[arg-type]
+    assert load_preprocessing(kept, config.task) == fitted  # type: ignore[arg-type]
     other = table_config(path, task__targets=TWO, task__features__numeric=["size"])
-    assert load_kept(kept, other.task) is None  # type: ignore[arg-type]
+    assert load_preprocessing(kept, other.task) is None  # type: ignore[arg-type]
     content = json.loads(kept.read_text())
     content["numeric"]["size"]["mean"] = 123.0
     kept.write_text(json.dumps(content))
     assert _task(config, tmp_path / "run").fitted.numeric["size"].mean == 123.0
     path.rename(tmp_path / "gone.csv")
-    assert load_kept(kept, config.task) is not None  # type: ignore[arg-type]
+    assert load_preprocessing(kept, config.task) is not None  # type: ignore[arg-type]
     write_csv(path, make_rows(50))
-    assert load_kept(kept, config.task) is None  # type: ignore[arg-type]
+    assert load_preprocessing(kept, config.task) is None  # type: ignore[arg-type]
 
 
 def test_fit_that_took_long_is_cached_until_a_file_changes(
@@ -358,7 +358,9 @@ def test_stopped_and_resumed_run_gets_the_same_weights(
     assert weights_fingerprint(parted) == weights_fingerprint(whole)
     assert also["validation_loss"] == logs["validation_loss"]
     assert {"y_accuracy", "price_mae", "price_rmse"} <= set(logs)
-    assert (tmp_path / "whole" / KEPT).read_bytes() == (tmp_path / "parted" / KEPT).read_bytes()
+    assert (tmp_path / "whole" / PREPROCESSING_FILE).read_bytes() == (
+        tmp_path / "parted" / PREPROCESSING_FILE
+    ).read_bytes()
 
 
 @pytest.mark.slow

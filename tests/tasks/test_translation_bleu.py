@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.tokenizer.vocabulary import build
+from orbit_runner.data.text.tokenizer.vocabulary import build_vocabulary
 from orbit_runner.tasks.translation.bleu import CorpusBleu
 from orbit_runner.tasks.translation.decoding import Translations, decode
 from orbit_runner.tasks.translation.task import TranslationTask
@@ -120,7 +120,7 @@ def test_bleu_is_computed_on_the_first_sentences_of_the_dataset(
 
 def test_token_records_have_text_references_only_with_a_vocabulary(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set")
-    words = build([f"{a}\n{b}" for a, b in sentences(200, 0)], size=40)
+    words = build_vocabulary([f"{a}\n{b}" for a, b in sentences(200, 0)], size=40)
     (tmp_path / "words.model").write_bytes(words.model)
     pairs = sentences(12, 1)
     source, target = (words.encode(side) for side in zip(*pairs, strict=True))

@@ -84,7 +84,7 @@ def test_preflight_reports_bad_token_records(
     tmp_path: Path, size: int, spoil: Any, path: str | None, message: str
 ) -> None:
     record = tmp_path / "ids.tfrecord"
-    sides = Ragged.of([[5, 39, 1], [7, 1], [8, 9, 1]])
+    sides = Ragged.from_rows([[5, 39, 1], [7, 1], [8, 9, 1]])
     write_token_records(PairSource("made", sides, sides, 40), record)
     record.write_bytes(spoil(record.read_bytes()))
     problems = _preflight(

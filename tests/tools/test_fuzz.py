@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner.errors import RunnerError
 from tools.fuzz.__main__ import main
-from tools.fuzz.mutations import mutated
+from tools.fuzz.mutations import mutate
 from tools.fuzz.target import Case, Target, kept_contents
 from tools.fuzz.targets import TARGETS
 from tools.fuzz.workers import run_cases
@@ -119,7 +119,7 @@ def test_cases_depend_only_on_seed_and_number(tmp_path: Path) -> None:
 def test_mutations_change_contents_and_bound_their_size() -> None:
     import random
 
-    contents = {mutated([b"a: 1\n"], [b"b"], random.Random(n)) for n in range(200)}
+    contents = {mutate([b"a: 1\n"], [b"b"], random.Random(n)) for n in range(200)}
     assert len(contents) > 150
     assert max(map(len, contents)) <= 2**18
 

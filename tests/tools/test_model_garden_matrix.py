@@ -61,7 +61,7 @@ def test_results_page_summarizes_stages_and_reasons() -> None:
 
 def test_failure_that_model_garden_does_not_share_is_blamed_on_this_runner() -> None:
     result = _result("x", 1, "told here", there=3)
-    assert table.whose(result) == "only in this runner: told here"
+    assert table.failure_reason(result) == "only in this runner: told here"
 
 
 def test_documentation_page_lists_every_experiment() -> None:
@@ -158,7 +158,7 @@ def test_failure_reason_is_the_line_that_states_the_error(error: Exception, reas
 
 def test_failure_reason_contains_no_local_paths(tmp_path: Path) -> None:
     text = f"no {tmp_path}/data/a, see /usr/lib/python3/site-packages/official/b.py"
-    assert stages.tidied(text, tmp_path) == "no FOLDER/data/a, see official/b.py"
+    assert stages.strip_paths(text, tmp_path) == "no FOLDER/data/a, see official/b.py"
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_a_recipe_resolves(name: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     small = tmp_path / "small.json"
     small.write_text(json.dumps(recipes()[name](tmp_path / "data")))
-    reason = loading.import_failure(catalogue.experiments()[name].module)
+    reason = loading.try_import(catalogue.experiments()[name].module)
 
     refused = pytest.raises(ConfigError) if reason else contextlib.nullcontext()
     with refused as caught:

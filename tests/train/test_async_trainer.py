@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.registry import TASKS
 from tests.support.digits import digits_config
 from tests.support.served import Chief, Servers, content
@@ -71,7 +71,7 @@ def expected(steps: int) -> list[list[int]]:
     """Returns number and content of each batch of a single process."""
     config = digits_config()
     task = TASKS.get(config.task.name).load()(config.task)
-    batches = task.build_inputs(with_seed(config.task.train_data, config.runtime))
+    batches = task.build_inputs(resolve_data_config(config.task.train_data, config.runtime))
     return [[step, int(content(*batch))] for step, batch in enumerate(batches.take(steps))]
 
 

@@ -150,7 +150,7 @@ def test_best_checkpoints_are_the_same_after_a_kill(
 
 
 def _newest(folder: Path) -> int:
-    return max(_best(folder).committed(), default=0)
+    return max(_best(folder).committed_steps(), default=0)
 
 
 def test_resumed_run_has_the_files_that_its_checkpoint_ranks(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.train import trainer
 from orbit_runner.utils.flops import step_flops
-from orbit_runner.utils.mfu import Work, peak_flops, peak_of, short
+from orbit_runner.utils.mfu import Throughput, format_si, peak_flops, peak_of
 from tests.support.digits import cnn_config, digits_config
 from tests.support.toy import run
 
@@ -88,7 +88,7 @@ def _flops(monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any) -> set[Any
             found.add((self.flops, logs["tflops_per_second"] * 1e12 / logs["steps_per_second"]))
             return logs
 
-    monkeypatch.setattr("orbit_runner.train.builders.Trainer", Kept)
+    monkeypatch.setattr("orbit_runner.train.run_builder.Trainer", Kept)
     run(mode="train", model_dir=folder, **how)
     return {round(value) for pair in found for value in pair}
 
@@ -138,12 +138,12 @@ def test_peak_flops_depend_on_device_and_dtype() -> None:
 
 
 def test_logs_contain_tflops_and_utilization() -> None:
-    assert Work(2 * 10**12, peak=10e12).logs(3.0) == {"tflops_per_second": 6.0, "mfu": 0.6}
-    assert Work(2 * 10**12).logs(3.0) == {"tflops_per_second": 6.0}
+    assert Throughput(2 * 10**12, peak=10e12).logs(3.0) == {"tflops_per_second": 6.0, "mfu": 0.6}
+    assert Throughput(2 * 10**12).logs(3.0) == {"tflops_per_second": 6.0}
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(999, "999 "), (1234, "1.23 k"), (5e9, "5 G"), (2.5e15, "2.5 P")]
 )
 def test_large_numbers_are_shortened_with_unit_prefixes(number: float, text: str) -> None:
-    assert short(number) == text
+    assert format_si(number) == text

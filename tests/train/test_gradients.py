@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.determinism.scopes import keyed_draws_scope
-from orbit_runner.train.gradients import GradientTap, split_step
+from orbit_runner.train.gradients import GradientRecorder, split_step
 from tests.support.toy import make_strategy, state_of, toy_config, toy_task
 
 BATCH = 16
@@ -95,13 +95,13 @@ def test_xla_gives_the_gradient_of_the_plain_step(name: str, pieces: int, scaled
 def test_gradient_tap_acts_as_the_optimizer_but_applies_nothing() -> None:
     variable = tf.Variable([1.0, 2.0])
     inner = tf_keras.optimizers.SGD(1.0)
-    tap = GradientTap(tf_keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8.0))
+    tap = GradientRecorder(tf_keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8.0))
     assert isinstance(tap, tf_keras.mixed_precision.LossScaleOptimizer)
     assert tap.get_scaled_loss(tf.constant(1.0)).numpy() == 8.0
     tap.apply_gradients([(tf.constant([5.0, 5.0]), variable), (None, variable)])
     assert len(tap.recorded) == 1
     np.testing.assert_array_equal(variable.numpy(), [1.0, 2.0])
-    assert not isinstance(GradientTap(inner), tf_keras.mixed_precision.LossScaleOptimizer)
+    assert not isinstance(GradientRecorder(inner), tf_keras.mixed_precision.LossScaleOptimizer)
 
 
 def test_optimizer_has_a_loss_scale_only_with_float16() -> None:

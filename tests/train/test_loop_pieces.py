@@ -47,15 +47,15 @@ def test_signal_stops_a_loop_early_without_changing_the_final_weights(
     assert weights_fingerprint(pieces) == weights_fingerprint(whole)
     assert _losses(tmp_path / "pieces") == _losses(tmp_path / "whole")
     assert len(_losses(tmp_path / "whole")) == 40 // config.trainer.summary_interval
-    next_piece, calls = StopRequests.next_piece, list[int]()
+    next_piece_length, calls = StopRequests.next_piece_length, list[int]()
 
     def interrupt(requests: StopRequests, steps: int) -> int:
         calls.append(steps)
         if len(calls) == 8:
             signal.raise_signal(signal.SIGTERM)
-        return next_piece(requests, steps)
+        return next_piece_length(requests, steps)
 
-    monkeypatch.setattr(StopRequests, "next_piece", interrupt)
+    monkeypatch.setattr(StopRequests, "next_piece_length", interrupt)
     with pytest.raises(Interrupted, match="SIGTERM: saved at step 7, exiting"):
         run(config, tmp_path / "stopped")
     resumed, _ = run(config, tmp_path / "stopped")

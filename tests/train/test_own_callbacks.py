@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.manager import Circumstances
+from orbit_runner.checkpoint.manager import RunConditions
 from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.errors import Diverged, SettingError
 from orbit_runner.run_directory.recoveries import read_recoveries
@@ -48,7 +48,7 @@ def test_best_checkpoint_has_the_best_value_so_far(
 ) -> None:
     state = state_of(toy_config(), make_strategy("one_device"))
     memory = state.best if remembers else None
-    best = BestCheckpoint(Comparison("m", higher), tmp_path, state, Circumstances(), memory)
+    best = BestCheckpoint(Comparison("m", higher), tmp_path, state, RunConditions(), memory)
     for step, (value, expected) in enumerate(zip(values, kept, strict=True), start=1):
         state.global_step.assign(step)
         state.model.set_weights([np.full([3, 1], step, np.float32)])
@@ -319,7 +319,7 @@ def test_best_checkpoint_warns_about_a_metric_that_is_not_finite(tmp_path: Path)
     notes: list[str] = []
     state = state_of(toy_config(), make_strategy("one_device"))
     best = BestCheckpoint(
-        Comparison("m", higher=True), tmp_path, state, Circumstances(), note=notes.append
+        Comparison("m", higher=True), tmp_path, state, RunConditions(), note=notes.append
     )
     for step, value in enumerate(["nan", "nan", "0.5", "inf"], start=1):
         state.global_step.assign(step)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orbit_runner.train.loops.pace import Pace
+from orbit_runner.train.loops.piece_lengths import Pace
 
 
 def loops(pace: Pace, steps: int, seconds: Callable[[int], float], workers: int) -> list[list[int]]:
@@ -17,7 +17,7 @@ def loops(pace: Pace, steps: int, seconds: Callable[[int], float], workers: int)
         free = [0.0] * workers
         for length in lengths:
             free[free.index(min(free))] += seconds(length)
-        pace.took(lengths, max(free))
+        pace.record_time(lengths, max(free))
         found.append(lengths)
         steps -= sum(lengths)
     return found

@@ -113,6 +113,6 @@ def test_network_that_cannot_be_split_is_rejected() -> None:
     partition = Partition(config, tf.distribute.OneDeviceStrategy("CPU:0"), is_training=True)
 
     with pytest.raises(SettingError, match="up") as caught:
-        partition.model(tf_keras.Model(inputs, up))
+        partition.wrap_model(tf_keras.Model(inputs, up))
 
     assert caught.value.path == "runtime.train_input_partition_dims"

@@ -9,15 +9,15 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import TASKS
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
-from orbit_runner.train.inputs import resident as module
+from orbit_runner.train.inputs import resident_batches as module
 from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.inputs.resident import resident
+from orbit_runner.train.inputs.resident_batches import resident_batches
 from tests.support.digits import cnn_config, digits_config
 from tests.support.ratings import ratings_config
 from tests.support.toy import make_strategy, run, toy_config
@@ -51,8 +51,8 @@ def _task(config: ExperimentConfig) -> Any:
 
 
 def _chosen(config: ExperimentConfig, section: str = "train_data", strategy: str = "off") -> Any:
-    data = with_seed(getattr(config.task, section), config.runtime)
-    return resident(config, make_strategy(strategy), adapt(_task(config)), data)
+    data = resolve_data_config(getattr(config.task, section), config.runtime)
+    return resident_batches(config, make_strategy(strategy), adapt(_task(config)), data)
 
 
 @pytest.mark.sample(1)
@@ -89,7 +89,7 @@ def test_each_replica_makes_the_slices_of_the_pipeline(
     case: str, section: str, replicas: int
 ) -> None:
     config = _CASES[case]()
-    data = with_seed(getattr(config.task, section), config.runtime)
+    data = resolve_data_config(getattr(config.task, section), config.runtime)
     chunks = _task(config).chunks(data, replicas)
     context = tf.distribute.InputContext(1, 0, replicas)
     pipeline = iter(_task(config).build_inputs(data, context).take(5 * replicas))
@@ -111,10 +111,10 @@ def test_dataset_stays_in_memory_if_it_fits_or_is_configured(
     chunks = _chosen(digits_config(), section)
     assert chunks is not None
     assert chunks.nbytes > 20_000
-    monkeypatch.setattr(module, "_MOST_BYTES", chunks.nbytes - 1)
+    monkeypatch.setattr(module, "_MAX_BYTES", chunks.nbytes - 1)
     assert _chosen(digits_config(), section) is None
     assert _chosen(digits_config(**_where(True)), section) is not None
-    monkeypatch.setattr(module, "_MOST_BYTES", chunks.nbytes)
+    monkeypatch.setattr(module, "_MAX_BYTES", chunks.nbytes)
     assert _chosen(digits_config(), section) is not None
     assert _chosen(digits_config(**_where(False)), section) is None
 
@@ -162,8 +162,8 @@ def test_gpus_use_a_pipeline_by_default(monkeypatch: pytest.MonkeyPatch) -> None
     strategy = make_strategy("one_device")
     monkeypatch.setattr(module, "local_devices", lambda _: ["GPU:0"])
     config = digits_config()
-    data = with_seed(config.task.train_data, config.runtime)
-    assert resident(config, strategy, adapt(_task(config)), data) is None
+    data = resolve_data_config(config.task.train_data, config.runtime)
+    assert resident_batches(config, strategy, adapt(_task(config)), data) is None
 
 
 def test_task_without_resident_data_uses_a_pipeline(tmp_path: Path) -> None:
@@ -186,7 +186,8 @@ def test_order_of_examples_changes_after_a_recovery(tmp_path: Path) -> None:
     config = digits_config(trainer__train_steps=20)
     data = config.task.train_data
     first, second = (
-        _task(config).chunks(with_seed(data, config.runtime, recoveries)) for recoveries in (0, 1)
+        _task(config).chunks(resolve_data_config(data, config.runtime, recoveries))
+        for recoveries in (0, 1)
     )
     labels = [chunks(tf.constant(0, tf.int64), 3, 0)[1].numpy() for chunks in (first, second)]
     assert (labels[0] != labels[1]).any()

@@ -94,8 +94,8 @@ def test_an_interval_of_0_means_only_at_the_end(
 
     assert found == stops
     for name, is_due in (
-        ("validation_interval", plan.evaluates_at),
-        ("checkpoint_interval", plan.saves_at),
+        ("validation_interval", plan.should_evaluate),
+        ("checkpoint_interval", plan.should_save),
     ):
         if name in intervals:
             assert [step for step in range(1, 101) if is_due(step)] == [100]
@@ -115,11 +115,11 @@ def test_a_checkpoint_interval_of_minus_1_means_after_each_loop(
 def test_last_step_is_always_recorded_evaluated_and_saved() -> None:
     plan = _plan(train_steps=101)
     assert plan.is_record(101)
-    assert plan.evaluates_at(101)
-    assert plan.saves_at(101)
+    assert plan.should_evaluate(101)
+    assert plan.should_save(101)
     assert not plan.is_record(99)
-    assert not plan.evaluates_at(99)
-    assert not plan.saves_at(99)
+    assert not plan.should_evaluate(99)
+    assert not plan.should_save(99)
 
 
 def test_training_pauses_at_other_steps_too() -> None:

@@ -24,10 +24,12 @@ def _requests(
 ) -> StopRequests:
     """The requests of a worker; the other workers add `others` to its values."""
 
-    def sums(values: list[int]) -> list[int]:
+    def all_reduce_sum(values: list[int]) -> list[int]:
         return [int(own) + other for own, other in zip(values, others, strict=True)]
 
-    workers: Any = SimpleNamespace(is_chief=chief, sums=sums, acknowledge=acknowledge)
+    workers: Any = SimpleNamespace(
+        is_chief=chief, all_reduce_sum=all_reduce_sum, acknowledge=acknowledge
+    )
     signals: Any = SimpleNamespace(received=received, notice="")
     return StopRequests(workers, signals, None, lambda text: None, limits=limits)
 
@@ -36,7 +38,7 @@ def _requests(
 def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> None:
     own = 31 if chief else 12
 
-    assert _requests(chief=chief, others=others).next_loop(own, 7, pytest.fail) == 31
+    assert _requests(chief=chief, others=others).next_loop_length(own, 7, pytest.fail) == 31
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_signal_to_one_worker_makes_all_workers_save_and_exit(
         acknowledge=lambda: done.append("acknowledged"),
     )
     with pytest.raises(Interrupted, match="saved at step 7") as caught:
-        requests.next_loop(5, 7, lambda: done.append("saved"))
+        requests.next_loop_length(5, 7, lambda: done.append("saved"))
 
     assert caught.value.exit_code == code
     # A worker that left at once would abort the agreement with which the others end their save.
@@ -70,20 +72,20 @@ def test_signal_to_one_worker_makes_all_workers_save_and_exit(
 def test_callback_on_one_worker_stops_all_workers() -> None:
     requests = _requests(chief=False, others=[31, 1, *[0] * 5])
     with pytest.raises(StopTraining):
-        requests.next_loop(5, 7, pytest.fail)
+        requests.next_loop_length(5, 7, pytest.fail)
     assert requests.reason == OTHER
 
 
 @pytest.mark.parametrize(("others", "reason"), [([0, 0], ""), ([1, 0], OTHER)])
 def test_workers_agree_to_stop_before_they_evaluate_or_save(others: list[int], reason: str) -> None:
-    assert _requests(chief=True, others=others).agree() == reason
+    assert _requests(chief=True, others=others).agree_on_stop() == reason
 
 
 @pytest.mark.parametrize(("others", "steps"), [([31, 0], 31), ([31, 1], 0)])
 def test_workers_run_the_steps_of_the_chief_and_stop_together(
     others: list[int], steps: int
 ) -> None:
-    assert _requests(chief=False, others=others).next_piece(5) == steps
+    assert _requests(chief=False, others=others).next_piece_length(5) == steps
 
 
 class Clock:
@@ -101,14 +103,14 @@ def test_only_the_clock_of_the_chief_ends_training(chief: bool) -> None:
     clock = Clock()
     limits = TimeLimits(60.0, started=950.0, clock=clock)
     requests = _requests(chief=chief, others=[0] * 7, limits=limits)
-    assert requests.next_loop(5, 7, pytest.fail) == (5 if chief else 0)
+    assert requests.next_loop_length(5, 7, pytest.fail) == (5 if chief else 0)
     assert not requests.is_time_over
     clock.now += 10.0
     if chief:
         with pytest.raises(StopTraining):
-            requests.next_loop(5, 8, pytest.fail)
+            requests.next_loop_length(5, 8, pytest.fail)
     else:
-        requests.next_loop(5, 8, pytest.fail)
+        requests.next_loop_length(5, 8, pytest.fail)
     assert requests.is_time_over is chief
     assert requests.reason == ""
 
@@ -116,8 +118,8 @@ def test_only_the_clock_of_the_chief_ends_training(chief: bool) -> None:
 @pytest.mark.parametrize(
     ("call", "others"),
     [
-        (lambda requests: requests.agree(), [0, 1]),
-        (lambda requests: requests.check(7, pytest.fail), [0, 0, 1, 0, 0, 0, 0]),
+        (lambda requests: requests.agree_on_stop(), [0, 1]),
+        (lambda requests: requests.exit_if_requested(7, pytest.fail), [0, 0, 1, 0, 0, 0, 0]),
     ],
 )
 def test_worker_learns_from_the_chief_that_the_time_is_over(
@@ -130,19 +132,19 @@ def test_worker_learns_from_the_chief_that_the_time_is_over(
 
 def test_start_whose_time_is_over_at_once_still_trains_one_loop() -> None:
     requests = _requests(chief=True, others=[0] * 7, limits=TimeLimits(1e-9))
-    assert requests.next_loop(5, 7, pytest.fail) == 5
+    assert requests.next_loop_length(5, 7, pytest.fail) == 5
     assert requests.is_time_over
     with pytest.raises(StopTraining):
-        requests.next_loop(5, 12, pytest.fail)
+        requests.next_loop_length(5, 12, pytest.fail)
 
 
 def test_loop_ends_after_a_piece_when_the_time_is_over() -> None:
     clock = Clock()
     limits = TimeLimits(60.0, clock=clock)
     requests = _requests(chief=True, others=[0, 0], limits=limits)
-    assert requests.next_piece(5) == 5
+    assert requests.next_piece_length(5) == 5
     clock.now += 60.0
-    assert requests.next_piece(5) == 0
+    assert requests.next_piece_length(5) == 0
 
 
 @pytest.mark.parametrize("chief", [True, False])
@@ -152,7 +154,7 @@ def test_checkpoint_is_saved_when_the_clock_of_the_chief_says_so(chief: bool) ->
     requests = _requests(chief=chief, others=[0] * 7, limits=limits)
     for step, seconds in enumerate([59.0, 1.0, 59.0, 1.0, 30.0], start=1):
         clock.now += seconds
-        requests.next_loop(5, step, pytest.fail, lambda: saved.append(clock.now))
+        requests.next_loop_length(5, step, pytest.fail, lambda: saved.append(clock.now))
         if step == 4:
             limits.restart_save_interval()
     assert saved == ([1060.0, 1120.0] if chief else [])
@@ -161,5 +163,5 @@ def test_checkpoint_is_saved_when_the_clock_of_the_chief_says_so(chief: bool) ->
 def test_worker_saves_with_the_chief() -> None:
     saved = list[int]()
     requests = _requests(chief=False, others=[31, 0, 0, 1, 0, 0, 0])
-    assert requests.next_loop(5, 7, pytest.fail, lambda: saved.append(7)) == 31
+    assert requests.next_loop_length(5, 7, pytest.fail, lambda: saved.append(7)) == 31
     assert saved == [7]

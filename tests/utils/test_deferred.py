@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.utils import deferred_imports
-from orbit_runner.utils.deferred_imports import Deferred, defer
+from orbit_runner.utils.deferred_imports import Deferred, defer_imports
 
 _CODE = "import sys\nsys.deferred_ran.append(__name__)\nfrom deferred_one import part\nvalue = 3\n"
 
@@ -32,7 +32,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         "class Shape:\n    sides = 4\n    def __init__(self, size): self.size = size\n"
     )
     monkeypatch.setitem(deferred_imports.OBJECTS, "deferred_two", ("Shape",))
-    defer(["deferred_one", "deferred_two", "deferred_broken"])
+    defer_imports(["deferred_one", "deferred_two", "deferred_broken"])
     yield sys.deferred_ran  # type: ignore[attr-defined]
     for name in [name for name in sys.modules if name.startswith("deferred_")]:
         del sys.modules[name]
@@ -74,7 +74,7 @@ def test_listed_object_runs_its_module_when_it_is_used(
 
 
 def test_missing_deferred_module_raises_module_not_found_error(ran: list[str]) -> None:
-    defer(["deferred_absent"])
+    defer_imports(["deferred_absent"])
     with pytest.raises(ModuleNotFoundError, match="deferred_absent"):
         importlib.import_module("deferred_absent")
 

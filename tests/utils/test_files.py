@@ -6,26 +6,26 @@ import sys
 import threading
 from pathlib import Path
 
-from orbit_runner.utils.files import remove_leftovers, write_whole
+from orbit_runner.utils.files import remove_leftovers, write_atomically
 
 
 def test_write_whole_creates_the_directory_and_leaves_no_other_files(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "run.json"
-    write_whole(path, "one")
-    write_whole(path, "zwei ü")
+    write_atomically(path, "one")
+    write_atomically(path, "zwei ü")
     assert path.read_text(encoding="utf-8") == "zwei ü"
     assert [item.name for item in path.parent.iterdir()] == ["run.json"]
 
 
 def test_reader_never_sees_a_partially_written_file(tmp_path: Path) -> None:
     path, texts = tmp_path / "x", {"a" * 300_000, "b" * 300_000}
-    write_whole(path, "a" * 300_000)
+    write_atomically(path, "a" * 300_000)
     done = threading.Event()
 
     def write() -> None:
         for _ in range(50):
             for text in texts:
-                write_whole(path, text)
+                write_atomically(path, text)
         done.set()
 
     writer = threading.Thread(target=write)
@@ -39,7 +39,7 @@ def test_reader_never_sees_a_partially_written_file(tmp_path: Path) -> None:
 
 def test_partial_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     kill = "import os, sys, pathlib; pathlib.Path.replace = lambda *_: os.kill(os.getpid(), 9)\n"
-    write = "from orbit_runner.utils.files import write_whole as w; w(pathlib.Path('{}'), 'a')"
+    write = "from orbit_runner.utils.files import write_atomically as w; w(pathlib.Path('{}'), 'a')"
     for name in ("run.json", "best/info.json"):
         command = [sys.executable, "-c", kill + write.format(name)]
         assert subprocess.run(command, cwd=tmp_path, check=False).returncode == -9

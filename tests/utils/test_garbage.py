@@ -15,7 +15,7 @@ from orbit_runner.utils import garbage_collection
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(garbage_collection, "_freezes", False)
+    monkeypatch.setattr(garbage_collection, "_freezes_after_pauses", False)
     gc.unfreeze()  # Other tests, and conftest.py, may have frozen objects.
     yield
     gc.enable()

@@ -7,15 +7,15 @@ import sys
 
 _SCRIPT = """
 import os, sys
-from orbit_runner.utils.streams import native_output_discarded_scope
+from orbit_runner.utils.streams import discard_native_output_scope
 os.write(2, b"native before\\n")
-with native_output_discarded_scope():
+with discard_native_output_scope():
     os.write(2, b"native inside\\n")
     print("python inside", file=sys.stderr)
 os.write(2, b"native after\\n")
 print("python after", file=sys.stderr)
 try:
-    with native_output_discarded_scope():
+    with discard_native_output_scope():
         raise ValueError
 except ValueError:
     os.write(2, b"native at the end\\n")

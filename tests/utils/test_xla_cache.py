@@ -10,18 +10,20 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.determinism.numerics_record import changes, describe_numerics
-from orbit_runner.distribute.tf_environment import prepare_environment, variables
+from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
+from orbit_runner.distribute.tf_environment import prepare_environment, required_variables
 from orbit_runner.errors import SettingError
 
 
 def test_xla_cache_is_off_by_default() -> None:
-    assert "TF_XLA_FLAGS" not in dict(variables(RuntimeConfig()))
+    assert "TF_XLA_FLAGS" not in dict(required_variables(RuntimeConfig()))
 
 
 def test_other_xla_flags_are_preserved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug --tf_xla_persistent_cache_x=1")
-    flags = dict(variables(RuntimeConfig(xla_cache_dir=str(tmp_path))))["TF_XLA_FLAGS"].split()
+    flags = dict(required_variables(RuntimeConfig(xla_cache_dir=str(tmp_path))))[
+        "TF_XLA_FLAGS"
+    ].split()
     assert flags[0] == "--tf_xla_clustering_debug"
     assert flags[1].startswith(f"--tf_xla_persistent_cache_directory={tmp_path}/tensorflow-")
     assert len(flags) == 2
@@ -33,10 +35,10 @@ def test_cache_directory_does_not_count_as_a_numerics_change(
     monkeypatch.setenv("TF_XLA_FLAGS", "")
     before = describe_numerics(RuntimeConfig())
     runtime = RuntimeConfig(xla_cache_dir=str(tmp_path))
-    monkeypatch.setenv("TF_XLA_FLAGS", dict(variables(runtime))["TF_XLA_FLAGS"])
-    assert not changes(before, describe_numerics(runtime))
+    monkeypatch.setenv("TF_XLA_FLAGS", dict(required_variables(runtime))["TF_XLA_FLAGS"])
+    assert not describe_changes(before, describe_numerics(runtime))
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_enable_lazy_compilation=false")
-    assert changes(before, describe_numerics(runtime))
+    assert describe_changes(before, describe_numerics(runtime))
 
 
 @pytest.mark.slow
@@ -69,7 +71,7 @@ def test_cache_path_that_is_not_a_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     runtime = RuntimeConfig(xla_cache_dir=str(tmp_path / "file"))
     with pytest.raises(SettingError, match=r"cannot create .*: Not a directory") as caught:
-        dict(variables(runtime))
+        dict(required_variables(runtime))
     assert caught.value.path == "runtime.xla_cache_dir"
 
 

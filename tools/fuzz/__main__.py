@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], help="by default all")
     parser.add_argument("--cases", type=int, default=2000, help="cases of each target")
-    parser.add_argument("--seconds", type=float, default=1e9, help="the most for each target")
+    parser.add_argument("--seconds", type=float, default=1e9, help="time limit of each target")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other cases")
     parser.add_argument("--found", default=_FOUND, help="where cases with problems are written")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.serialize import flat, inline, to_yaml
+from orbit_runner.config.serialize import flat_settings, inline_yaml, to_yaml
 from tools.fuzz.guard import CANARY
 from tools.fuzz.target import Seeds, Target
 
@@ -61,12 +61,12 @@ _OVERRIDES = (
 def config_targets() -> list[Target]:
     """Returns the targets that parse and resolve configs."""
     return [
-        _target("yaml", "over.yaml", _encoded(_YAML), _read_yaml),
-        _target("experiment", "experiment.yaml", _shipped, _read_experiment),
-        _target("gin", "over.gin", _encoded((_GIN, f"import {CANARY}\n{_GIN}")), _read_gin),
-        _target("override", "override.txt", _encoded(_OVERRIDES), _read_override),
-        _target("dump", "dumped.yaml", _shipped, _check_dump),
-        _target("dump_gin", "over.yaml", _encoded(_YAML), _check_gin),
+        _target("yaml", "over.yaml", _encode_texts(_YAML), _read_yaml),
+        _target("experiment", "experiment.yaml", _shipped_configs, _read_experiment),
+        _target("gin", "over.gin", _encode_texts((_GIN, f"import {CANARY}\n{_GIN}")), _read_gin),
+        _target("override", "override.txt", _encode_texts(_OVERRIDES), _read_override),
+        _target("dump", "dumped.yaml", _shipped_configs, _check_dump),
+        _target("dump_gin", "over.yaml", _encode_texts(_YAML), _check_gin),
     ]
 
 
@@ -75,7 +75,7 @@ def _target(name: str, file: str, seeds: Seeds, read: Callable[[Path], object]) 
     return Target(name, file, seeds, read, names_file=False, words=setting_words)
 
 
-def _encoded(texts: Sequence[str]) -> Seeds:
+def _encode_texts(texts: Sequence[str]) -> Seeds:
     def seeds(folder: Path) -> list[bytes]:
         (folder / "small.yaml").write_text(_SMALL)
         (folder / f"{CANARY}.py").write_text("")
@@ -85,7 +85,7 @@ def _encoded(texts: Sequence[str]) -> Seeds:
     return seeds
 
 
-def _shipped(folder: Path) -> list[bytes]:
+def _shipped_configs(folder: Path) -> list[bytes]:
     (folder / "small.yaml").write_text(_SMALL)
     files = [*experiment_files().values(), *fragment_files().values()]
     return [path.read_bytes() for path in files if path.suffix != ".gin"]
@@ -94,18 +94,18 @@ def _shipped(folder: Path) -> list[bytes]:
 def setting_words() -> list[bytes]:
     """Returns the paths of settings, their last names, and lines that set them."""
     words = []
-    for path, value in flat(resolve(Request(experiment="digits")).config).items():
-        words += [path, path.rpartition(".")[2], f"{path}={inline(value)}"]
+    for path, value in flat_settings(resolve(Request(experiment="digits")).config).items():
+        words += [path, path.rpartition(".")[2], f"{path}={inline_yaml(value)}"]
         words.append(f"{path} = {value!r}\n")
     return [word.encode() for word in dict.fromkeys(words)]
 
 
-def _over_small(path: Path) -> str:
+def _small_config(path: Path) -> str:
     return str(path.with_name("small.yaml"))
 
 
 def _read_yaml(path: Path) -> object:
-    return resolve(Request(experiment=_over_small(path), config_files=(str(path),)))
+    return resolve(Request(experiment=_small_config(path), config_files=(str(path),)))
 
 
 def _read_experiment(path: Path) -> object:
@@ -113,12 +113,12 @@ def _read_experiment(path: Path) -> object:
 
 
 def _read_gin(path: Path) -> object:
-    return resolve(Request(experiment=_over_small(path), gin_files=(str(path),)))
+    return resolve(Request(experiment=_small_config(path), gin_files=(str(path),)))
 
 
 def _read_override(path: Path) -> object:
     text = path.read_bytes().decode("utf-8", "surrogateescape")
-    return resolve(Request(experiment=_over_small(path), params_overrides=(text,)))
+    return resolve(Request(experiment=_small_config(path), params_overrides=(text,)))
 
 
 def _check_dump(path: Path) -> None:
@@ -126,7 +126,7 @@ def _check_dump(path: Path) -> None:
     config = resolve(Request(experiment=str(path))).config
     again = path.with_name("again.yaml")
     again.write_text(to_yaml(config), encoding="utf-8")
-    name = f"name={inline(config.name)}"
+    name = f"name={inline_yaml(config.name)}"
     found = resolve(Request(experiment=str(again), params_overrides=(name,))).config
     if repr(found) != repr(config):  # Not `==`, by which NaN is not NaN.
         raise AssertionError("the config loads to another one after it was written")
@@ -134,28 +134,28 @@ def _check_dump(path: Path) -> None:
 
 def _check_gin(path: Path) -> None:
     """Compares the settings that a file changes with the same settings as gin bindings."""
-    resolved = resolve(Request(experiment=_over_small(path), config_files=(str(path),)))
+    resolved = resolve(Request(experiment=_small_config(path), config_files=(str(path),)))
     lines = [
-        f"{_with_root(name)} = {_escaped(value)!r}"
+        f"{_gin_name(name)} = {_escape(value)!r}"
         for name, value in resolved.changes().items()
         if name not in ("imports", "gin_bindings")
     ]
     other = path.with_name("other.gin")
     other.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = resolve(Request(experiment=_over_small(path), gin_files=(str(other),))).config
+    found = resolve(Request(experiment=_small_config(path), gin_files=(str(other),))).config
     if repr(found) != repr(resolved.config):
         raise AssertionError("the same settings in gin give another config")
 
 
-def _with_root(path: str) -> str:
+def _gin_name(path: str) -> str:
     """Returns the name of a setting in gin."""
     root = path.partition(".")[0]
     return path if root in ("task", "trainer", "runtime") else f"experiment.{path}"
 
 
-def _escaped(value: object) -> object:
+def _escape(value: object) -> object:
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, dict):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list) else value
+        return {key: _escape(item) for key, item in value.items()}
+    return [_escape(item) for item in value] if isinstance(value, list) else value

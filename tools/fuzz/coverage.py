@@ -1,4 +1,4 @@
-"""Lets atheris, which is not among the locked packages, choose cases by the code they reach.
+"""Lets atheris, which is not among the locked packages, choose cases by the code that they reach.
 
 It must be installed by hand: it has no wheels for every Python that is supported.
 """

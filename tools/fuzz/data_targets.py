@@ -24,9 +24,9 @@ from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.data.text import parallel_text, token_records
 from orbit_runner.data.text.lines import count_lines, read_lines
-from orbit_runner.data.text.packed_varints import example_of, feature_of, varint
-from orbit_runner.data.text.record_writer import framed
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
+from orbit_runner.data.text.packed_varints import encode_varint, example_of, feature_of
+from orbit_runner.data.text.record_writer import frame_records
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from orbit_runner.data.tfrecord import source as tfrecord
 from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.framing import records_of
@@ -59,10 +59,12 @@ def data_targets() -> list[Target]:
 
 def _array_targets() -> list[Target]:
     return [
-        Target("idx", "x-idx3", _fixed(_idx()), lambda path: read_idx(path, 3, field="data_dir")),
-        Target("idx_gz", "x.gz", _fixed(_idx()), _read_idx_gz, frame=gzip.compress),
-        Target("gzip", "y.gz", _fixed(gzip.compress(_idx())), _read_idx_gz),
-        Target("cifar10", "batch.bin", _fixed(bytes([3]) * 6146), _read_cifar),
+        Target(
+            "idx", "x-idx3", _fixed_seeds(_idx()), lambda path: read_idx(path, 3, field="data_dir")
+        ),
+        Target("idx_gz", "x.gz", _fixed_seeds(_idx()), _read_idx_gz, frame=gzip.compress),
+        Target("gzip", "y.gz", _fixed_seeds(gzip.compress(_idx())), _read_idx_gz),
+        Target("cifar10", "batch.bin", _fixed_seeds(bytes([3]) * 6146), _read_cifar),
         Target("npz", "table.npz", _npz, _table(array_tables.load_npz)),
         Target("keras_npz", "xy.npz", _keras_npz, _read_keras),
     ]
@@ -71,19 +73,19 @@ def _array_targets() -> list[Target]:
 def _record_targets() -> list[Target]:
     return [
         Target("tfrecord", "train-00", _record_files, _read_records),
-        Target("tf_example", "train-01", _examples, _read_records, frame=_framed_one),
+        Target("tf_example", "train-01", _examples, _read_records, frame=_frame_record),
         Target("token_record", "train-02", _token_files, _read_tokens),
-        Target("tokens", "train-03", _token_examples, _read_tokens, frame=_framed_one),
+        Target("tokens", "train-03", _token_examples, _read_tokens, frame=_frame_record),
         Target("array_record", "train-04", _array_files, _read_array_records),
     ]
 
 
 def _table_targets() -> list[Target]:
     return [
-        Target("csv", "table.csv", _fixed(_CSV), _table(csv_file.load)),
-        Target("csv_gz", "table.csv.gz", _fixed(gzip.compress(_CSV)), _table(csv_file.load)),
-        Target("jsonl", "table.jsonl", _fixed(_JSONL), _table(jsonl.load)),
-        Target("jsonl_gz", "t.jsonl.gz", _fixed(gzip.compress(_JSONL)), _table(jsonl.load)),
+        Target("csv", "table.csv", _fixed_seeds(_CSV), _table(csv_file.load)),
+        Target("csv_gz", "table.csv.gz", _fixed_seeds(gzip.compress(_CSV)), _table(csv_file.load)),
+        Target("jsonl", "table.jsonl", _fixed_seeds(_JSONL), _table(jsonl.load)),
+        Target("jsonl_gz", "t.jsonl.gz", _fixed_seeds(gzip.compress(_JSONL)), _table(jsonl.load)),
         Target("parquet", "table.parquet", _parquet, _table(parquet.load)),
         Target("image_csv", "labels.csv", _image_csv, _read_image_csv),
     ]
@@ -91,11 +93,11 @@ def _table_targets() -> list[Target]:
 
 def _other_targets() -> list[Target]:
     return [
-        Target("text", "train.en", _fixed(_TEXT, gzip.compress(_TEXT)), _read_text),
+        Target("text", "train.en", _fixed_seeds(_TEXT, gzip.compress(_TEXT)), _read_text),
         Target("parallel", "val.en", _parallel, _read_parallel),
         Target("vocabulary", "spm.model", _vocabulary, _read_vocabulary),
-        Target("ratings", "u.data", _fixed(_RATINGS), _read_ratings),
-        Target("ratings_1m", "r.dat", _fixed(_RATINGS.replace(b"\t", b"::")), _read_ratings),
+        Target("ratings", "u.data", _fixed_seeds(_RATINGS), _read_ratings),
+        Target("ratings_1m", "r.dat", _fixed_seeds(_RATINGS.replace(b"\t", b"::")), _read_ratings),
         Target("ratings_csv", "r.csv", _rating_csv, _read_ratings),
         Target("zip", "data.zip", _zips, _unpack),
         Target("tar", "data.tar", _tars, _unpack),
@@ -103,7 +105,7 @@ def _other_targets() -> list[Target]:
     ]
 
 
-def _fixed(*contents: bytes) -> Seeds:
+def _fixed_seeds(*contents: bytes) -> Seeds:
     return lambda folder: contents
 
 
@@ -158,7 +160,7 @@ def _png() -> bytes:
 
 
 def _field(tag: int, payload: bytes) -> bytes:
-    return bytes([tag]) + varint(len(payload)) + payload
+    return bytes([tag]) + encode_varint(len(payload)) + payload
 
 
 def _examples(folder: Path) -> list[bytes]:
@@ -176,16 +178,16 @@ def _token_examples(folder: Path) -> list[bytes]:
     ]
 
 
-def _framed_one(content: bytes) -> bytes:
-    return framed([content])
+def _frame_record(content: bytes) -> bytes:
+    return frame_records([content])
 
 
 def _record_files(folder: Path) -> list[bytes]:
-    return [framed(_examples(folder)), framed(_examples(folder) * 40)]
+    return [frame_records(_examples(folder)), frame_records(_examples(folder) * 40)]
 
 
 def _token_files(folder: Path) -> list[bytes]:
-    return [framed(_token_examples(folder)), framed(_token_examples(folder) * 40)]
+    return [frame_records(_token_examples(folder)), frame_records(_token_examples(folder) * 40)]
 
 
 def _read_records(path: Path) -> None:
@@ -279,7 +281,7 @@ def _read_parallel(path: Path) -> None:
 
 
 def _vocabulary(folder: Path) -> list[bytes]:
-    return [build(_LINES * 20, size=18).model]
+    return [build_vocabulary(_LINES * 20, size=18).model]
 
 
 def _read_vocabulary(path: Path) -> None:
@@ -346,7 +348,7 @@ def _unpack(path: Path) -> None:
     import shutil
     import tempfile
 
-    # A directory of its own in a directory of its own, to see what is written beside it.
+    # A directory inside a new one, to detect files that are written beside it.
     around = Path(tempfile.mkdtemp(dir=path.parent))
     try:
         (around / "inside").mkdir()

@@ -31,7 +31,7 @@ _TEXTS = (
 Change = Callable[[random.Random, bytearray, Sequence[bytes]], None]
 
 
-def mutated(seeds: Sequence[bytes], words: Sequence[bytes], draws: random.Random) -> bytes:
+def mutate(seeds: Sequence[bytes], words: Sequence[bytes], draws: random.Random) -> bytes:
     """Returns one of the valid contents after one to five changes.
 
     `words` are texts that the format knows, such as the names of settings.

@@ -18,7 +18,7 @@ from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import read_curves, read_last_records
 from orbit_runner.run_directory.recoveries import read_recoveries
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.run_directory.skipped_steps import read_skipped
+from orbit_runner.run_directory.skipped_steps import read_skipped_steps
 from orbit_runner.sweep.results import (
     RESULTS_FILE,
     SeedResult,
@@ -96,7 +96,7 @@ def _lines(records: Sequence[object]) -> Seeds:
 def _read_run(path: Path) -> None:
     read_summary(path.parent)
     found = read_history(path.parent)
-    _ = found.mode, found.ends, found.overridden
+    _ = found.mode, found.ends, found.is_overridden
 
 
 def _read_metrics(path: Path) -> None:
@@ -105,7 +105,7 @@ def _read_metrics(path: Path) -> None:
     read_history(path.parent)
     read_curves(path)
     read_last_records(path)
-    read_skipped(path)
+    read_skipped_steps(path)
     read_recoveries(path)
     recorded_steps(path)
     cut_records(path, after=10)

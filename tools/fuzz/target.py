@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from tools.fuzz.mutations import mutated
+from tools.fuzz.mutations import mutate
 
 # Longer messages do not fit on a screen: 12 problems of a few lines each.
 _LONGEST_MESSAGE = 40_000
@@ -25,7 +25,7 @@ class Unclear(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What is called with a file.
+    """A function that reads a file, and valid contents for it.
 
     Attributes:
         name: The name on the command line.
@@ -60,10 +60,10 @@ class Case:
         if number < len(self.seeds):
             return self.seeds[number]
         draws = random.Random(f"{self.target.name}/{seed}/{number}")
-        return mutated(self.seeds, self._words, draws)
+        return mutate(self.seeds, self._words, draws)
 
     def run(self, content: bytes) -> bool:
-        """Reads a content, and returns whether it was valid.
+        """Reads content, and returns whether it was valid.
 
         Raises:
             Unclear: The message of an error is not as it should be.

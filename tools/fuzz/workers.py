@@ -1,4 +1,4 @@
-"""Runs the cases of a target in several processes, and outlives cases that kill or stop one."""
+"""Runs the cases of a target in several processes, and survives cases that kill or block one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclasses.dataclass
 class Outcome:
-    """What the cases of a target did."""
+    """The results of the cases of a target."""
 
     cases: int = 0
     valid: int = 0  # Cases that were read without an error.
@@ -59,7 +59,7 @@ class Outcome:
 def run_cases(
     target: Target, cases: int, *, seed: int = 0, processes: int = 2, seconds: float = 1e9
 ) -> Outcome:
-    """Returns what `cases` cases of a target did, or as many as fit into `seconds`."""
+    """Runs `cases` cases of a target, or as many as fit into `seconds`, and returns the results."""
     outcome, began = Outcome(), time.monotonic()
     until = began + seconds
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -102,7 +102,7 @@ class _Worker:
         theirs.close()
 
     def receive(self, outcome: Outcome) -> None:
-        """Takes what the process sent."""
+        """Handles a message of the process."""
         self.seen = time.monotonic()
         try:
             kind, value = self.pipe.recv()
@@ -139,7 +139,7 @@ class _Worker:
 def _work(
     target: Target, seed: int, numbers: range, until: float, folder: Path, pipe: Connection
 ) -> None:
-    _quiet(folder)
+    _silence_process(folder)
     case, guard = Case(target, folder), Guard(folder)
     for content in case.seeds:  # Imports what the reader needs.
         _problem(case, content)
@@ -155,7 +155,7 @@ def _work(
             with guard.scope():
                 part[1] += case.run(content)
         except (Exception, TooSlow) as error:
-            found = _finding(number, error)
+            found = _make_finding(number, error)
         part[0] += 1
         part[3] += time.process_time() - began
         part[2] = max(part[2], time.process_time() - began)
@@ -170,7 +170,7 @@ def _work(
     os._exit(0)  # Without the clean-up of libraries, which may wait for threads.
 
 
-def _quiet(folder: Path) -> None:
+def _silence_process(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
@@ -188,7 +188,7 @@ def _problem(case: Case, content: bytes) -> BaseException | None:
     return None
 
 
-def _finding(number: int, error: BaseException) -> Finding:
+def _make_finding(number: int, error: BaseException) -> Finding:
     frames = traceback.extract_tb(error.__traceback__)
     ours = [one for one in frames if any(part in one.filename for part in _OURS)]
     last = (ours or frames)[-1]

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.errors import unknown
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.model_garden import catalogue
 from tools.model_garden_matrix import results, table
 from tools.model_garden_matrix.run import run_all
@@ -34,26 +34,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(table.PAGE)
         return 0
     wanted = list(SAMPLE) if flags.sample else flags.names or ["*"]
-    strange = [name for name in wanted if not fnmatch.filter(known, name)]
-    if strange:
-        print(f"model_garden_matrix: {unknown('experiment', strange[0], known)}", file=sys.stderr)
+    unmatched = [name for name in wanted if not fnmatch.filter(known, name)]
+    if unmatched:
+        print(
+            f"model_garden_matrix: {unknown_name_message('experiment', unmatched[0], known)}",
+            file=sys.stderr,
+        )
         return 2
     chosen = [name for name in known if any(fnmatch.fnmatch(name, one) for one in wanted)]
     try:
-        whole = run_all(_open(chosen, flags), flags.results, flags.seconds)
+        whole = run_all(_remaining(chosen, flags), flags.results, flags.seconds)
     except KeyboardInterrupt:
         print("\nstopped; run the same command again to continue", file=sys.stderr)
         return 130
     return int(flags.sample and not whole)
 
 
-def _open(chosen: list[str], flags: argparse.Namespace) -> list[str]:
+def _remaining(chosen: list[str], flags: argparse.Namespace) -> list[str]:
     """Returns the experiments that still need to run."""
     done = {} if flags.anew else results.read(flags.results)
     left = [
         name
         for name in chosen
-        if name not in done or (flags.again and not results.is_whole(done[name]))
+        if name not in done or (flags.again and not results.is_complete(done[name]))
     ]
     if len(left) < len(chosen):
         print(
@@ -63,17 +66,19 @@ def _open(chosen: list[str], flags: argparse.Namespace) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    to = argparse.ArgumentParser(prog="python -m tools.model_garden_matrix", description=__doc__)
-    to.add_argument(
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.model_garden_matrix", description=__doc__
+    )
+    parser.add_argument(
         "names", nargs="*", metavar="NAME", help="name or pattern of experiments; by default all"
     )
-    to.add_argument("--sample", action="store_true", help=f"run only {', '.join(SAMPLE)}")
-    to.add_argument("--again", action="store_true", help="run failed experiments again")
-    to.add_argument("--anew", action="store_true", help="ignore earlier results")
-    to.add_argument("--table", action="store_true", help="only write the table of results")
-    to.add_argument("--seconds", type=float, default=600, help="time limit of each process")
-    to.add_argument("--results", type=Path, default=results.DEFAULT, metavar="FILE")
-    return to
+    parser.add_argument("--sample", action="store_true", help=f"run only {', '.join(SAMPLE)}")
+    parser.add_argument("--again", action="store_true", help="run failed experiments again")
+    parser.add_argument("--anew", action="store_true", help="ignore earlier results")
+    parser.add_argument("--table", action="store_true", help="only write the table of results")
+    parser.add_argument("--seconds", type=float, default=600, help="time limit of each process")
+    parser.add_argument("--results", type=Path, default=results.DEFAULT, metavar="FILE")
+    return parser
 
 
 if __name__ == "__main__":

@@ -11,22 +11,24 @@ import yaml
 from orbit_runner import Callback
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.resolve import Request, resolve
-from tools.model_garden_matrix.stages import STEPS, Reached
+from tools.model_garden_matrix.stages import STEPS, ReportStage
 
 _MODE = "train_and_eval"
 
 
-def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reached: Reached) -> None:
+def run(
+    name: str, overrides: Callable[[], dict[str, Any]], folder: Path, report_stage: ReportStage
+) -> None:
     """Resolves the registered experiment; then builds, trains and evaluates it with its recipe.
 
     Args:
         name: The registered name.
         overrides: Writes the data, and returns the overrides for the recipe.
         folder: The output directory.
-        reached: Called with the name of each completed stage.
+        report_stage: Called with the name of each completed stage.
     """
     resolve(Request(experiment=f"official/{name}"))
-    reached("resolves")
+    report_stage("resolves")
     small = folder / "small.yaml"
     small.write_text(yaml.safe_dump(overrides()))
     resolved = resolve(Request(experiment=f"official/{name}", config_files=(str(small),)))
@@ -36,31 +38,31 @@ def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reache
     from orbit_runner import train_lib
 
     strategy, task = train_lib.prepare(resolved.config, str(model_dir), mode=_MODE)
-    told_when_built(task, reached)
+    report_when_built(task, report_stage)
     train_lib.run_experiment(
-        strategy, task, _MODE, resolved.config, str(model_dir), callbacks=[_Stages(reached)]
+        strategy, task, _MODE, resolved.config, str(model_dir), callbacks=[_Stages(report_stage)]
     )
 
 
-def told_when_built(task: Any, reached: Reached) -> None:
-    """Makes a task call `reached` when it has built its model."""
+def report_when_built(task: Any, report_stage: ReportStage) -> None:
+    """Makes a task call `report_stage` when it has built its model."""
     build = task.build_model
 
     def build_model(*arguments: Any, **named: Any) -> Any:
         model = build(*arguments, **named)
-        reached("builds")
+        report_stage("builds")
         return model
 
     task.build_model = build_model
 
 
 class _Stages(Callback):
-    def __init__(self, reached: Reached) -> None:
-        self._reached = reached
+    def __init__(self, report_stage: ReportStage) -> None:
+        self._report_stage = report_stage
 
     def on_loop_end(self, run: Any, logs: Mapping[str, Any]) -> None:
         if run.step >= STEPS:
-            self._reached("trains")
+            self._report_stage("trains")
 
     def on_evaluate(self, run: Any, logs: Mapping[str, Any]) -> None:
-        self._reached("evaluates")
+        self._report_stage("evaluates")

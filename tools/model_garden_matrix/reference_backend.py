@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.model_garden import catalogue
-from tools.model_garden_matrix.orbit_runner_backend import told_when_built
-from tools.model_garden_matrix.stages import STEPS, Reached
+from tools.model_garden_matrix.orbit_runner_backend import report_when_built
+from tools.model_garden_matrix.stages import STEPS, ReportStage
 
 # The task of this config is not registered: the driver creates it.
 _DRIVERS = {
@@ -18,27 +18,29 @@ _DRIVERS = {
 }
 
 
-def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reached: Reached) -> None:
+def run(
+    name: str, overrides: Callable[[], dict[str, Any]], folder: Path, report_stage: ReportStage
+) -> None:
     """Builds the registered config; then builds, trains and evaluates the model with its recipe.
 
     Args:
         name: The registered name.
         overrides: Writes the data, and returns the overrides for the recipe.
         folder: The output directory.
-        reached: Called with the name of each completed stage.
+        report_stage: Called with the name of each completed stage.
     """
     module = catalogue.experiments()[name].module
     importlib.import_module(module)
     from official.core import exp_factory, train_lib
 
     params = exp_factory.get_exp_config(name)
-    reached("resolves")
+    report_stage("resolves")
     params.override(overrides(), is_strict=True)
     params.validate()
     params.lock()
     _import_parts(module)
-    strategy, task = _prepared(params, folder / "run")
-    told_when_built(task, reached)
+    strategy, task = _prepare(params, folder / "run")
+    report_when_built(task, report_stage)
     loops = itertools.count(1)
     train_lib.run_experiment(
         distribution_strategy=strategy,
@@ -46,12 +48,12 @@ def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reache
         mode="train_and_eval",
         params=params,
         model_dir=str(folder / "run"),
-        train_actions=[lambda _: reached("trains") if next(loops) >= STEPS else None],
-        eval_actions=[lambda _: reached("evaluates")],
+        train_actions=[lambda _: report_stage("trains") if next(loops) >= STEPS else None],
+        eval_actions=[lambda _: report_stage("evaluates")],
     )
 
 
-def _prepared(params: Any, model_dir: Path) -> tuple[Any, Any]:
+def _prepare(params: Any, model_dir: Path) -> tuple[Any, Any]:
     import tensorflow as tf
     from official.core import task_factory
 
@@ -70,8 +72,8 @@ def _import_task(config: type) -> None:
     _import_parts(config.__module__)
 
 
-def _import_parts(of: str) -> None:
-    for module in catalogue.part_modules(of):
+def _import_parts(config_module: str) -> None:
+    for module in catalogue.part_modules(config_module):
         # A failed import matters only to experiments that use the module.
         try:
             importlib.import_module(module)

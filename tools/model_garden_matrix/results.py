@@ -26,7 +26,7 @@ def read(path: Path) -> dict[str, Result]:
     """Returns the last result of each experiment for the installed versions, by name."""
     here = versions()
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    results = [json.loads(line) for line in _whole(lines)]
+    results = [json.loads(line) for line in _complete_lines(lines)]
     return {result["name"]: result for result in results if result["versions"] == here}
 
 
@@ -37,11 +37,11 @@ def append(path: Path, result: Result) -> None:
         file.write(json.dumps(result) + "\n")
 
 
-def is_whole(result: Result) -> bool:
+def is_complete(result: Result) -> bool:
     """Returns whether an experiment completed all stages."""
     return count_done(result["outcomes"]) == len(STAGES)
 
 
-def _whole(lines: Iterable[str]) -> Iterable[str]:
+def _complete_lines(lines: Iterable[str]) -> Iterable[str]:
     # Ignores a line that is incomplete because the process was killed.
     return (line for line in lines if line.endswith("}"))

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tools.model_garden_matrix import results
-from tools.model_garden_matrix.stages import OK, STAGES, first_reason, outcomes, tidied
+from tools.model_garden_matrix.stages import OK, STAGES, first_reason, outcomes, strip_paths
 from tools.model_garden_matrix.worker import NOTES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,17 +32,17 @@ def run_all(names: list[str], path: Path, seconds: float) -> bool:
         print(f"[{number}/{len(names)}] {name} …", end=" ", file=sys.stderr, flush=True)
         result = run_one(name, path.parent / "logs", seconds)
         results.append(path, result)
-        whole &= results.is_whole(result)
-        print(_said(result), file=sys.stderr, flush=True)
+        whole &= results.is_complete(result)
+        print(_format_result(result), file=sys.stderr, flush=True)
     return whole
 
 
 def run_one(name: str, logs: Path, seconds: float) -> results.Result:
     """Runs an experiment; if it fails, also in Model Garden's own runner."""
     start = time.monotonic()
-    made = _in_a_process("orbit_runner", name, logs, seconds)
+    made = _run_in_process("orbit_runner", name, logs, seconds)
     taken = round(time.monotonic() - start, 1)
-    there = None if first_reason(made) == "" else _in_a_process("reference", name, logs, seconds)
+    there = None if first_reason(made) == "" else _run_in_process("reference", name, logs, seconds)
     return {
         "name": name,
         "outcomes": made,
@@ -52,7 +52,7 @@ def run_one(name: str, logs: Path, seconds: float) -> results.Result:
     }
 
 
-def _in_a_process(runner: str, name: str, logs: Path, seconds: float) -> dict[str, str]:
+def _run_in_process(runner: str, name: str, logs: Path, seconds: float) -> dict[str, str]:
     logs.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tools.model_garden_matrix.worker", runner, name]
     with (
@@ -77,10 +77,10 @@ def _in_a_process(runner: str, name: str, logs: Path, seconds: float) -> dict[st
         except subprocess.TimeoutExpired:
             ending = f"timed out after {seconds:g} s"
         found = outcomes(folder / NOTES, ending)
-        return {stage: tidied(outcome, folder) for stage, outcome in found.items()}
+        return {stage: strip_paths(outcome, folder) for stage, outcome in found.items()}
 
 
-def _said(result: results.Result) -> str:
+def _format_result(result: results.Result) -> str:
     done = [stage for stage in STAGES if result["outcomes"][stage] == OK]
-    told = f"{', '.join(done) or 'no stage'} ({result['seconds']:.0f} s)"
-    return "; ".join(filter(None, (told, first_reason(result["outcomes"]))))
+    summary = f"{', '.join(done) or 'no stage'} ({result['seconds']:.0f} s)"
+    return "; ".join(filter(None, (summary, first_reason(result["outcomes"]))))

@@ -11,25 +11,25 @@ from typing import Any
 STAGES = ("resolves", "builds", "trains", "evaluates")
 OK = "ok"
 STEPS = 2
-Reached = Callable[[str], None]
+ReportStage = Callable[[str], None]
 _LONGEST = 300
-_NO_NEWS = re.compile(
+_UNINFORMATIVE = re.compile(
     r"(Graph execution error|in user code|Detected at node|<stack traces|File \")"
 )
-_NAMED = re.compile(r"\w*(Error|Exception)\b.*: ")
+_ERROR_NAME = re.compile(r"\w*(Error|Exception)\b.*: ")
 
 
-class Notes:
+class StageRecorder:
     """Records completed stages in a file, so that they are known even if the process crashes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def reached(self, stage: str) -> None:
+    def record_stage(self, stage: str) -> None:
         """Records that a stage is complete. A stage may be recorded more than once."""
         self._write({stage: OK})
 
-    def failed(self, error: BaseException) -> None:
+    def record_failure(self, error: BaseException) -> None:
         """Records why the next stage failed."""
         self._write({"reason": reason_of(error)})
 
@@ -73,15 +73,15 @@ def reason_of(error: BaseException) -> str:
     TensorFlow's messages can fill pages: this is the line that contains the cause.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if lines and _NO_NEWS.match(lines[0]):
-        named = [line for line in lines if _NAMED.match(line)]
-        lines = named[-1:] or [line for line in lines if not _NO_NEWS.match(line)][:1]
+    if lines and _UNINFORMATIVE.match(lines[0]):
+        named = [line for line in lines if _ERROR_NAME.match(line)]
+        lines = named[-1:] or [line for line in lines if not _UNINFORMATIVE.match(line)][:1]
     kind = type(error).__name__
     text = " ".join(lines)[:_LONGEST] if _is_ours(error) else "".join(lines[:1])[:_LONGEST]
-    return text if _is_ours(error) or _NAMED.match(text) else f"{kind}: {text}"
+    return text if _is_ours(error) or _ERROR_NAME.match(text) else f"{kind}: {text}"
 
 
-def tidied(text: str, folder: Path) -> str:
+def strip_paths(text: str, folder: Path) -> str:
     """Removes paths of this machine from a text."""
     return re.sub(r"\S*/site-packages/", "", text.replace(str(folder), "FOLDER"))
 

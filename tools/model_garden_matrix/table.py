@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tools.model_garden_matrix.results import Result, is_whole
+from tools.model_garden_matrix.results import Result, is_complete
 from tools.model_garden_matrix.run import ROOT
 from tools.model_garden_matrix.stages import OK, STAGES, count_done, first_reason
 
@@ -41,17 +41,17 @@ def table(names: Iterable[str], found: Mapping[str, Result], versions: Mapping[s
     return "\n".join([head, *lines, ""])
 
 
-def whose(result: Result) -> str:
+def failure_reason(result: Result) -> str:
     """Returns why an experiment failed, and in which runner, or "" if it did not fail."""
     reason = first_reason(result["outcomes"])
     if not reason:
         return ""
-    if not _fails_there(result):
+    if not _fails_in_model_garden(result):
         return f"only in this runner: {reason}"
     return f"in Model Garden itself: {first_reason(result['model_garden'])}"
 
 
-def _fails_there(result: Result) -> bool:
+def _fails_in_model_garden(result: Result) -> bool:
     there = result["model_garden"]
     return bool(there) and count_done(there) <= count_done(result["outcomes"])
 
@@ -62,8 +62,8 @@ def _counts(found: list[Result], registered: int) -> str:
         f"{sum(number > stage for number in done)} {name}"
         for stage, name in enumerate(("resolve", "build", "train", "evaluate"))
     ]
-    failing = [result for result in found if not is_whole(result)]
-    theirs = sum(_fails_there(result) for result in failing)
+    failing = [result for result in found if not is_complete(result)]
+    theirs = sum(_fails_in_model_garden(result) for result in failing)
     text = f"**{registered} experiments: {', '.join(parts)}.** "
     text += f"{theirs} fail in Model Garden itself, {len(failing) - theirs} only in this runner."
     missing = registered - len(found)
@@ -74,8 +74,8 @@ def _row(name: str, result: Result | None) -> list[str]:
     if result is None:
         return [f"`{name}`", *("" for _ in STAGES), "not run"]
     words = {OK: "yes", "": ""}
-    told = [words.get(result["outcomes"][stage], "no") for stage in STAGES]
-    return [f"`{name}`", *told, whose(result).replace("|", "\\|")]
+    marks = [words.get(result["outcomes"][stage], "no") for stage in STAGES]
+    return [f"`{name}`", *marks, failure_reason(result).replace("|", "\\|")]
 
 
 def _line(cells: Iterable[str]) -> str:

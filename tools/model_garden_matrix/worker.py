@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.model_garden_matrix.recipes import recipes
-from tools.model_garden_matrix.stages import Notes
+from tools.model_garden_matrix.stages import StageRecorder
 
 BACKENDS = ("orbit_runner", "reference")
 NOTES = "stages.jsonl"
@@ -26,12 +26,12 @@ def main(backend: str, name: str, folder: Path) -> int:
     Returns:
         The exit code.
     """
-    notes = Notes(folder / NOTES)
+    recorder = StageRecorder(folder / NOTES)
     try:
         module = importlib.import_module(f"tools.model_garden_matrix.{backend}_backend")
-        module.run(name, lambda: _overrides(name, folder), folder, notes.reached)
+        module.run(name, lambda: _overrides(name, folder), folder, recorder.record_stage)
     except BaseException as error:
-        notes.failed(error)
+        recorder.record_failure(error)
         traceback.print_exc()
         return 1
     return 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from orbit_runner.audit.tensor_diff import TensorParting, compare_tensors
+from orbit_runner.audit.tensor_diff import TensorDiff, compare_tensors
 from orbit_runner.run_directory.history import Fingerprints, RunHistory
 
 
 @dataclasses.dataclass(frozen=True)
-class LossParting:
+class LossDiff:
     """The first training record whose losses differ. A loss is None if it is not a number."""
 
     step: int  # The last step of the record.
@@ -19,7 +19,7 @@ class LossParting:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Parting:
+class RunDiff:
     """The result of comparing two runs."""
 
     step: int  # The step up to which they were compared.
@@ -30,9 +30,9 @@ class Parting:
     first: int | None = None
     first_weights: int | None = None  # The first of these steps at which the weights differ.
     last_equal: int | None = None  # The last of these steps before `first`.
-    loss: LossParting | None = None  # The first training record that differs, up to `first`.
+    loss: LossDiff | None = None  # The first training record that differs, up to `first`.
     # What differs at the earliest step from `first` on whose checkpoint both runs still have.
-    tensors: TensorParting | None = None
+    tensors: TensorDiff | None = None
 
     @property
     def equal(self) -> bool:
@@ -48,7 +48,7 @@ def compare_runs(
     after: int = -1,
     summary_interval: int = 1,
     reads_tensors: bool = True,
-) -> Parting:
+) -> RunDiff:
     """Returns whether two runs of one config are equal, and otherwise where they diverge.
 
     `right` repeats `left`. `after` is the step at which it resumed from a checkpoint of `left`, or
@@ -58,7 +58,7 @@ def compare_runs(
     both = sorted({*left.fingerprints} & {*right.fingerprints})
     compared = tuple(one for one in both if after < one <= step)
     differ = [one for one in compared if left.fingerprints[one] != right.fingerprints[one]]
-    found = Parting(
+    found = RunDiff(
         step=step,
         left=left.fingerprints.get(step),
         right=right.fingerprints.get(step),
@@ -76,7 +76,9 @@ def compare_runs(
         first_weights=by_weights[0] if by_weights else None,
         last_equal=last_equal,
         loss=first_loss_difference(left, right, range(begin, end + 1), summary_interval, after),
-        tensors=_tensors(left, right, first, step) if first is not None and reads_tensors else None,
+        tensors=_diff_tensors(left, right, first, step)
+        if first is not None and reads_tensors
+        else None,
     )
 
 
@@ -86,11 +88,11 @@ def _weights(run: RunHistory, step: int) -> str:
 
 def first_loss_difference(
     left: RunHistory, right: RunHistory, steps: range, interval: int, after: int
-) -> LossParting | None:
+) -> LossDiff | None:
     """Returns the first training record with another loss, of those that end at one of `steps`."""
     for step in comparable_records(left, right, steps, interval, after):
         if left.losses[step] != right.losses[step]:
-            return LossParting(step, left.losses[step], right.losses[step])
+            return LossDiff(step, left.losses[step], right.losses[step])
     return None
 
 
@@ -108,14 +110,16 @@ def comparable_records(
     ]
 
 
-def _tensors(left: RunHistory, right: RunHistory, first: int, last: int) -> TensorParting | None:
-    for step in _on_disk(left, right, first, last):
+def _diff_tensors(left: RunHistory, right: RunHistory, first: int, last: int) -> TensorDiff | None:
+    for step in _common_checkpoints(left, right, first, last):
         found = compare_tensors(left.checkpoints.prefix(step), right.checkpoints.prefix(step), step)
         if found is not None:
             return found
     return None
 
 
-def _on_disk(left: RunHistory, right: RunHistory, first: int, last: int) -> Sequence[int]:
+def _common_checkpoints(
+    left: RunHistory, right: RunHistory, first: int, last: int
+) -> Sequence[int]:
     both = {*left.checkpoints.steps()} & {*right.checkpoints.steps()}
     return sorted(step for step in both if first <= step <= last)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Largest:
+class LargestDifference:
     """The position at which two checkpoints differ most."""
 
     name: str
@@ -26,7 +26,7 @@ class Largest:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TensorParting:
+class TensorDiff:
     """The differences between two checkpoints of a step."""
 
     step: int
@@ -34,10 +34,10 @@ class TensorParting:
     first: str  # The first tensor that differs, in the order of the layers.
     differing: int  # Number of tensors of the kind that differ.
     total: int  # Number of tensors of the kind.
-    largest: Largest | None = None  # None if no pair of tensors can be subtracted.
+    largest: LargestDifference | None = None  # None if no pair of tensors can be subtracted.
 
 
-def compare_tensors(left: Path, right: Path, step: int) -> TensorParting | None:
+def compare_tensors(left: Path, right: Path, step: int) -> TensorDiff | None:
     """Compares the weights of two checkpoints, and the rest of the state if they are equal.
 
     Paths have no suffix. Returns None if nothing differs or if a checkpoint cannot be read. Holds
@@ -50,7 +50,7 @@ def compare_tensors(left: Path, right: Path, step: int) -> TensorParting | None:
     try:
         pair = CheckpointContent(left), CheckpointContent(right)
         weights = {**pair[1].weights(), **pair[0].weights()}
-        state = {key: _short(key) for one in pair for key in one.state_keys()}
+        state = {key: _strip_attributes(key) for one in pair for key in one.state_keys()}
         return _compare("weights", weights, pair, step) or _compare("state", state, pair, step)
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError):
         return None  # A run that is still training has removed it.
@@ -58,12 +58,12 @@ def compare_tensors(left: Path, right: Path, step: int) -> TensorParting | None:
 
 def _compare(
     kind: str, names: dict[str, str], pair: tuple[CheckpointContent, CheckpointContent], step: int
-) -> TensorParting | None:
+) -> TensorDiff | None:
     differing: list[str] = []
-    largest: Largest | None = None
-    for key in sorted(names, key=_in_order):
+    largest: LargestDifference | None = None
+    for key in sorted(names, key=_natural_sort_key):
         values = [one.tensor(key) if key in one.shapes else None for one in pair]
-        if same_bits(*values):
+        if is_bitwise_equal(*values):
             continue
         differing.append(names[key])
         place = largest_difference(names[key], *values)
@@ -71,26 +71,26 @@ def _compare(
             largest = place
     if not differing:
         return None
-    return TensorParting(
+    return TensorDiff(
         step=step, kind=kind, first=differing[0], differing=len(differing), total=len(names),
         largest=largest,
     )  # fmt: skip
 
 
-def _in_order(key: str) -> list[tuple[int, str]]:
+def _natural_sort_key(key: str) -> list[tuple[int, str]]:
     """Returns a sort key that puts `layer_with_weights-10` after `layer_with_weights-9`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _parts(key)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _split_digits(key)]
 
 
-def _parts(key: str) -> Iterator[str]:
+def _split_digits(key: str) -> Iterator[str]:
     return filter(None, re.split(r"(\d+)", key))
 
 
-def _short(key: str) -> str:
+def _strip_attributes(key: str) -> str:
     return key.partition("/.ATTRIBUTES")[0]
 
 
-def same_bits(left: np.ndarray | None, right: np.ndarray | None) -> bool:
+def is_bitwise_equal(left: np.ndarray | None, right: np.ndarray | None) -> bool:
     """Returns whether two tensors have the same type, shape and bits; False if one is missing."""
     if left is None or right is None:
         return False
@@ -102,7 +102,7 @@ def same_bits(left: np.ndarray | None, right: np.ndarray | None) -> bool:
 
 def largest_difference(
     name: str, left: np.ndarray | None, right: np.ndarray | None
-) -> Largest | None:
+) -> LargestDifference | None:
     """Returns where two tensors differ most; None if they cannot be subtracted."""
     if left is None or right is None:
         return None
@@ -117,4 +117,4 @@ def largest_difference(
     off = np.where(np.isnan(off), np.inf, off)
     index = np.unravel_index(int(np.argmax(off)), off.shape)
     place = tuple(int(one) for one in index)
-    return Largest(name, place, float(a[index]), float(b[index]), float(off[index]))
+    return LargestDifference(name, place, float(a[index]), float(b[index]), float(off[index]))

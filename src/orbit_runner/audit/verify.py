@@ -7,7 +7,12 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orbit_runner.checkpoint.discovery import BEST, Place, damage_now, find_places
+from orbit_runner.checkpoint.discovery import (
+    BEST,
+    CheckpointLocation,
+    current_damage,
+    find_checkpoints,
+)
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import first_line
@@ -34,7 +39,7 @@ class Verdict:
     unfinished: bool = False  # Whether it was being written or removed, and has no index.
 
     @property
-    def well(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether no problem was found."""
         return not (self.damage or self.non_finite or self.other_config)
 
@@ -47,9 +52,9 @@ class Verification:
     config_problem: str = ""  # Why `config.yaml` does not load; "" if it does or does not exist.
 
     @property
-    def well(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether everything is as it was written."""
-        return not self.config_problem and all(verdict.well for verdict in self.verdicts)
+        return not self.config_problem and all(verdict.is_intact for verdict in self.verdicts)
 
 
 def verify(target: Path) -> Verification:
@@ -59,8 +64,8 @@ def verify(target: Path) -> Verification:
     suffix. Imports tensorflow only if the files of a checkpoint are intact. Raises `RunnerError` if
     there are no checkpoints.
     """
-    same_config, problem, best = _config(_run_of(target))
-    places = find_places(target, best)
+    same_config, problem, best = _load_config_check(_run_of(target))
+    places = find_checkpoints(target, best)
     count = f"{len(places)} checkpoint{'s' if len(places) > 1 else ''}"
     phase(f"reading the files of {count}")
     found = [(place, verdict) for place in places if (verdict := _check_files(place, same_config))]
@@ -80,7 +85,7 @@ def _run_of(target: Path) -> Path | None:
     return next((folder for folder in folders if RunDirectory(folder).config.is_file()), None)
 
 
-def _config(run: Path | None) -> tuple[SameConfig, str, str]:
+def _load_config_check(run: Path | None) -> tuple[SameConfig, str, str]:
     """Returns the config check, the config error or "", and the directory of the best."""
     if run is None:
         return lambda fingerprint: True, "", BEST
@@ -92,8 +97,8 @@ def _config(run: Path | None) -> tuple[SameConfig, str, str]:
     return same, "", config.trainer.best_checkpoint_export_subdir or BEST
 
 
-def _check_files(place: Place, same_config: SameConfig) -> Verdict | None:
-    damage = damage_now(place.folder, place.step)
+def _check_files(place: CheckpointLocation, same_config: SameConfig) -> Verdict | None:
+    damage = current_damage(place.folder, place.step)
     if damage is None:
         return None
     verdict = Verdict(name=place.name, step=place.step, damage=damage)
@@ -112,7 +117,7 @@ def _check_files(place: Place, same_config: SameConfig) -> Verdict | None:
     return dataclasses.replace(verdict, other_config=not same_config(record.config))
 
 
-def _check_tensors(place: Place, verdict: Verdict) -> Verdict | None:
+def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | None:
     if verdict.damage or verdict.unfinished:
         return verdict
     import tensorflow as tf
@@ -140,10 +145,10 @@ def _check_tensors(place: Place, verdict: Verdict) -> Verdict | None:
     if record is None:
         return found
     pairs = [("weights", content.weights, record.weights), ("state", content.state, record.state)]
-    return dataclasses.replace(found, damage=_differing(pairs))
+    return dataclasses.replace(found, damage=_describe_differences(pairs))
 
 
-def _has_graph(place: Place) -> bool:
+def _has_graph(place: CheckpointLocation) -> bool:
     """Reads each tensor of a checkpoint; returns whether it has an object graph."""
     import tensorflow as tf
 
@@ -153,7 +158,7 @@ def _has_graph(place: Place) -> bool:
     return bool(reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
 
 
-def _differing(pairs: Sequence[tuple[str, str, str]]) -> str:
+def _describe_differences(pairs: Sequence[tuple[str, str, str]]) -> str:
     words = [
         f"{what} {found[:12]} on disk, {str(noted)[:12] or 'none'} in its record"
         for what, found, noted in pairs

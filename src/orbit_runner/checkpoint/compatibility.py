@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.distribute.sharded_variables import is_variable, name_of
-from orbit_runner.state.averaging_optimizer import OWN, AveragingOptimizer
+from orbit_runner.state.averaging_optimizer import OWN_ITEMS, AveragingOptimizer
 
 # TensorFlow's own counter. `Checkpoint.write` does not save it.
 _IGNORED = {"save_counter"}
@@ -19,10 +19,10 @@ _IGNORED = {"save_counter"}
 # are ignored.
 _COMPLETE = ("model", "optimizer", "ema")
 # Parts of a run that consist of one variable each.
-_SINGLE = ("global_step", *OWN)
+_SINGLE = ("global_step", *OWN_ITEMS)
 # Variables of optimizers that hold a learning rate. The config determines it, and whether it is a
 # variable: a schedule has none.
-_RATES = ("learning_rate", "_learning_rate", "_current_learning_rate")
+_LEARNING_RATES = ("learning_rate", "_learning_rate", "_current_learning_rate")
 
 
 class Pair(NamedTuple):
@@ -42,33 +42,35 @@ class Match:
     missing: list[str]  # Descriptions of the variables without a value.
     unused: list[str]  # Descriptions of the values that no variable uses.
     # Slots that Model Garden's runner had not created yet, because their variables had no gradient.
-    untouched: list[str]
+    uncreated_slots: list[str]
     rates: list[str]  # Descriptions of learning rates that only the run or the checkpoint has.
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every variable has a value and every value is used."""
         return not self.missing and not self.unused
 
-    def counts(self) -> str:
+    def format_counts(self) -> str:
         """Returns the number of variables with a value, by part: `12 in model, 25 in optimizer`."""
         parts = Counter(pair.path.partition(".")[0] for pair in self.pairs)
         return ", ".join(name if name in _SINGLE else f"{n} in {name}" for name, n in parts.items())
 
 
-def match(items: dict[str, Any], content: CheckpointContent, *, lazily: bool = False) -> Match:
+def match_variables(
+    items: dict[str, Any], content: CheckpointContent, *, allow_missing_slots: bool = False
+) -> Match:
     """Returns how the objects of a run match those of a checkpoint, by name.
 
-    `items` maps names at the root of the checkpoint to objects of the run. With `lazily`, a slot
-    may be missing from the checkpoint if another variable has a slot of that name: Model Garden's
-    runner creates a slot only when its variable gets a gradient.
+    `items` maps names at the root of the checkpoint to objects of the run. With
+    `allow_missing_slots`, a slot may be missing from the checkpoint if another variable has a slot
+    of that name: Model Garden's runner creates a slot only when its variable gets a gradient.
     """
-    walk = _Walk(content)
+    matcher = _Matcher(content)
     root = content.graph.nodes[0]
-    walk.children(items, root, "")
-    walk.slots(lazily)
-    unused = walk.unused({*items, *_COMPLETE})
-    return Match(walk.pairs, walk.missing, unused, walk.untouched, walk.rates)
+    matcher.match_children(items, root, "")
+    matcher.match_slots(allow_missing_slots)
+    unused = matcher.find_unused({*items, *_COMPLETE})
+    return Match(matcher.pairs, matcher.missing, unused, matcher.uncreated_slots, matcher.rates)
 
 
 def same_name(own: str, saved: str) -> bool:
@@ -80,7 +82,7 @@ def same_name(own: str, saved: str) -> bool:
     return own == saved or saved.endswith(f"/{own}") or own.endswith(f"/{saved}")
 
 
-class _Walk:
+class _Matcher:
     """Walks both object graphs breadth-first, so that an object gets the shortest of its names."""
 
     def __init__(self, content: CheckpointContent) -> None:
@@ -91,10 +93,10 @@ class _Walk:
         self._optimizers: list[tuple[Any, Any]] = []
         self.pairs: list[Pair] = []
         self.missing: list[str] = []
-        self.untouched: list[str] = []
+        self.uncreated_slots: list[str] = []
         self.rates: list[str] = []
 
-    def children(self, items: dict[str, Any], node: Any, path: str) -> None:
+    def match_children(self, items: dict[str, Any], node: Any, path: str) -> None:
         """Matches children by name, recursively."""
         self._enqueue(items, node, path)
         while self._queue:
@@ -117,41 +119,44 @@ class _Walk:
         if not is_variable(live):
             return
         values = [(a.checkpoint_key, a.full_name) for a in node.attributes] if node else []
-        self._pair(live, path, *(values[0] if values else ("", "")))
+        self._add_pair(live, path, *(values[0] if values else ("", "")))
 
-    def _pair(self, variable: tf.Variable, path: str, key: str, saved_name: str) -> None:
+    def _add_pair(self, variable: tf.Variable, path: str, key: str, saved_name: str) -> None:
         name = name_of(variable)
-        shown = f"{path} ({name}, {_shape(variable.shape)}"
+        shown = f"{path} ({name}, {_format_shape(variable.shape)}"
         if key not in self._content.shapes:
-            found = self.rates if _is_rate(path) else self.missing
+            found = self.rates if _is_learning_rate(path) else self.missing
             found.append(f"{shown}): not in the checkpoint")
         elif list(variable.shape) != self._content.shapes[key]:
-            self.missing.append(f"{shown}): {_shape(self._content.shapes[key])} in the checkpoint")
+            self.missing.append(
+                f"{shown}): {_format_shape(self._content.shapes[key])} in the checkpoint"
+            )
             self._taken.add(key)
         else:
             self.pairs.append(Pair(variable, key, path, (name, saved_name)))
             self._taken.add(key)
 
-    def slots(self, lazily: bool) -> None:
+    def match_slots(self, allow_missing_slots: bool) -> None:
         """Matches slots, which are not children of any object.
 
-        With `lazily`, a slot may be missing if another variable has a slot of that name.
+        With `allow_missing_slots`, a slot may be missing if another variable has a slot of that
+        name.
         """
         pairs = list(self.pairs)
         for optimizer, node in self._optimizers:
             there = self._slot_keys(node)
-            made = {name for _, name in there} if lazily else set()
+            made = {name for _, name in there} if allow_missing_slots else set()
             part = "ema" if isinstance(optimizer, AveragingOptimizer) else "optimizer"
             for variable, key, path, _ in pairs:
                 for name in optimizer.get_slot_names():
-                    slot = _slot(optimizer, variable, name)
+                    slot = _get_slot(optimizer, variable, name)
                     shown = f"{part}.{name} of {path}"
                     if slot is None:
                         continue
                     if (key, name) not in there and name in made:
-                        self.untouched.append(shown)
+                        self.uncreated_slots.append(shown)
                     else:
-                        self._pair(slot, shown, *there.get((key, name), ("", "")))
+                        self._add_pair(slot, shown, *there.get((key, name), ("", "")))
 
     def _slot_keys(self, node: Any) -> dict[tuple[str, str], tuple[str, str]]:
         """Returns (key, name) of each slot by (key of its variable, name of the slot)."""
@@ -166,25 +171,25 @@ class _Walk:
         attributes = self._content.graph.nodes[node_id].attributes
         return (attributes[0].checkpoint_key, attributes[0].full_name) if attributes else ("", "")
 
-    def unused(self, roots: Collection[str]) -> list[str]:
+    def find_unused(self, roots: Collection[str]) -> list[str]:
         """Returns descriptions of the values below `roots` that no variable uses."""
         left = [key for key in self._content.state_keys() if key not in self._taken]
-        rates = (_path(key) for key in left if _is_rate(_path(key)))
+        rates = (_path_of(key) for key in left if _is_learning_rate(_path_of(key)))
         self.rates += [f"{path}: only in the checkpoint" for path in rates]
         return [
-            f"{_path(key)} ({_shape(self._content.shapes[key])}): only in the checkpoint"
+            f"{_path_of(key)} ({_format_shape(self._content.shapes[key])}): only in the checkpoint"
             for key in left
-            if key.partition("/")[0] in roots and not _is_rate(_path(key))
+            if key.partition("/")[0] in roots and not _is_learning_rate(_path_of(key))
         ]
 
 
-def _is_rate(path: str) -> bool:
+def _is_learning_rate(path: str) -> bool:
     if " of " in path:  # a slot
         return False
-    return path.startswith("optimizer.") and path.rpartition(".")[2] in _RATES
+    return path.startswith("optimizer.") and path.rpartition(".")[2] in _LEARNING_RATES
 
 
-def _path(key: str) -> str:
+def _path_of(key: str) -> str:
     """Returns the path in the tree of the run for a checkpoint key."""
     names = key.partition("/.ATTRIBUTES")[0]
     owner, _, slot = names.partition("/.OPTIMIZER_SLOT/")
@@ -192,12 +197,12 @@ def _path(key: str) -> str:
     return f"{slot.replace('/', '.')} of {path}" if slot else path
 
 
-def _slot(optimizer: Any, variable: tf.Variable, name: str) -> Any:
+def _get_slot(optimizer: Any, variable: tf.Variable, name: str) -> Any:
     try:
         return optimizer.get_slot(variable, name)
     except (KeyError, AttributeError):
         return None
 
 
-def _shape(shape: Any) -> str:
+def _format_shape(shape: Any) -> str:
     return "scalar" if not list(shape) else " × ".join(str(size) for size in shape)

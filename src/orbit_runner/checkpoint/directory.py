@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from orbit_runner.checkpoint.metadata import CheckpointRecord, mark_files, read_record
-from orbit_runner.checkpoint.retention.policy import Retention, Rule
-from orbit_runner.utils.files import write_whole
+from orbit_runner.checkpoint.retention.policy import Retention, RetentionRule
+from orbit_runner.utils.files import write_atomically
 
-_ASIDE = ".writing-"
+_TEMPORARY = ".writing-"
 
 
 class CheckpointFolder:
@@ -35,13 +35,13 @@ class CheckpointFolder:
         path: Path,
         *,
         name: str = "ckpt",
-        keep: int | Rule | None = 5,
+        keep: int | RetentionRule | None = 5,
         run: Path | None = None,
     ) -> None:
         self.path, self._name, self._run = path, name, run
         if keep is None or isinstance(keep, int):
             keep = Retention(max_to_keep=keep)
-        self._rule: Rule = keep
+        self._rule: RetentionRule = keep
         self._file = re.compile(rf"{re.escape(name)}-(\d+)\.(index|json|data-\d+-of-\d+)")
 
     def steps(self) -> list[int]:
@@ -49,7 +49,7 @@ class CheckpointFolder:
         names = (path.name for path in self.path.glob(f"{self._name}-*"))
         return sorted({int(match[1]) for match in map(self._file.fullmatch, names) if match})
 
-    def committed(self) -> list[int]:
+    def committed_steps(self) -> list[int]:
         """Returns the steps that have an index file.
 
         A process that only reads the directory must use no other checkpoints.
@@ -105,21 +105,21 @@ class CheckpointFolder:
         """
         if self.prefix(step).with_suffix(".index").exists():
             return False
-        return step not in self._list_steps()
+        return step not in self._read_listed_steps()
 
-    def _list_steps(self) -> list[int]:
+    def _read_listed_steps(self) -> list[int]:
         try:
             text = (self.path / "checkpoint").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
         return [int(step) for step in re.findall(rf'"{re.escape(self._name)}-(\d+)"', text)]
 
-    def listed(self) -> list[int]:
+    def listed_steps(self) -> list[int]:
         """Returns the steps in TensorFlow's list of checkpoints, the one that it names last."""
         # The first line names that checkpoint, the others list all of them.
-        return self._list_steps()[1:]
+        return self._read_listed_steps()[1:]
 
-    def saved_at(self, step: int) -> float | None:
+    def save_time(self, step: int) -> float | None:
         """Returns when a checkpoint was saved, in seconds since 1970; None if not known.
 
         If it has no record of that, this is when its index was written.
@@ -133,39 +133,39 @@ class CheckpointFolder:
         except OSError:
             return None
 
-    def writing(self, step: int) -> Path:
+    def begin_write(self, step: int) -> Path:
         """Creates a temporary directory; returns the path in it, without suffix, to write to."""
-        aside = self.path / f"{_ASIDE}{step}"
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        return aside / f"{self._name}-{step}"
+        temporary = self.path / f"{_TEMPORARY}{step}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        return temporary / f"{self._name}-{step}"
 
     def discard(self, written: Path) -> None:
-        """Removes the temporary directory of `written`, a path that `writing` returned."""
+        """Removes the temporary directory of `written`, a path that `begin_write` returned."""
         shutil.rmtree(written.parent, ignore_errors=True)
 
     def discard_all(self) -> None:
         """Removes all temporary directories."""
-        for aside in self.path.glob(f"{_ASIDE}*"):
-            shutil.rmtree(aside, ignore_errors=True)
+        for temporary in self.path.glob(f"{_TEMPORARY}*"):
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def commit(self, written: Path, record: CheckpointRecord) -> None:
         """Moves a checkpoint from its temporary directory into place, then removes old ones.
 
-        `written` is the path that `writing` returned. `files` and `saved` of the record are filled
-        in.
+        `written` is the path that `begin_write` returned. `files` and `saved` of the record are
+        filled in.
         """
         files = [path for path in written.parent.iterdir() if self._file.fullmatch(path.name)]
         marks = mark_files(files)
         for path in files:
-            _to_disk(path)
+            _flush_to_disk(path)
         # The index is moved last, because a checkpoint with an index counts as complete.
         for path in sorted(files, key=lambda path: path.suffix == ".index"):
             if path.suffix == ".index":
                 whole = dataclasses.replace(record, files=marks, saved=round(time.time(), 3))
                 whole.write(self._record_path(record.step))
             path.replace(self.path / path.name)
-        _to_disk(self.path)
+        _flush_to_disk(self.path)
         self.discard(written)
         self.prune(record.step)
 
@@ -173,7 +173,7 @@ class CheckpointFolder:
         """Removes checkpoints after the step `newest`, and those that the rule does not keep."""
         # Later steps were abandoned when training rolled back to an earlier checkpoint.
         steps = [step for step in self.steps() if step <= newest]
-        self.remove_others(self._rule.steps_to_keep(steps, self.saved_at))
+        self.remove_others(self._rule.steps_to_keep(steps, self.save_time))
 
     def remove_others(self, kept: list[int]) -> None:
         """Removes all checkpoints but some. TensorFlow's list names the last one of `kept`."""
@@ -194,19 +194,19 @@ class CheckpointFolder:
         names = [f'"{self._name}-{step}"' for step in steps]
         lines = [f"model_checkpoint_path: {name}" for name in names[-1:]]
         lines += [f"all_model_checkpoint_paths: {name}" for name in names]
-        write_whole(self.path / "checkpoint", "\n".join(lines) + "\n")
+        write_atomically(self.path / "checkpoint", "\n".join(lines) + "\n")
         if self._run is not None:
-            self._point_from(self._run, steps)
+            self._write_run_state(self._run, steps)
 
-    def _point_from(self, run: Path, steps: list[int]) -> None:
-        theirs = CheckpointFolder(run, name=self._name).committed()
+    def _write_run_state(self, run: Path, steps: list[int]) -> None:
+        theirs = CheckpointFolder(run, name=self._name).committed_steps()
         newest = max([*steps, *theirs], default=None)
         if newest is None:
             (run / "checkpoint").unlink(missing_ok=True)
             return
         name = f"{self._name}-{newest}"
         place = f"{self.path.name}/{name}" if newest in steps else name
-        write_whole(run / "checkpoint", f'model_checkpoint_path: "{place}"\n')
+        write_atomically(run / "checkpoint", f'model_checkpoint_path: "{place}"\n')
 
     def set_aside(self, step: int) -> Path:
         """Moves a damaged checkpoint to a directory below `damaged`; returns that directory."""
@@ -228,7 +228,7 @@ class CheckpointFolder:
         return unfinished
 
 
-def _to_disk(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     # Otherwise, a power failure could keep the rename of a file but lose its content.
     descriptor = os.open(path, os.O_RDONLY)
     try:

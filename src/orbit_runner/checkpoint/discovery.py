@@ -19,7 +19,7 @@ _PAUSE_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class CheckpointLocation:
     """The location of a checkpoint."""
 
     folder: CheckpointFolder
@@ -27,7 +27,7 @@ class Place:
     name: str  # Relative to the path that was searched: `checkpoints/ckpt-100`.
 
 
-def find_places(target: Path, best: str) -> list[Place]:
+def find_checkpoints(target: Path, best: str) -> list[CheckpointLocation]:
     """Returns the checkpoints at a path, those of the run itself first.
 
     `target` is a run directory, a directory of checkpoints, or the path of one checkpoint. `best`
@@ -36,11 +36,11 @@ def find_places(target: Path, best: str) -> list[Place]:
     """
     if RunDirectory(target).checkpoints.is_dir():
         subdirs = dict.fromkeys([CHECKPOINTS, best, BEST])
-        places = [place for name in subdirs for place in _in_folder(target / name, f"{name}/")]
+        places = [place for name in subdirs for place in _find_in_folder(target / name, f"{name}/")]
     elif target.is_dir():
-        places = [*_in_folder(target, "")]
+        places = [*_find_in_folder(target, "")]
     else:
-        places = [*_one(target)]
+        places = [*_find_one(target)]
     if not places:
         there = "contains no checkpoint" if target.exists() else "does not exist"
         raise RunnerError(
@@ -51,36 +51,38 @@ def find_places(target: Path, best: str) -> list[Place]:
     return places
 
 
-def _in_folder(path: Path, label: str) -> Iterator[Place]:
+def _find_in_folder(path: Path, label: str) -> Iterator[CheckpointLocation]:
     matches = (_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
     for name in sorted({match[1] for match in matches if match}):
         folder = CheckpointFolder(path, name=name)
-        yield from (Place(folder, step, f"{label}{name}-{step}") for step in folder.steps())
+        yield from (
+            CheckpointLocation(folder, step, f"{label}{name}-{step}") for step in folder.steps()
+        )
 
 
-def _one(prefix: Path) -> Iterator[Place]:
+def _find_one(prefix: Path) -> Iterator[CheckpointLocation]:
     match = _FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
     if match is None:
         return
     folder, step = CheckpointFolder(prefix.parent, name=match[1]), int(match[2])
     if folder.files(step):
-        yield Place(folder, step, f"{match[1]}-{step}")
+        yield CheckpointLocation(folder, step, f"{match[1]}-{step}")
 
 
-def damage_now(folder: CheckpointFolder, step: int) -> str | None:
+def current_damage(folder: CheckpointFolder, step: int) -> str | None:
     """Returns what is wrong with a checkpoint: "" if it is intact, None if it no longer exists.
 
     The run may be training in the meantime.
     """
-    found = _damage(folder, step)
+    found = _find_damage(folder, step)
     if found:
         # The run may be moving it into place or removing it.
         time.sleep(_PAUSE_SECONDS)
-        return _damage(folder, step) if step in folder.steps() else None
+        return _find_damage(folder, step) if step in folder.steps() else None
     return found
 
 
-def _damage(folder: CheckpointFolder, step: int) -> str:
+def _find_damage(folder: CheckpointFolder, step: int) -> str:
     try:
         return folder.damage(step)
     except (OSError, ValueError, TypeError) as error:

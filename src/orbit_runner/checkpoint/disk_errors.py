@@ -23,7 +23,7 @@ _BROKEN = {
     errno.EIO: "Input/output error",
     errno.ESTALE: "Stale file handle",
 }
-_WORDS = {**_FULL, **_BROKEN}
+_MESSAGES = {**_FULL, **_BROKEN}
 
 
 class DiskError(RunnerError):
@@ -34,18 +34,18 @@ class DiskError(RunnerError):
 
 def describe_disk_problem(error: BaseException) -> str:
     """Returns what is wrong with the disk, or "" if the error has another cause."""
-    if isinstance(error, OSError) and error.errno in _WORDS:
+    if isinstance(error, OSError) and error.errno in _MESSAGES:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     if not type(error).__module__.startswith("tensorflow"):
         return ""
-    return next((words for words in _WORDS.values() if words in str(error)), "")
+    return next((words for words in _MESSAGES.values() if words in str(error)), "")
 
 
 def describe_failed_write(error: BaseException, checkpoints: CheckpointFolder) -> str:
     """Returns two lines: why writing failed, and which checkpoint is intact."""
     problem = describe_disk_problem(error)
     try:
-        steps = checkpoints.committed()
+        steps = checkpoints.committed_steps()
     except OSError:
         steps = []
     left = (
@@ -61,24 +61,24 @@ def _remedy(problem: str) -> str:
     return f"make sure that the disk can be written, and {again}" if problem else again
 
 
-def require_room(folder: Path, needed: int) -> None:
+def require_disk_space(folder: Path, needed: int) -> None:
     """Raises OSError if the disk of a directory has less room than a checkpoint needs, in bytes.
 
     The directory need not exist yet. Quotas are not known before a write fails.
     """
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    found = os.statvfs(there)
-    # Some network file systems do not tell their size.
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    found = os.statvfs(existing)
+    # Some network file systems do not report their size.
     free = found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
     if found.f_blocks and free < needed:
         raise OSError(
             errno.ENOSPC,
-            f"{_FULL[errno.ENOSPC]}: the next checkpoint needs {_in_units(needed)}, "
-            f"{_in_units(free)} are free",
+            f"{_FULL[errno.ENOSPC]}: the next checkpoint needs {_format_bytes(needed)}, "
+            f"{_format_bytes(free)} are free",
         )
 
 
-def _in_units(count: int) -> str:
+def _format_bytes(count: int) -> str:
     return f"{count / 1e3:,.0f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from orbit_runner.checkpoint.discovery import Place
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, path_of, places_of
+from orbit_runner.checkpoint.discovery import CheckpointLocation
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints, path_of
 
 _Stamps = list[tuple[str, int, int]]
 
@@ -18,7 +18,7 @@ _Stamps = list[tuple[str, int, int]]
 class _Check:
     """Checks one checkpoint in a background thread."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CheckpointLocation) -> None:
         self._place, self._damage = place, ""
         self._stamps: _Stamps | None = None
         # A daemon, so that the process can end before the check does.
@@ -29,7 +29,7 @@ class _Check:
         try:
             stamps = _stamps(self._place)
             self._damage = self._place.folder.damage(self._place.step)
-        except (OSError, ValueError):  # `damage` checks again and reports it.
+        except (OSError, ValueError):  # `find_damage` checks again and reports it.
             return
         self._stamps = stamps
 
@@ -45,25 +45,25 @@ class _Check:
         return self._damage
 
 
-_begun: dict[Path, _Check] = {}
+_checks: dict[Path, _Check] = {}
 
 
-def begin(model_dir: Path) -> None:
-    """Starts to check the newest checkpoint of a run, if there is one."""
-    places = places_of(checkpoints_of(model_dir))
+def start_check(model_dir: Path) -> None:
+    """Starts checking the latest checkpoint of a run, if there is one."""
+    places = list_checkpoints(checkpoints_of(model_dir))
     if places:
-        _begun[path_of(places[-1]).absolute()] = _Check(places[-1])
+        _checks[path_of(places[-1]).absolute()] = _Check(places[-1])
 
 
-def damage(place: Place) -> str:
+def find_damage(place: CheckpointLocation) -> str:
     """Returns what is wrong with the files of a checkpoint, or "" if they are intact.
 
-    Waits for the check that `begin` started, or checks the files now if it started none.
+    Waits for the check that `start_check` started, or checks the files now if it started none.
     """
-    check = _begun.pop(path_of(place).absolute(), None)
+    check = _checks.pop(path_of(place).absolute(), None)
     return place.folder.damage(place.step) if check is None else check.damage()
 
 
-def _stamps(place: Place) -> _Stamps:
+def _stamps(place: CheckpointLocation) -> _Stamps:
     found = [(path.name, path.stat()) for path in place.folder.files(place.step)]
     return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]

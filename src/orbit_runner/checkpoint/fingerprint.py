@@ -31,7 +31,7 @@ def fingerprint(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
-def line(name: str, value: np.ndarray) -> str:
+def tensor_line(name: str, value: np.ndarray) -> str:
     """Returns the line of one tensor: its name, dtype, shape, and the SHA-256 of its bytes."""
     return f"{name} {_digest(value)}"
 
@@ -46,7 +46,9 @@ def weights_fingerprint(model: tf.Module) -> str:
     """Returns the fingerprint of a model's weights, by variable names."""
     variables = tf.train.TrackableView(model).descendants()
     return fingerprint(
-        line(name_of(variable), variable.numpy()) for variable in variables if is_variable(variable)
+        tensor_line(name_of(variable), variable.numpy())
+        for variable in variables
+        if is_variable(variable)
     )
 
 
@@ -85,9 +87,9 @@ class CheckpointContent:
     def weights(self) -> dict[str, str]:
         """Returns the variable names of the model's weights by checkpoint key."""
         root = {child.local_name: child.node_id for child in self.graph.nodes[0].children}
-        return dict(self._below(root["model"])) if "model" in root else {}
+        return dict(self._descendant_variables(root["model"])) if "model" in root else {}
 
-    def _below(self, node_id: int) -> Iterator[tuple[str, str]]:
+    def _descendant_variables(self, node_id: int) -> Iterator[tuple[str, str]]:
         queue, seen = [node_id], {node_id}
         while queue:
             node = self.graph.nodes[queue.pop()]
@@ -99,7 +101,9 @@ class CheckpointContent:
 
     def weights_fingerprint(self) -> str:
         """Returns the fingerprint of the weights, equal to that of the model in memory."""
-        return fingerprint(line(name, self.tensor(key)) for key, name in self.weights().items())
+        return fingerprint(
+            tensor_line(name, self.tensor(key)) for key, name in self.weights().items()
+        )
 
     def state_fingerprint(self) -> str:
         """Returns the fingerprint of all tensors, by checkpoint keys."""
@@ -113,24 +117,24 @@ class CheckpointContent:
             value = self.tensor(key)
             digests[key] = _digest(value)
             if is_trained(key) and (count := count_non_finite(np.asarray(value))):
-                non_finite.append(NonFiniteTensor(self.name(key), count, np.size(value)))
+                non_finite.append(NonFiniteTensor(self.variable_name(key), count, np.size(value)))
         return ContentSummary(
             fingerprint(f"{name} {digests[key]}" for key, name in weights.items()),
             fingerprint(f"{key} {digest}" for key, digest in digests.items()),
             tuple(non_finite),
         )
 
-    def non_finite(self) -> list[NonFiniteTensor]:
+    def find_non_finite(self) -> list[NonFiniteTensor]:
         """Reads each tensor; returns the weights, slots and averages that are not finite."""
         found = []
         for key in self.state_keys():
             value = np.asarray(self.tensor(key))  # TensorFlow verifies its own checksums.
             if is_trained(key) and (count := count_non_finite(value)):
-                found.append(NonFiniteTensor(self.name(key), count, value.size))
+                found.append(NonFiniteTensor(self.variable_name(key), count, value.size))
         weights = set(self.weights().values())
         return sorted(found, key=lambda one: one.name not in weights)
 
-    def name(self, key: str) -> str:
+    def variable_name(self, key: str) -> str:
         """Returns the name of the variable that was saved under a checkpoint key."""
         return self._names.get(key) or key.removesuffix(_VALUE)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.discovery import Place
+from orbit_runner.checkpoint.discovery import CheckpointLocation
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, has_object_graph
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.errors import first_line
@@ -15,7 +15,7 @@ from orbit_runner.errors import first_line
 READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
 
 
-def content_problem(place: Place, known: Collection[str] = ()) -> str:
+def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> str:
     """Returns why the tensors of a checkpoint cannot be used, such as `is damaged: …`, or "".
 
     The files of the checkpoint must be intact. Reads nothing if the record says that the tensors
@@ -28,7 +28,7 @@ def content_problem(place: Place, known: Collection[str] = ()) -> str:
         prefix = place.folder.prefix(place.step)
         if not has_object_graph(prefix):
             return ""  # Restoring it raises an error that explains why it cannot be used.
-        found = CheckpointContent(prefix).non_finite()
+        found = CheckpointContent(prefix).find_non_finite()
     except READ_ERRORS as error:
         return f"is damaged: it cannot be read: {first_line(error)}"
     found = [one for one in found if one.name not in known]

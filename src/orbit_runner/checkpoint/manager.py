@@ -12,26 +12,26 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import Place
+from orbit_runner.checkpoint.discovery import CheckpointLocation
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.integrity import content_problem
-from orbit_runner.checkpoint.latest_checkpoint import path_of, places_of, pointed_step
-from orbit_runner.checkpoint.layout import has_weights_only
+from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints, newest_step_of_run, path_of
 from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.optimizer_kind import has_weights_only
 from orbit_runner.checkpoint.restore import Restorer
-from orbit_runner.checkpoint.retention.policy import Rule
+from orbit_runner.checkpoint.retention.policy import RetentionRule
 from orbit_runner.checkpoint.writer import CheckpointWriter
-from orbit_runner.determinism.numerics_record import changes
+from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.tasks.initial_weights import Loaded
+from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.utils.log import note, phase
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Circumstances:
+class RunConditions:
     """The conditions of a run, which the record of each checkpoint includes."""
 
     config: str = ""  # SHA-256 of the resolved config; "" if it is not this runner's.
@@ -54,15 +54,15 @@ class CheckpointManager(Protocol):
     """
 
     fell_back: bool
-    restored_partly: bool
+    restored_partially: bool
     restored: CheckpointRecord | None
-    loaded: Loaded | None
+    loaded: LoadedWeights | None
 
     @property
     def directory(self) -> str:
         """Returns the directory of the checkpoints."""
 
-    def newest(self) -> str | None:
+    def find_latest(self) -> str | None:
         """Returns the path of the latest checkpoint, or None if there is no checkpoint."""
 
     def check(self, path: str) -> None:
@@ -71,7 +71,7 @@ class CheckpointManager(Protocol):
     def restore_or_initialize(self, task: Any) -> str | None:
         """Restores the latest checkpoint, or initializes the model; returns its path or None."""
 
-    def restore_newest(self) -> str | None:
+    def restore_latest(self) -> str | None:
         """Restores the latest checkpoint; returns its path or None."""
 
     def restore(self, path: str) -> None:
@@ -101,9 +101,9 @@ class Checkpoints:
         state: TrainState,
         directory: Path,
         strategy: tf.distribute.Strategy,
-        circumstances: Circumstances,
+        conditions: RunConditions,
         *,
-        max_to_keep: int | Rule | None,  # None: all.
+        max_to_keep: int | RetentionRule | None,  # None: all.
         asynchronous: bool = False,
         writes: bool = True,  # False if the run only evaluates.
         allow_partial: bool = False,  # Whether a checkpoint may fit only in part.
@@ -115,7 +115,7 @@ class Checkpoints:
         workers: Workers,
     ) -> None:
         self._state, self._strategy = state, strategy
-        self._circumstances = circumstances
+        self._conditions = conditions
         self._workers, self._writes = workers, writes and workers.is_chief
         self._is_official = is_official
         checkpoint = state.checkpoint()
@@ -123,8 +123,8 @@ class Checkpoints:
             state,
             checkpoint,
             strategy,
-            partly=allow_partial,
-            takes_weights_only=is_official,
+            allow_partial=allow_partial,
+            accept_weights_only=is_official,
         )
         self.folder = CheckpointFolder(directory, keep=max_to_keep, run=directory.parent)
         self._writer = CheckpointWriter(
@@ -137,11 +137,11 @@ class Checkpoints:
         self._saved: int | None = None
         # Whether a checkpoint was unusable or missing in the last restore, and whether the restored
         # one fit only in part.
-        self.fell_back, self.restored_partly = False, False
+        self.fell_back, self.restored_partially = False, False
         # The record of the checkpoint that was restored last; None for Model Garden's.
         self.restored: CheckpointRecord | None = None
         # What the model was initialized with; None if it was not, or restored.
-        self.loaded: Loaded | None = None
+        self.loaded: LoadedWeights | None = None
         if self._writes:
             for step in self.folder.clear_leftovers():
                 note(
@@ -154,17 +154,17 @@ class Checkpoints:
         """The path of the directory as a string, as TensorFlow expects it."""
         return str(self.folder.path)
 
-    def newest(self) -> str | None:
-        """Returns the newest checkpoint with an index, as seen by the chief, or None.
+    def find_latest(self) -> str | None:
+        """Returns the latest checkpoint with an index, as the chief sees it, or None.
 
         All workers must call it at the same point.
         """
-        places = self._places() if self._workers.is_chief else []
+        places = self._candidates() if self._workers.is_chief else []
         return self._agree_on_checkpoint(places[-1] if places else None)
 
-    def _places(self, *, unfinished: bool = False) -> list[Place]:
+    def _candidates(self, *, unfinished: bool = False) -> list[CheckpointLocation]:
         """Returns the checkpoints to resume from, the latest last."""
-        places = places_of(self.folder, unfinished=unfinished)
+        places = list_checkpoints(self.folder, unfinished=unfinished)
         if all(place.folder is not self.folder for place in places):
             return places
         # The run started from a checkpoint of weights only, whatever its step.
@@ -174,10 +174,10 @@ class Checkpoints:
             if place.folder is self.folder or not _holds_weights_only(path_of(place))
         ]
 
-    def _agree_on_checkpoint(self, place: Place | None) -> str | None:
+    def _agree_on_checkpoint(self, place: CheckpointLocation | None) -> str | None:
         """Returns the path of the checkpoint that the chief found, on every worker."""
         own = place is not None and place.folder is self.folder
-        found = self._workers.of_chief(-1 if place is None else 2 * place.step + own)
+        found = self._workers.broadcast_from_chief(-1 if place is None else 2 * place.step + own)
         if found < 0:
             return None
         folder = self.folder if found % 2 else CheckpointFolder(self.folder.path.parent)
@@ -191,12 +191,12 @@ class Checkpoints:
         return str(path)
 
     def restore_or_initialize(self, task: Any) -> str | None:
-        """Restores the newest usable checkpoint, or has the task initialize a new model.
+        """Restores the latest usable checkpoint, or lets the task initialize a new model.
 
         Returns the path of the checkpoint, or None if there was none. Raises `RunnerError` if the
         checkpoint does not fit the model.
         """
-        path = self.restore_newest()
+        path = self.restore_latest()
         if path is not None:
             return path
         self._saved = None
@@ -206,40 +206,40 @@ class Checkpoints:
                 self._state.ema.reset()
         return None
 
-    def restore_newest(self) -> str | None:
-        """Restores the newest checkpoint that is intact and finite; returns its path, or None.
+    def restore_latest(self) -> str | None:
+        """Restores the latest checkpoint that is intact and finite; returns its path, or None.
 
         Moves this runner's unusable checkpoints to another directory if `writes` is set. Raises
         `RunnerError` if the checkpoint does not fit the model.
         """
-        path = self._agree_on_checkpoint(self._newest_usable() if self._workers.is_chief else None)
+        path = self._agree_on_checkpoint(self._find_usable() if self._workers.is_chief else None)
         if path is not None:
             self.restore(path)
         return path
 
-    def _newest_usable(self) -> Place | None:
+    def _find_usable(self) -> CheckpointLocation | None:
         if self._writes:
             self._report_missing()
         # If another process writes to the directory, it may still be writing one without an index.
-        for place in reversed(self._places(unfinished=self._writes)):
+        for place in reversed(self._candidates(unfinished=self._writes)):
             problem = self._problem(place)
             if not problem:
                 return place
-            self._report(place, problem)
+            self._report_unusable(place, problem)
         if self.fell_back and self._writes:
             note("warning: no intact checkpoint is left; starting from the beginning")
         return None
 
-    def _problem(self, place: Place) -> str:
+    def _problem(self, place: CheckpointLocation) -> str:
         """Returns why a checkpoint cannot be used, or "" if it can."""
-        damage = early_check.damage(place)
+        damage = early_check.find_damage(place)
         if damage:
             return f"is damaged: {damage}"
         return content_problem(place, known=self._state.non_finite)
 
     def _report_missing(self) -> None:
         """Warns if someone else has removed the newest checkpoint or the whole directory."""
-        newest = pointed_step(self.folder)
+        newest = newest_step_of_run(self.folder)
         if newest is None or newest in self.folder.steps():
             return
         self.fell_back = True
@@ -249,7 +249,7 @@ class Checkpoints:
             f"{what} is missing"
         )
 
-    def _report(self, place: Place, problem: str) -> None:
+    def _report_unusable(self, place: CheckpointLocation, problem: str) -> None:
         self.fell_back = True
         where, moves = path_of(place), self._writes and place.folder is self.folder
         if moves:
@@ -265,7 +265,7 @@ class Checkpoints:
     def check(self, path: str) -> None:
         """Raises `RunnerError` if a checkpoint is damaged or its weights are not finite."""
         folder, step = CheckpointFolder(Path(path).parent), int(path.rpartition("-")[2])
-        problem = self._problem(Place(folder, step, path))
+        problem = self._problem(CheckpointLocation(folder, step, path))
         if problem:
             raise RunnerError(f"the checkpoint {path} {problem}")
 
@@ -276,7 +276,7 @@ class Checkpoints:
         """
         phase(f"restoring {path}", minor=True)
         self.restored = record = self._record(path)
-        self.restored_partly = not self._restorer.restore(path, record)
+        self.restored_partially = not self._restorer.restore(path, record)
         if record is not None and self._writes:
             self._compare_numerics(record)
         step = int(self._state.global_step.numpy())
@@ -294,7 +294,7 @@ class Checkpoints:
             raise RunnerError(f"the record of {path} cannot be read: {error}") from error
 
     def _compare_numerics(self, record: CheckpointRecord) -> None:
-        changed = changes(record.numerics, self._circumstances.numerics)
+        changed = describe_changes(record.numerics, self._conditions.numerics)
         if changed:
             note(
                 "note: the last bits of the weights may differ from before, because the machine\n"
@@ -311,7 +311,7 @@ class Checkpoints:
         if step == self._saved:
             return
         phase(f"saving at step {step}", minor=True)
-        self._writer.write(record_of(self._state, self._circumstances))
+        self._writer.write(record_of(self._state, self._conditions))
         self._saved = step
 
     @contextlib.contextmanager
@@ -346,19 +346,19 @@ def _holds_weights_only(path: Path) -> bool:
         return False  # It is damaged, which restoring it reports.
 
 
-def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointRecord:
+def record_of(state: TrainState, conditions: RunConditions) -> CheckpointRecord:
     """Returns the record of a checkpoint of the current state, without its fingerprints."""
     return CheckpointRecord(
         step=int(state.global_step.numpy()),
         weights="",
         state="",
-        config=circumstances.config,
+        config=conditions.config,
         optimizer=state.optimizer_kind,
-        strategy=circumstances.strategy,
-        numerics=circumstances.numerics,
-        inexact=tuple(circumstances.inexact),
+        strategy=conditions.strategy,
+        numerics=conditions.numerics,
+        inexact=tuple(conditions.inexact),
         non_finite=state.non_finite,
-        callbacks=circumstances.callbacks(),
-        stopped=circumstances.stopped(),
-        skipped=tuple(circumstances.skipped()),
+        callbacks=conditions.callbacks(),
+        stopped=conditions.stopped(),
+        skipped=tuple(conditions.skipped()),
     )

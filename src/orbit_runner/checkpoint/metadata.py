@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.utils.files import read_json_object, write_whole
+from orbit_runner.utils.files import read_json_object, write_atomically
 
 _BLOCK = 2**20
 _CHECKSUM = "checksum"
@@ -65,7 +65,7 @@ class CheckpointRecord:
         """Writes the record as JSON, with a checksum."""
         values = dataclasses.asdict(self)
         whole = {**values, _CHECKSUM: _checksum_of(values)}
-        write_whole(path, json.dumps(whole, indent=1) + "\n")
+        write_atomically(path, json.dumps(whole, indent=1) + "\n")
 
 
 def _checksum_of(values: Mapping[str, Any]) -> str:

@@ -6,31 +6,31 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.compatibility import Match, Pair, match, same_name
+from orbit_runner.checkpoint.compatibility import Match, Pair, match_variables, same_name
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.checkpoint.layout import (
-    has_inner,
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.optimizer_kind import (
+    has_inner_optimizer,
     has_weights_only,
     is_model_gardens,
-    kind_in,
     kind_of,
+    saved_optimizer_kind,
 )
-from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.distribute.parameter_server import io_device
-from orbit_runner.distribute.sharded_variables import hold_slots
-from orbit_runner.errors import CheckpointMisfit, RunnerError, first_line, format_list
-from orbit_runner.state.averaging_optimizer import OWN
+from orbit_runner.distribute.sharded_variables import cache_sharded_slots
+from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
+from orbit_runner.state.averaging_optimizer import OWN_ITEMS
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.log import note
 
-_NOT_WEIGHTS = ("optimizer", "ema", "global_step", *OWN)
+_NOT_WEIGHTS = ("optimizer", "ema", "global_step", *OWN_ITEMS)
 
 
 class Restorer:
     """Assigns the values of checkpoints to the variables of a run.
 
-    With `partly`, a checkpoint may fit only in part. With `takes_weights_only`, it may hold only
-    weights, which Model Garden's runner accepts.
+    With `allow_partial`, a checkpoint may fit only in part. With `accept_weights_only`, it may hold
+    only weights, which Model Garden's runner accepts.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Restorer:
         checkpoint: tf.train.Checkpoint,
         strategy: tf.distribute.Strategy,
         *,
-        partly: bool,
-        takes_weights_only: bool = False,
+        allow_partial: bool,
+        accept_weights_only: bool = False,
     ) -> None:
         self._state, self._checkpoint, self._strategy = state, checkpoint, strategy
-        self._partly = partly
-        self._takes_weights_only = takes_weights_only
-        self._usual = state.items()
-        hold_slots(state.optimizer)
+        self._allow_partial = allow_partial
+        self._accept_weights_only = accept_weights_only
+        self._default_items = state.items()
+        cache_sharded_slots(state.optimizer)
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
         # The config determines these, and may change them with --resume=override.
         self._hyperparameters = [(v, v.numpy()) for v in state.hyperparameters()]
@@ -61,17 +61,17 @@ class Restorer:
             content = CheckpointContent(path)
             items = self._items(path, content, record)
             # Model Garden's runner creates slots at the first gradient, this one at the start.
-            found = match(items, content, lazily=record is None)
-            if found.complete:
+            found = match_variables(items, content, allow_missing_slots=record is None)
+            if found.is_complete:
                 self._restore_whole(path, items, found)
                 self._compare_weights(path, record)
-            elif self._takes_weights_only and has_weights_only(content):
+            elif self._accept_weights_only and has_weights_only(content):
                 self._restore_weights_only(path, found)
                 return False
-            elif self._partly:
+            elif self._allow_partial:
                 self._restore_pairs(path, found, content)
             else:
-                raise CheckpointMisfit(_misfit(path, found, record))
+                raise CheckpointMismatch(_describe_mismatch(path, found, record))
         except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
             raise RunnerError(
                 f"the checkpoint {path} cannot be read: {first_line(error)}\n"
@@ -80,24 +80,24 @@ class Restorer:
         for variable, value in self._hyperparameters:
             variable.assign(value)
         if is_model_gardens(content):
-            note(_of_model_garden(path, found))
-        return found.complete
+            note(_describe_model_garden_restore(path, found))
+        return found.is_complete
 
     def _items(
         self, path: str, content: CheckpointContent, record: CheckpointRecord | None
     ) -> dict[str, Any]:
         """Returns the objects to restore, arranged as in the checkpoint."""
-        items = self._state.items(around=has_inner(content))
+        items = self._state.items(ema_in_optimizer=has_inner_optimizer(content))
         if is_model_gardens(content):
-            items = {name: item for name, item in items.items() if name not in OWN}
-        made_with = self._other_optimizer(content, record)
-        if not made_with:
+            items = {name: item for name, item in items.items() if name not in OWN_ITEMS}
+        saved_with = self._other_optimizer(content, record)
+        if not saved_with:
             return items
         # An optimizer of another kind would read the slots as its own.
-        if not self._partly:
-            raise CheckpointMisfit(
+        if not self._allow_partial:
+            raise CheckpointMismatch(
                 f"trainer.optimizer_config.optimizer: the checkpoint {path} was saved with "
-                f"{made_with}, but this experiment uses {self._state.optimizer_kind}\n"
+                f"{saved_with}, but this experiment uses {self._state.optimizer_kind}\n"
                 "use another --model_dir, or --allow_partial to start with a new optimizer"
             )
         del items["optimizer"]
@@ -107,30 +107,30 @@ class Restorer:
         """Returns the optimizer kind of a checkpoint, or "" if the run has the same kind."""
         if record is not None and record.optimizer:
             return "" if record.optimizer == self._state.optimizer_kind else record.optimizer
-        there, here = kind_in(content), kind_of(self._state.optimizer)
-        if there is None or (there.older == here.older and there.name in ("", here.name)):
+        there, here = saved_optimizer_kind(content), kind_of(self._state.optimizer)
+        if there is None or (there.is_legacy == here.is_legacy and there.name in ("", here.name)):
             return ""
         return str(there)
 
     def _restore_whole(self, path: str, items: dict[str, Any], found: Match) -> None:
         with self._strategy.scope():
             status = self._checkpoint_of(items).restore(path, self._options)
-            if not found.untouched and not found.rates:
+            if not found.uncreated_slots and not found.rates:
                 status.assert_existing_objects_matched()
                 return
             # TensorFlow would report the slots and learning rates as missing.
             status.expect_partial()
-            if found.untouched:
-                self._begin_averages(found.pairs)
+            if found.uncreated_slots:
+                self._reset_averages(found.pairs)
 
     def _restore_weights_only(self, path: str, found: Match) -> None:
         model = {"model": self._state.model}
         taken = [pair for pair in found.pairs if pair.path.partition(".")[0] == "model"]
         if not taken:
-            raise RunnerError(_misfit(path, found, None))
+            raise RunnerError(_describe_mismatch(path, found, None))
         with self._strategy.scope():
             tf.train.Checkpoint(**model).restore(path, self._options).expect_partial()
-        self._begin_averages([])
+        self._reset_averages([])
         left = [line for line in found.missing if line.startswith("model.")]
         unchanged = f"; these variables keep their values:\n{format_list(left)}" if left else ""
         step = int(self._state.global_step.numpy())
@@ -139,13 +139,13 @@ class Restorer:
             f"the step ({step}) and the optimizer are unchanged{unchanged}"
         )
 
-    def _begin_averages(self, restored: list[Pair]) -> None:
+    def _reset_averages(self, restored: list[Pair]) -> None:
         if self._state.ema is not None:
             self._state.ema.reset(kept=[pair.variable for pair in restored])
 
     def _checkpoint_of(self, items: dict[str, Any]) -> tf.train.Checkpoint:
-        usual = items.keys() == self._usual.keys()
-        if usual and type(items["optimizer"]) is type(self._usual["optimizer"]):
+        is_default = items.keys() == self._default_items.keys()
+        if is_default and type(items["optimizer"]) is type(self._default_items["optimizer"]):
             return self._checkpoint
         return tf.train.Checkpoint(**items)
 
@@ -165,7 +165,7 @@ class Restorer:
             )
         with self._strategy.scope():
             _assign(pairs, content)
-            self._begin_averages(pairs)
+            self._reset_averages(pairs)
         note(f"restored {len(pairs)} variables; not restored:\n{left_out}")
 
     def _compare_weights(self, path: str, record: CheckpointRecord | None) -> None:
@@ -181,10 +181,12 @@ def _assign(pairs: list[Pair], content: CheckpointContent) -> None:
         pair.variable.assign(content.tensor(pair.key))
 
 
-def _misfit(path: str, found: Match, record: CheckpointRecord | None) -> str:
+def _describe_mismatch(path: str, found: Match, record: CheckpointRecord | None) -> str:
     lines = format_list([*found.missing, *found.unused])
     made = f" (saved under {record.strategy})" if record and record.strategy else ""
-    matched = f"variables that fit: {found.counts()}" if found.pairs else "nothing in it fits"
+    matched = (
+        f"variables that fit: {found.format_counts()}" if found.pairs else "nothing in it fits"
+    )
     return (
         f"the checkpoint {path}{made} does not fit this experiment ({matched}):\n{lines}\n"
         "use another --model_dir, the config that created the checkpoint, or --allow_partial to "
@@ -192,9 +194,11 @@ def _misfit(path: str, found: Match, record: CheckpointRecord | None) -> str:
     )
 
 
-def _of_model_garden(path: str, found: Match) -> str:
-    lines = [f"note: {path} is a Model Garden checkpoint; variables restored: {found.counts()}"]
+def _describe_model_garden_restore(path: str, found: Match) -> str:
+    lines = [
+        f"note: {path} is a Model Garden checkpoint; variables restored: {found.format_counts()}"
+    ]
     lines += ["the best result, early stopping and the number of recoveries start over"]
-    if found.untouched:
-        lines += ["not in the checkpoint, so initialized:", format_list(found.untouched)]
+    if found.uncreated_slots:
+        lines += ["not in the checkpoint, so initialized:", format_list(found.uncreated_slots)]
     return "\n".join(lines)

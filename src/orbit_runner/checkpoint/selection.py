@@ -7,8 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import BEST, Place, damage_now, find_places
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, places_of
+from orbit_runner.checkpoint.discovery import (
+    BEST,
+    CheckpointLocation,
+    current_damage,
+    find_checkpoints,
+)
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.retention.ranking import steps_by_rank
 from orbit_runner.errors import RunnerError
@@ -20,7 +25,7 @@ AVERAGE, PLAIN = "average", "plain"
 class Choice:
     """A checkpoint whose files are intact."""
 
-    place: Place
+    place: CheckpointLocation
     is_best: bool = False  # The best weights are already averaged if the run keeps an average.
 
     @property
@@ -40,37 +45,42 @@ class Choice:
 
 
 def choose_checkpoint(
-    run: Path, asked: str | None, best: str, note: Callable[[str], None]
+    run: Path, requested: str | None, best: str, note: Callable[[str], None]
 ) -> Choice:
     """Returns a checkpoint of a run after checking that its files are intact.
 
-    `asked` is a step, `best` or a path; None for the newest intact checkpoint. The argument `best`
-    is the subdirectory of the run's best checkpoint, or "" if the run keeps none. `note` is called
-    with a warning for each damaged checkpoint that is ignored. Raises `RunnerError` if there is no
-    such checkpoint, or if it is damaged.
+    `requested` is a step, `best` or a path; None for the newest intact checkpoint. The argument
+    `best` is the subdirectory of the run's best checkpoint, or "" if the run keeps none. `note` is
+    called with a warning for each damaged checkpoint that is ignored. Raises `RunnerError` if there
+    is no such checkpoint, or if it is damaged.
     """
     checkpoints = checkpoints_of(run)
-    if asked is None:
-        return Choice(_newest(places_of(checkpoints), checkpoints.path, note))
-    if asked == BEST:
+    if requested is None:
+        return Choice(_select_newest(list_checkpoints(checkpoints), checkpoints.path, note))
+    if requested == BEST:
         name = best or BEST
         folder = CheckpointFolder(run / name, name=BEST)
-        places = [Place(folder, step, f"{name}/{BEST}-{step}") for step in steps_by_rank(folder)]
+        places = [
+            CheckpointLocation(folder, step, f"{name}/{BEST}-{step}")
+            for step in steps_by_rank(folder)
+        ]
         if not places:
             raise RunnerError(
                 f"--checkpoint: there is no best checkpoint in {run / name}\n"
                 "a run keeps one only if trainer.best_checkpoint_export_subdir is set"
             )
-        return Choice(_newest(places, folder.path, note), is_best=True)
-    if asked.isdecimal():
-        return Choice(_whole(_of_step(checkpoints, int(asked))))
-    place = _whole(_at(run, asked, best or BEST))
+        return Choice(_select_newest(places, folder.path, note), is_best=True)
+    if requested.isdecimal():
+        return Choice(_require_intact(_find_by_step(checkpoints, int(requested))))
+    place = _require_intact(_find_by_path(run, requested, best or BEST))
     return Choice(place, is_best=Path(place.name).name.startswith(f"{BEST}-"))
 
 
-def _newest(places: list[Place], where: Path, note: Callable[[str], None]) -> Place:
+def _select_newest(
+    places: list[CheckpointLocation], where: Path, note: Callable[[str], None]
+) -> CheckpointLocation:
     for found in reversed(places):
-        damage = damage_now(found.folder, found.step)
+        damage = current_damage(found.folder, found.step)
         if damage == "":
             return found
         if damage:
@@ -86,8 +96,8 @@ def _newest(places: list[Place], where: Path, note: Callable[[str], None]) -> Pl
     )
 
 
-def _of_step(checkpoints: CheckpointFolder, step: int) -> Place:
-    places = {place.step: place for place in places_of(checkpoints)}
+def _find_by_step(checkpoints: CheckpointFolder, step: int) -> CheckpointLocation:
+    places = {place.step: place for place in list_checkpoints(checkpoints)}
     if step not in places:
         there = f"allowed: {', '.join(map(str, places))}" if places else "it has no checkpoints"
         raise RunnerError(
@@ -97,20 +107,20 @@ def _of_step(checkpoints: CheckpointFolder, step: int) -> Place:
     return places[step]
 
 
-def _at(run: Path, asked: str, best: str) -> Place:
+def _find_by_path(run: Path, requested: str, best: str) -> CheckpointLocation:
     """Finds a checkpoint by its path, relative to the working directory or the run directory."""
-    for target in (Path(asked), run / asked):
+    for target in (Path(requested), run / requested):
         try:
-            return _preferred(find_places(target, best))
+            return _select_preferred(find_checkpoints(target, best))
         except RunnerError:
             continue
     raise RunnerError(
-        f"--checkpoint: no checkpoint found at {asked!r}, nor at that path in {run}\n"
+        f"--checkpoint: no checkpoint found at {requested!r}, nor at that path in {run}\n"
         "allowed: a step, `best`, or a path without suffix, such as runs/a/checkpoints/ckpt-100"
     )
 
 
-def _preferred(places: list[Place]) -> Place:
+def _select_preferred(places: list[CheckpointLocation]) -> CheckpointLocation:
     """Returns the last of some checkpoints; the best one if the last is a best checkpoint."""
     last = places[-1]
     if not Path(last.name).name.startswith(f"{BEST}-"):
@@ -120,8 +130,8 @@ def _preferred(places: list[Place]) -> Place:
     return next((same[step] for step in reversed(by_rank) if step in same), last)
 
 
-def _whole(place: Place) -> Place:
-    damage = damage_now(place.folder, place.step)
+def _require_intact(place: CheckpointLocation) -> CheckpointLocation:
+    damage = current_damage(place.folder, place.step)
     if damage != "":
         raise RunnerError(
             f"--checkpoint: {place.name} is damaged: {damage or 'it no longer exists'}"
@@ -129,22 +139,22 @@ def _whole(place: Place) -> Place:
     return place
 
 
-def choose_weights(asked: str | None, *, averages: bool, choice: Choice) -> str:
+def choose_weights(requested: str | None, *, averages: bool, choice: Choice) -> str:
     """Returns which weights of a checkpoint to use: `average` or `plain`.
 
-    If `asked` is None, these are the ones that evaluation uses. Raises `RunnerError` if the
+    If `requested` is None, these are the ones that evaluation uses. Raises `RunnerError` if the
     checkpoint does not hold the weights.
     """
-    if asked == AVERAGE and not averages:
+    if requested == AVERAGE and not averages:
         raise RunnerError(
             "--weights: got 'average', but this run has no average (set by "
             "trainer.optimizer_config.ema)\n"
             "allowed: 'plain'"
         )
-    if asked == PLAIN and averages and choice.is_best:
+    if requested == PLAIN and averages and choice.is_best:
         raise RunnerError(
             f"--weights: got 'plain', but {choice.place.name} contains only the averaged weights, "
             "which had the best result\n"
             "pass a step to --checkpoint to use the plain weights of that step"
         )
-    return asked or (AVERAGE if averages else PLAIN)
+    return requested or (AVERAGE if averages else PLAIN)

@@ -14,14 +14,14 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.disk_errors import describe_failed_write, require_room
+from orbit_runner.checkpoint.disk_errors import describe_failed_write, require_disk_space
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import non_finite_error
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.distribute.parameter_server import io_device
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Diverged, RunnerError
-from orbit_runner.state.replica_state import is_joint
+from orbit_runner.state.replica_state import has_combined_variables
 
 
 class SaveError(RunnerError):
@@ -52,7 +52,7 @@ class CheckpointWriter:
         # TensorFlow creates its counter on first use. Otherwise, a restore would report it missing.
         assert checkpoint.save_counter is not None
         # Values that combine those of all workers must be read by all at once, not by a thread.
-        self._joint = is_joint(checkpoint)
+        self._joint = has_combined_variables(checkpoint)
         self._asynchronous, self._trail = asynchronous and not self._joint, trail
         self._workers, self._device = workers, io_device(checkpoint)
         self._failure: Exception | None = None
@@ -72,7 +72,7 @@ class CheckpointWriter:
         # Only the chief knows the result, but all workers must end or roll back together.
         found = 0 if problem is None else 1 + isinstance(problem, Diverged)
         if self._workers is not None:
-            found = self._workers.of_chief(found)
+            found = self._workers.broadcast_from_chief(found)
             if found:
                 self._workers.acknowledge()  # The run may end with this error.
         if problem is not None:
@@ -83,7 +83,7 @@ class CheckpointWriter:
 
     def _write(self, record: CheckpointRecord) -> None:
         if self._workers is not None and not self._workers.is_chief:
-            self._read_along()
+            self._join_reads()
             return
         self.sync()
 
@@ -98,9 +98,9 @@ class CheckpointWriter:
             experimental_io_device=self._device,
             experimental_write_callbacks=[finish],
         )
-        with self._save_errors(), _quiet():
-            require_room(self._folder.path, self._expected_size())
-            self._checkpoint.write(str(self._folder.writing(record.step)), options)
+        with self._save_error_scope(), _quiet_scope():
+            require_disk_space(self._folder.path, self._expected_size())
+            self._checkpoint.write(str(self._folder.begin_write(record.step)), options)
         self.raise_failure()
 
     def _expected_size(self) -> int:
@@ -120,14 +120,14 @@ class CheckpointWriter:
         whole = dataclasses.replace(record, weights=content.weights, state=content.state)
         self._size = sum(path.stat().st_size for path in written.parent.iterdir())
         self._folder.commit(written, whole)
-        self._note(whole)
+        self._append_to_trail(whole)
 
     def sync(self) -> None:
         """Waits until the last checkpoint is in place.
 
         Raises `SaveError` if it could not be written, and `Diverged` if its weights are not finite.
         """
-        with self._save_errors():
+        with self._save_error_scope():
             self._checkpoint.sync()
         self.raise_failure()
 
@@ -139,7 +139,7 @@ class CheckpointWriter:
         error, self._failure = self._failure or self._background_error(), None
         if error is not None:
             self._folder.discard_all()  # The next save may need the disk space.
-            with self._save_errors():
+            with self._save_error_scope():
                 raise error
 
     def _background_error(self) -> Exception | None:
@@ -150,20 +150,20 @@ class CheckpointWriter:
         error, thread._async_error = thread._async_error, None
         return error
 
-    def _read_along(self) -> None:
+    def _join_reads(self) -> None:
         # The chief's reads wait for those of the other workers, which discard the values.
         if self._joint:
-            with tempfile.TemporaryDirectory() as folder, self._save_errors(), _quiet():
+            with tempfile.TemporaryDirectory() as folder, self._save_error_scope(), _quiet_scope():
                 self._checkpoint.write(f"{folder}/none")
 
-    def _note(self, record: CheckpointRecord) -> None:
+    def _append_to_trail(self, record: CheckpointRecord) -> None:
         if self._trail is not None:
             line = {"step": record.step, "weights": record.weights, "state": record.state}
             with self._trail.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
     @contextlib.contextmanager
-    def _save_errors(self) -> Iterator[None]:
+    def _save_error_scope(self) -> Iterator[None]:
         """Turns errors of the disk and of TensorFlow into a `SaveError`."""
         try:
             yield
@@ -175,7 +175,7 @@ class CheckpointWriter:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet_scope() -> Iterator[None]:
     # TensorFlow warns about objects that only wrap others, such as an optimizer with loss scaling,
     # and about saving more than once, which creates a new function each time.
     logs = [logging.getLogger(name) for name in ("absl", "tensorflow")]

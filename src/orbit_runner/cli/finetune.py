@@ -18,31 +18,31 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from orbit_runner.cli.flags.config_flags import normalize_spelling, refuse_streams, request
+from orbit_runner.cli.flags.config_flags import build_request, normalize_spelling, refuse_streams
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import local_path
-from orbit_runner.utils.files import write_whole
-from orbit_runner.utils.signals import leave_signals
+from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.signals import exit_signals
 
 MODE = "continuous_train_and_eval"
 _POLL_SECONDS = 1.0
 # Flags that child processes get with a different value.
-_OWN = ("mode", "model_dir", "pretrain_steps", "json")
-_PATH = "task.init_checkpoint"
-_NEWEST = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
+_REPLACED_FLAGS = ("mode", "model_dir", "pretrain_steps", "json")
+_INIT_CHECKPOINT = "task.init_checkpoint"
+_LATEST_PATH = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
 
 
 def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
-    """Fine-tunes from each new checkpoint until the other training is done.
+    """Fine-tunes from each new checkpoint until the other run ends.
 
-    Returns 0, or the exit code of a run that failed. `arguments` are those after `run`, and `flags`
-    the same, parsed.
+    Returns 0, or the exit code of a run that failed. `arguments` are those after `run`;
+    `flags` are the parsed arguments.
     """
     refuse_streams(flags, "each fine-tuning run reads it")
-    resolved = resolve(request(flags))
+    resolved = resolve(build_request(flags))
     watched = _watched_directory(resolved)
     if not flags.model_dir:
         raise RunnerError(
@@ -50,38 +50,43 @@ def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
             "for each checkpoint"
         )
     model_dir = local_path(flags.model_dir, f"--model_dir with --mode={MODE}")
-    passed_on = _run_flags(arguments)
+    run_flags = _run_flags(arguments)
     timeout = resolved.config.trainer.continuous_eval_timeout
-    for step, path in new_checkpoints(watched, timeout, flags.pretrain_steps):
+    for step, path in checkpoints_iterator(watched, timeout, flags.pretrain_steps):
         results = model_dir / f"metrics-{step}.json"
         if results.exists():
             continue
         print(f"fine-tuning from {path}", file=sys.stderr)
         code, text = run_child(
-            ["run", *passed_on, f"--model_dir={model_dir}/from-{step}", f"--{_PATH}={path}"]
+            [
+                "run",
+                *run_flags,
+                f"--model_dir={model_dir}/from-{step}",
+                f"--{_INIT_CHECKPOINT}={path}",
+            ]
         )
         if code:
             return code
         found = json.loads(text)
         if found.get("stopped"):
             return 0  # By `trainer.max_time`; the same command continues this fine-tuning.
-        write_whole(results, json.dumps(found["metrics"], indent=2) + "\n")
+        write_atomically(results, json.dumps(found["metrics"], indent=2) + "\n")
     return 0
 
 
-def _watched_directory(resolved: Resolved) -> Path:
+def _watched_directory(resolved: ResolvedConfig) -> Path:
     path = resolved.config.task.init_checkpoint
-    origin = resolved.origin(_PATH)
+    origin = resolved.origin(_INIT_CHECKPOINT)
     if not path:
         message = f"is not set; --mode={MODE} requires the directory of another run"
-        raise ConfigError([Problem(_PATH, message, origin)])
+        raise ConfigError([Problem(_INIT_CHECKPOINT, message, origin)])
     if "://" in path or Path(f"{path}.index").exists():
         message = f"got {path!r}, expected a local directory, not a single checkpoint"
-        raise ConfigError([Problem(_PATH, message, origin)])
+        raise ConfigError([Problem(_INIT_CHECKPOINT, message, origin)])
     return Path(path).expanduser()
 
 
-def new_checkpoints(
+def checkpoints_iterator(
     folder: Path,
     timeout: float | None,
     last_step: int | None,
@@ -121,7 +126,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
     """
     for place in (folder, RunDirectory(folder).checkpoints):
         with contextlib.suppress(OSError):
-            found = _NEWEST.search((place / "checkpoint").read_text(encoding="utf-8"))
+            found = _LATEST_PATH.search((place / "checkpoint").read_text(encoding="utf-8"))
             path = place / found[1] if found else place
             if found and Path(f"{path}.index").exists():
                 return path
@@ -142,7 +147,7 @@ def _run_flags(arguments: Sequence[str]) -> list[str]:
     while rest:
         argument = rest.pop(0)
         name, equals, _ = argument.removeprefix("--").partition("=")
-        if argument.startswith("--") and name in _OWN:
+        if argument.startswith("--") and name in _REPLACED_FLAGS:
             if not equals and name != "json" and rest:
                 rest.pop(0)
             continue
@@ -164,10 +169,10 @@ def run_child(arguments: Sequence[str]) -> tuple[int, str]:
         start_new_session=True,
     )
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
+    def forward_signal(number: int, frame: FrameType | None) -> None:
         child.send_signal(number)
 
-    before = {n: signal.signal(n, hand_on) for n in leave_signals()}
+    before = {n: signal.signal(n, forward_signal) for n in exit_signals()}
     try:
         text, _ = child.communicate()
     finally:

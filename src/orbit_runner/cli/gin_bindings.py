@@ -15,15 +15,15 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.gin_checks import parse_statements
 from orbit_runner.config.parsing.gin_files import macro_names
 from orbit_runner.config.provenance import Origin
-from orbit_runner.config.resolve import Resolved, import_modules
+from orbit_runner.config.resolve import ResolvedConfig, import_modules
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
-from orbit_runner.errors import first_line, nearest
+from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
+from orbit_runner.errors import first_line, nearest_name_hint
 
 Statement = tuple[str, Origin | None]
 
 
-def bind_gin(resolved: Resolved) -> None:
+def bind_gin(resolved: ResolvedConfig) -> None:
     """Applies the gin statements of a config, whose modules must be imported already.
 
     Raises `ConfigError` if gin rejects a statement.
@@ -33,14 +33,14 @@ def bind_gin(resolved: Resolved) -> None:
         raise ConfigError(problems)
 
 
-def check_bindings(resolved: Resolved) -> list[Problem]:
+def check_bindings(resolved: ResolvedConfig) -> list[Problem]:
     """Returns the problems that a run would have with the gin statements of a config.
 
     Applies them in a separate process, so that what the modules register does not affect the next
     file.
     """
     config = resolved.config
-    asked = {
+    request = {
         "official": config.official,
         "imports": [*config.imports],
         "statements": [
@@ -52,7 +52,7 @@ def check_bindings(resolved: Resolved) -> list[Problem]:
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        input=json.dumps(asked),
+        input=json.dumps(request),
         capture_output=True,
         text=True,
         check=False,
@@ -67,19 +67,19 @@ def check_bindings(resolved: Resolved) -> list[Problem]:
 
 def main() -> None:
     """Reads the statements from standard input and writes their problems to standard output."""
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     answer, sys.stdout = sys.stdout, sys.stderr  # Modules may print on import.
-    statements = [(text, at and Origin(*at)) for text, at in asked["statements"]]
-    problems = _problems(asked["imports"], asked["official"], statements)
+    statements = [(text, at and Origin(*at)) for text, at in request["statements"]]
+    problems = _find_problems(request["imports"], request["official"], statements)
     found = [(p.path, p.message, p.origin and dataclasses.astuple(p.origin)) for p in problems]
     json.dump(found, answer)
 
 
-def _problems(
+def _find_problems(
     imports: Sequence[str], official: str, statements: Sequence[Statement]
 ) -> list[Problem]:
     prepare_environment(RuntimeConfig())
-    keep_native_output(None)
+    redirect_native_output(None)
     try:
         import_modules(imports, Origin("imports"))
         if official:
@@ -90,7 +90,7 @@ def _problems(
     return [*_bind(statements)]
 
 
-def _statements(resolved: Resolved) -> list[Statement]:
+def _statements(resolved: ResolvedConfig) -> list[Statement]:
     return [
         (text, resolved.origin(f"gin_bindings[{index}]") or resolved.origin("gin_bindings"))
         for index, text in enumerate(resolved.config.gin_bindings)
@@ -109,12 +109,12 @@ def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
             parsed += [(found, origin) for found in parse_statements(text)]
         except Exception as error:
             message = first_line(error).rstrip(".")
-            yield Problem("", f"{message}{_nearest(text, message)}\nin: {text}", origin)
+            yield Problem("", f"{message}{_nearest_hint(text, message)}\nin: {text}", origin)
     defined = {found.scope for found, _ in parsed if getattr(found, "selector", "") == "macro"}
     for found, origin in parsed:
         for name in macro_names(getattr(found, "value", None)):
             if not _is_defined(name, defined):
-                message = f"macro %{name} is not defined{nearest(name, defined)}"
+                message = f"macro %{name} is not defined{nearest_name_hint(name, defined)}"
                 yield Problem("", message, origin)
 
 
@@ -130,16 +130,18 @@ def _is_defined(name: str, macros: set[str]) -> bool:
     return True
 
 
-def _nearest(text: str, message: str) -> str:
+def _nearest_hint(text: str, message: str) -> str:
     """Returns a hint with the configurable or parameter of the most similar name, or ""."""
     from gin import config
 
     known = {full.rpartition(".")[2]: full for full, _ in config._REGISTRY.items()}
     if reference := re.search(r"No configurable matching (?:reference )?'@?([\w./]+)", message):
-        return nearest(reference[1].rpartition(".")[2].rpartition("/")[2], known)
+        return nearest_name_hint(reference[1].rpartition(".")[2].rpartition("/")[2], known)
     if not (parameter := re.search(r"'(\S+)' doesn't have a parameter named '(\w+)'", message)):
         return ""
     matches = config._REGISTRY.matching_selectors(parameter[1])
     if len(matches) != 1:
         return ""
-    return nearest(parameter[2], inspect.signature(config._REGISTRY[matches[0]].wrapped).parameters)
+    return nearest_name_hint(
+        parameter[2], inspect.signature(config._REGISTRY[matches[0]].wrapped).parameters
+    )

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.cli.commands.run import choose_model_dir, run_parser
-from orbit_runner.cli.flags.config_flags import parse, refuse_streams, request
+from orbit_runner.cli.flags.config_flags import build_request, parse_flags, refuse_streams
 from orbit_runner.cli.flags.path_flags import resolve_path_flags
-from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.attempt import DATA
 from orbit_runner.launch.elastic import Elastic, possible_workers
 from orbit_runner.launch.job import Limits
-from orbit_runner.launch.roles import PARTS
+from orbit_runner.launch.roles import ROLE_TRAITS
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
@@ -26,10 +26,10 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 class Plan:
     """What `runner launch` starts."""
 
-    own: argparse.Namespace  # flags of `runner launch`
-    theirs: argparse.Namespace  # flags of `runner run`, parsed
-    arguments: tuple[str, ...]  # the same, not parsed
-    resolved: Resolved
+    launch_flags: argparse.Namespace  # flags of `runner launch`
+    run_flags: argparse.Namespace  # flags of `runner run`, parsed
+    run_arguments: tuple[str, ...]  # the same, not parsed
+    resolved: ResolvedConfig
     counts: Mapping[str, int]  # role, or `DATA`, to number of processes
     model_dir: Path
     logs: Path
@@ -43,29 +43,29 @@ class Plan:
         return self.resolved.config.runtime
 
 
-def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
+def make_plan(launch_flags: argparse.Namespace, arguments: Sequence[str]) -> Plan:
     """Returns the plan, with the config that the members will resolve.
 
-    `own` are the flags of `runner launch`, and `arguments` those of `runner run`. Raises
+    `launch_flags` are the flags of `runner launch`, and `arguments` those of `runner run`. Raises
     `RunnerError` if the config does not resolve or does not describe a cluster.
     """
-    theirs = parse(run_parser(), arguments)
-    refuse_streams(theirs, "each member reads it")
-    resolve_path_flags("launch", theirs)
-    resolved = resolve(request(theirs))
+    run_flags = parse_flags(run_parser(), arguments)
+    refuse_streams(run_flags, "each member reads it")
+    resolve_path_flags("launch", run_flags)
+    resolved = resolve(build_request(run_flags))
     runtime = resolved.config.runtime
     _check_strategy(runtime)
-    counts = _counts(own, runtime)
+    counts = _process_counts(launch_flags, runtime)
     _check_counts(runtime, counts)
-    elastic = _elastic(own, runtime, counts["worker"])
+    elastic = _make_elastic(launch_flags, runtime, counts["worker"])
     if elastic is not None:
         counts["worker"] = elastic.workers
-    model_dir = choose_model_dir(theirs, resolved)
-    logs = Path(own.logs) if own.logs else model_dir / "logs"
+    model_dir = choose_model_dir(run_flags, resolved)
+    logs = Path(launch_flags.logs) if launch_flags.logs else model_dir / "logs"
     return Plan(
-        own=own,
-        theirs=theirs,
-        arguments=tuple(arguments),
+        launch_flags=launch_flags,
+        run_flags=run_flags,
+        run_arguments=tuple(arguments),
         resolved=resolved,
         counts={role: count for role, count in counts.items() if count},
         model_dir=model_dir,
@@ -73,30 +73,30 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
         attempts=_count_attempts(logs),
         elastic=elastic,
         limits=Limits(
-            restarts=own.max_restarts,
-            grace=runtime.grace_period if own.grace is None else own.grace,
+            restarts=launch_flags.max_restarts,
+            grace=runtime.grace_period if launch_flags.grace is None else launch_flags.grace,
             # One timeout until a member counts as lost, another until the last member has noticed.
             settle=2.0 * runtime.heartbeat_timeout + 10.0,
         ),
     )
 
 
-def _counts(own: argparse.Namespace, runtime: RuntimeConfig) -> dict[str, int]:
+def _process_counts(launch_flags: argparse.Namespace, runtime: RuntimeConfig) -> dict[str, int]:
     servers = runtime.parameter_servers
     return {
         "chief": int(servers > 0),
-        "worker": runtime.num_workers if own.workers is None else own.workers,
-        "ps": servers if own.ps is None else own.ps,
-        "evaluator": int(own.evaluator or runtime.num_evaluators > 0),
-        DATA: own.data_workers,
+        "worker": runtime.num_workers if launch_flags.workers is None else launch_flags.workers,
+        "ps": servers if launch_flags.ps is None else launch_flags.ps,
+        "evaluator": int(launch_flags.evaluator or runtime.num_evaluators > 0),
+        DATA: launch_flags.data_workers,
     }
 
 
 def _check_strategy(runtime: RuntimeConfig) -> None:
-    if runtime.distribution_strategy not in PARTS:
+    if runtime.distribution_strategy not in ROLE_TRAITS:
         raise RunnerError(
             f"runtime.distribution_strategy: got `{runtime.distribution_strategy}`, which runs in "
-            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(PARTS)}"
+            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(ROLE_TRAITS)}"
         )
     if runtime.cluster_source not in ("auto", "tf_config"):
         raise RunnerError(
@@ -126,19 +126,21 @@ def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
             raise RunnerError(f"{flag}: is 0 or not set; set it, or runtime.{setting}")
 
 
-def _elastic(own: argparse.Namespace, runtime: RuntimeConfig, most: int) -> Elastic | None:
-    least = own.min_workers
+def _make_elastic(
+    launch_flags: argparse.Namespace, runtime: RuntimeConfig, most: int
+) -> Elastic | None:
+    least = launch_flags.min_workers
     if least is None:
         return None
     if runtime.distribution_strategy != "multi_worker_mirrored":
         raise RunnerError(
             f"--min_workers: is not supported with `{runtime.distribution_strategy}`, whose "
-            "workers come and go alone\nallowed: multi_worker_mirrored"
+            "workers are replaced one by one\nallowed: multi_worker_mirrored"
         )
     logical = runtime.logical_replicas
     if not logical:
         raise RunnerError(
-            "--min_workers: needs runtime.logical_replicas, or the weights would depend on the "
+            "--min_workers: requires runtime.logical_replicas, or the weights would depend on the "
             f"number of workers\nset it, for example --runtime.logical_replicas={most}"
         )
     if runtime.num_gpus < 0:
@@ -147,18 +149,20 @@ def _elastic(own: argparse.Namespace, runtime: RuntimeConfig, most: int) -> Elas
             "known\nset runtime.num_gpus to the number of GPUs of a worker"
         )
     if not 1 <= least <= most:
-        raise RunnerError(f"--min_workers: got {least}, allowed: 1 to {most}, the workers")
+        raise RunnerError(
+            f"--min_workers: got {least}, allowed: 1 to {most}, the number of workers"
+        )
     devices = max(runtime.num_gpus, 1)
     sizes = possible_workers(logical, devices, least, most)
     if not sizes:
         each = f" with {devices} devices each" if devices > 1 else ""
-        near = possible_workers(logical, devices, 1, logical)
-        said = ", ".join(map(str, near)) or "none"
+        alternatives = possible_workers(logical, devices, 1, logical)
+        allowed = ", ".join(map(str, alternatives)) or "none"
         raise RunnerError(
             f"--min_workers: no number of workers from {least} to {most}{each} divides "
-            f"runtime.logical_replicas, which is {logical}\nallowed numbers of workers: {said}"
+            f"runtime.logical_replicas, which is {logical}\nallowed numbers of workers: {allowed}"
         )
-    return Elastic(sizes, own.max_restarts, own.rejoin_after)
+    return Elastic(sizes, launch_flags.max_restarts, launch_flags.rejoin_after)
 
 
 def _count_attempts(logs: Path) -> int:

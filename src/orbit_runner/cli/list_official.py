@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
+from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.model_garden import availability, catalogue, loading
 
 
@@ -17,7 +17,7 @@ def official_experiments() -> dict[str, dict[str, str]]:
     modules given by `--import` register.
     """
     known = availability.read_cache()
-    entries = availability.find_out(_failures) if known is None else known
+    entries = availability.check_imports(_find_import_failures) if known is None else known
     own = _registered_names()
     kinds = {
         "experiments of Model Garden": {
@@ -28,7 +28,7 @@ def official_experiments() -> dict[str, dict[str, str]]:
             name: f"{module}: {reason}" for name, (module, reason) in entries.items() if reason
         },
     }
-    return {kind: _with_prefix(found) for kind, found in kinds.items() if found}
+    return {kind: _add_prefix(found) for kind, found in kinds.items() if found}
 
 
 def _registered_names() -> dict[str, str]:
@@ -37,16 +37,16 @@ def _registered_names() -> dict[str, str]:
     return {name: factory.__module__ for name, factory in loading.registered_factories()}
 
 
-def _failures(modules: list[str]) -> dict[str, str]:
+def _find_import_failures(modules: list[str]) -> dict[str, str]:
     from orbit_runner.reporting.progress.factory import make_progress
 
     prepare_environment(RuntimeConfig())
-    keep_native_output(None)
+    redirect_native_output(None)
     progress = make_progress("auto", brief=True)
     with progress.shown_scope():
         progress.phase(f"importing {len(modules)} modules of Model Garden (first time only)")
-        return {module: loading.import_failure(module) for module in modules}
+        return {module: loading.try_import(module) for module in modules}
 
 
-def _with_prefix(found: dict[str, str]) -> dict[str, str]:
+def _add_prefix(found: dict[str, str]) -> dict[str, str]:
     return {f"{catalogue.PREFIX}{name}": text for name, text in sorted(found.items())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# As little as possible: Ctrl-C during these imports prints a traceback.
+# Import as little as possible: Ctrl-C during these imports prints a traceback.
 import importlib
 import os
 import sys
@@ -25,12 +25,12 @@ COMMANDS = {
     "list": "list experiments, fragments, tasks, models, data sources and strategies",
     "show": "print the resolved config as YAML; --origins adds where each value was set",
     "inspect": "show layers, a batch, memory and schedule of an experiment, before it is trained",
-    "profile": "show where the time of a training step goes, of a run or an experiment",
-    "batch": "show the examples of a training step: index, file, label, what was drawn",
+    "profile": "show where the time of a training step goes, for a run or an experiment",
+    "batch": "show the examples of a training step: index, file, label, augmentation",
     "seen": "list the steps in which an example was or will be trained on",
     "branch": "start a run that continues another one from any step, under changed settings",
     "explain": "describe a setting: type, default, allowed values and effect",
-    "schema": "print the JSON Schema of config files, by which editors complete and check them",
+    "schema": "print the JSON Schema of config files, for completion and checks in editors",
     "completion": "print the script that completes commands, flags and settings in a shell",
     "validate": "check config files, and report all errors at once",
     "diff": "compare the configs of two experiments, files or runs",
@@ -40,7 +40,7 @@ COMMANDS = {
     "clean": "delete checkpoints and runs that are no longer needed, after showing them",
     "verify": "check that the checkpoints of a run have not changed since they were written",
     "reproduce": "run a saved config again, and check that the weights are identical",
-    "replay": "take a step of a run again: losses of its examples, gradients, first NaN",
+    "replay": "repeat a step of a run: losses of its examples, gradients, first NaN",
     "why": "find out why two runs differ: the cause, the first step and the first tensor",
     "export": "export a run as a SavedModel, for LiteRT, as ONNX or as a .keras file",
     "predict": "print predictions for images, texts or users, from a run or an export",
@@ -51,7 +51,7 @@ COMMANDS = {
 }
 
 # Their modules end in an underscore, because Python has something of the same name.
-_WITH_UNDERSCORE = ("list", "inspect")
+_UNDERSCORE_MODULES = ("list", "inspect")
 
 _HELP = f"""\
 Orbit Runner {__version__}: run TensorFlow experiments that are defined by config files.
@@ -78,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Exit codes: 0 success; 1 crash, a dataset that could not be downloaded, or an unreachable object
     store; 2 wrong usage or config; 3 diverged; 4 `verify`, `reproduce`, `branch`, `replay` or
-    `why` found a difference; 5 `predict` had no answer to some items; 6 the results could not be
-    written to standard output; 138 another member of the cluster was lost; 128 + n for signal n.
+    `why` found a difference; 5 `predict` has no prediction for some items; 6 the results could not
+    be written to standard output; 138 another member of the cluster was lost; 128 + n for signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--version"]:
@@ -93,14 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         with log_scope(PlainMessages()):
             return _dispatch(arguments)
     except RunnerError as error:
-        return _report(error)
+        return _print_error(error)
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
         print(f"runner: interrupted{detail}", file=sys.stderr)
         return getattr(error, "exit_code", 130)
 
 
-def _report(error: RunnerError) -> int:
+def _print_error(error: RunnerError) -> int:
     if error.exit_code:
         print(f"runner: {error}", file=sys.stderr)
     return error.exit_code
@@ -132,19 +132,20 @@ def _dispatch(arguments: list[str]) -> int:
     else:
         rest = arguments[1:]
     if first not in COMMANDS:
-        from orbit_runner.errors import RunnerError, unknown
+        from orbit_runner.errors import RunnerError, unknown_name_message
 
-        raise RunnerError(f"{unknown('command', first, [*COMMANDS])}{_hint(first)}")
+        message = unknown_name_message("command", first, [*COMMANDS])
+        raise RunnerError(f"{message}{_command_hint(first)}")
     code: int = importlib.import_module(module_of(first)).main(rest)
     return code
 
 
 def module_of(command: str) -> str:
     """Returns the name of the module of a command."""
-    return f"orbit_runner.cli.commands.{command}{'_' if command in _WITH_UNDERSCORE else ''}"
+    return f"orbit_runner.cli.commands.{command}{'_' if command in _UNDERSCORE_MODULES else ''}"
 
 
-def _hint(word: str) -> str:
+def _command_hint(word: str) -> str:
     """Returns a line that suggests what an unknown command was meant to be, or ""."""
     from pathlib import Path
 
@@ -163,7 +164,7 @@ def _hint(word: str) -> str:
 
 def entry() -> NoReturn:
     """Runs one command and exits the process with its exit code."""
-    signals.install()
+    signals.install_interrupt_handler()
     try:
         code = _run_command()
     except BaseException:
@@ -197,7 +198,7 @@ def _run_command() -> int:
     from orbit_runner.errors import OutputError
     from orbit_runner.utils import garbage_collection, streams
 
-    streams.install()
+    streams.install_tolerant_streams()
     garbage_collection.freeze_after_pauses()
     _add_current_directory()
     try:
@@ -208,7 +209,7 @@ def _run_command() -> int:
         streams.check_stdout()
     except OutputError as error:
         if code != error.exit_code:
-            code = code or _report(error)
+            code = code or _print_error(error)
     return code
 
 

@@ -14,8 +14,8 @@ from orbit_runner.checkpoint.selection import (
     choose_checkpoint,
     choose_weights,
 )
-from orbit_runner.cli.flags.config_flags import FIELDS, Parser
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, Parser
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
 
@@ -30,19 +30,19 @@ _SETTINGS_RULE = "the model runs in this process and is not trained: other setti
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Chosen:
+class SelectedModel:
     """A model of a run."""
 
     run: Path  # run directory
-    resolved: Resolved  # config of the run, with the changes that the flags make
+    resolved: ResolvedConfig  # config of the run, with the changes that the flags make
     choice: Choice
     weights: str  # `average` or `plain`
 
 
-def add_choice_flags(to: Parser) -> None:
+def add_model_flags(parser: Parser) -> None:
     """Adds the flags that select a model of a run."""
-    to.settings, to.settings_rule = _SETTINGS, _SETTINGS_RULE
-    group = to.add_argument_group(
+    parser.settings, parser.settings_rule = _SETTINGS, _SETTINGS_RULE
+    group = parser.add_argument_group(
         "model of the run", "--task.NAME=VALUE changes a setting of the task"
     )
     group.add_argument(
@@ -68,10 +68,10 @@ def add_choice_flags(to: Parser) -> None:
     )
 
 
-def read_chosen(run: Path, flags: argparse.Namespace) -> Chosen:
+def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     """Returns the model that the flags select, after checking its files.
 
-    `flags` are those of `add_choice_flags`, parsed.
+    `flags` are those of `add_model_flags`, parsed.
     """
     config = RunDirectory(run).require_config()
     imports = tuple(flags.imports or ())
@@ -83,16 +83,16 @@ def read_chosen(run: Path, flags: argparse.Namespace) -> Chosen:
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):
         _note(f"note: {choice.place.name} was made with a different config than {config}")
-    return Chosen(
+    return SelectedModel(
         run=run, resolved=_apply_flags(run, written, flags), choice=choice, weights=weights
     )
 
 
-def _apply_flags(run: Path, written: Resolved, flags: argparse.Namespace) -> Resolved:
+def _apply_flags(run: Path, written: ResolvedConfig, flags: argparse.Namespace) -> ResolvedConfig:
     """Returns the config with the changes that the flags make."""
     changes = [(f"--{path}", path, text) for path, text in flags.dotted]
     if flags.data_dir is not None:
-        changes += [("--data_dir", path, flags.data_dir) for path in FIELDS["data_dir"]]
+        changes += [("--data_dir", path, flags.data_dir) for path in SETTINGS_OF_FLAG["data_dir"]]
     if not changes:
         return written
     imports = tuple(flags.imports or ())

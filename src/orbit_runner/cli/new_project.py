@@ -14,7 +14,7 @@ from orbit_runner.errors import RunnerError, format_list, shorten
 from orbit_runner.registry import TASKS
 
 TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "project"
-# File of a project to what it is for.
+# Maps each file of a project to its purpose.
 FILES = {
     "README.md": "commands, and what to change",
     "Makefile": "make run, make test",
@@ -26,28 +26,31 @@ FILES = {
     "data/train.csv": "120 rows to train on",
     "data/validation.csv": "30 rows to evaluate on",
     "tests/test_my_project.py": "checks that the task learns, and that a resumed run is exact",
-    "pyproject.toml": "makes the package installable, and names its task to Orbit Runner",
-    ".gitignore": "leaves the directories of runs out of git",
+    "pyproject.toml": "makes the package installable, and registers its task with Orbit Runner",
+    ".gitignore": "excludes run directories from git",
 }
-# The names in the template that stand for the package and the beginning of its classes.
+# Placeholders in the template: the name of the package, and the prefix of its classes.
 _PLACEHOLDERS = re.compile("my_project|MyProject")
 _NAME = re.compile("[A-Za-z](?:[A-Za-z0-9_]*[A-Za-z0-9])?")
 _RULE = "ASCII letters, digits and _, from a letter to a letter or digit"
-_OF_THE_PROJECT = ("data", "experiments", "runs", "tests")
+_RESERVED_NAMES = ("data", "experiments", "runs", "tests")
 
 
 def write_project(folder: Path, name: str) -> dict[str, str]:
-    """Writes all files of a project, or none, and returns what each of them is for.
+    """Writes all files of a project, or none, and returns the purpose of each.
 
     Args:
-        folder: The directory; it is made if it does not exist.
+        folder: The directory; it is created if it does not exist.
         name: The name of the package.
 
     Raises:
         RunnerError: The directory contains files, or cannot be written.
     """
     _check_empty(folder)
-    texts = {_fill_in(path, name): _fill_in(_template(path), name) for path in FILES}
+    texts = {
+        _fill_placeholders(path, name): _fill_placeholders(_read_template(path), name)
+        for path in FILES
+    }
     try:
         with contextlib.ExitStack() as undo:
             for path, text in texts.items():
@@ -60,7 +63,7 @@ def write_project(folder: Path, name: str) -> dict[str, str]:
             f"DIR: cannot write {error.filename or folder}: {error.strerror}\n"
             "nothing was written; use a directory that can be created or is empty"
         ) from None
-    return {_fill_in(path, name): purpose for path, purpose in FILES.items()}
+    return {_fill_placeholders(path, name): purpose for path, purpose in FILES.items()}
 
 
 def package_name(folder: Path, name: str | None) -> str:
@@ -68,19 +71,19 @@ def package_name(folder: Path, name: str | None) -> str:
 
     Raises `RunnerError`, with a suggestion, if no package can have the name.
     """
-    made = _identifier(folder.resolve().name) if name is None else name
-    if name is None and not made:
+    candidate = _make_identifier(folder.resolve().name) if name is None else name
+    if name is None and not candidate:
         raise RunnerError(
             f"DIR: got {str(folder)!r}, which has no ASCII letters or digits to name the package "
             "after\npass a name, such as --name=my_project"
         )
-    problem = _name_problem(made)
+    problem = _name_problem(candidate)
     if not problem:
-        return made
+        return candidate
     got = "--name: got" if name is not None else "DIR: the package would be named"
     raise RunnerError(
-        f"{got} {shorten(repr(made))}, {problem}\n"
-        f"pass another name, such as --name={_suggestion(made)}"
+        f"{got} {shorten(repr(candidate))}, {problem}\n"
+        f"pass another name, such as --name={_suggest_name(candidate)}"
     )
 
 
@@ -110,12 +113,12 @@ def _make_directory(folder: Path, undo: contextlib.ExitStack) -> None:
         undo.callback(path.rmdir)
 
 
-def _template(path: str) -> str:
+def _read_template(path: str) -> str:
     # In this repository, a file named .gitignore would apply to the template itself.
     return (TEMPLATE / path.replace(".gitignore", "gitignore")).read_text(encoding="utf-8")
 
 
-def _fill_in(text: str, name: str) -> str:
+def _fill_placeholders(text: str, name: str) -> str:
     """Returns a text or a path of the template with the names of the project."""
     names = {"my_project": name, "MyProject": _class_name(name)}
     return _PLACEHOLDERS.sub(lambda match: names[match[0]], text)
@@ -125,14 +128,14 @@ def _class_name(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def _identifier(text: str) -> str:
+def _make_identifier(text: str) -> str:
     """Returns a text as the name of a package; "" if it has no letters and digits."""
     found = re.sub(r"[\W_]+", "_", text.lower(), flags=re.ASCII).strip("_")
     return f"project_{found}" if found[:1].isdigit() else found
 
 
-def _suggestion(name: str) -> str:
-    found = _identifier(name) or "project"
+def _suggest_name(name: str) -> str:
+    found = _make_identifier(name) or "project"
     return f"my_{found}" if _name_problem(found) else found
 
 
@@ -142,7 +145,7 @@ def _name_problem(name: str) -> str:
         return f"expected the name of a package\nallowed: {_RULE}"
     if keyword.iskeyword(name):
         return "a keyword of Python"
-    if name.lower() in _OF_THE_PROJECT:
+    if name.lower() in _RESERVED_NAMES:
         return "the name of another directory of the project"
     if name in TASKS:
         return "the name of a task of Orbit Runner"

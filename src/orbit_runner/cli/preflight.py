@@ -10,17 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_whole, places_of
+from orbit_runner.checkpoint.latest_checkpoint import (
+    checkpoints_of,
+    latest_intact_record,
+    list_checkpoints,
+)
 from orbit_runner.cli import finetune
 from orbit_runner.config.diff import differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.fingerprint import (
     DATA_DIRECTORIES,
+    can_affect_weights,
     excludes_same_examples,
-    touches_weights,
 )
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.checks.logical_replicas import resume_problems
 from orbit_runner.config.schema.checks.partition import run_problems
@@ -28,11 +32,11 @@ from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.determinism.portable import set_portable_variables
-from orbit_runner.distribute.cluster.addresses import find_unreachable
+from orbit_runner.distribute.cluster.addresses import find_unreachable_addresses
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import reach_problems, resolve_cluster
 from orbit_runner.distribute.tpu.address import tpu_problems
-from orbit_runner.errors import RunnerError, SettingError, unknown
+from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.run_directory.paths import RunDirectory
@@ -41,7 +45,7 @@ from orbit_runner.storage.staged_config import localize
 _SERVICE_SECONDS = 0.8
 
 
-def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluster | None:
+def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> Cluster | None:
     """Checks a run before TensorFlow is imported, so that mistakes are reported at once.
 
     Returns the cluster that this process is a member of, or None. Raises `ConfigError`, or
@@ -52,7 +56,7 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
         # First, because the code of a task may import TensorFlow, such as a function of its data.
         set_portable_variables(config.runtime)
     cluster = resolve_cluster(config.runtime, os.environ)
-    problems = [*_mode_problems(mode), *_folder_problems(model_dir)]
+    problems = [*_mode_problems(mode), *_directory_problems(model_dir)]
     if mode == "eval" and not config.task.init_checkpoint:
         problems += _checkpoint_problems(model_dir)
     runtime = effective_runtime(config, mode)
@@ -90,12 +94,12 @@ def check_mode(mode: str) -> None:
 
 def _mode_problems(mode: str) -> Iterator[Problem]:
     if mode not in MODES:
-        yield Problem("--mode", unknown("mode", mode, [*MODES, finetune.MODE]))
+        yield Problem("--mode", unknown_name_message("mode", mode, [*MODES, finetune.MODE]))
 
 
-def _service_problems(resolved: Resolved, mode: str) -> Iterator[Problem]:
+def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
     services = services_of(resolved.config, mode)
-    for address, reason in find_unreachable(services, _SERVICE_SECONDS).items():
+    for address, reason in find_unreachable_addresses(services, _SERVICE_SECONDS).items():
         path = services[address]
         section = path.rpartition(".")[0]
         off = f"{path}=null" if section == "runtime" else f"{section}.enable_tf_data_service=false"
@@ -107,7 +111,7 @@ def _service_problems(resolved: Resolved, mode: str) -> Iterator[Problem]:
         )
 
 
-def _folder_problems(model_dir: Path) -> Iterator[Problem]:
+def _directory_problems(model_dir: Path) -> Iterator[Problem]:
     if os.path.isfile(model_dir):
         yield Problem("--model_dir", f"{model_dir} is a file, expected a directory")
         return
@@ -115,13 +119,13 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
     if os.path.lexists(checkpoints) and not os.path.isdir(checkpoints):
         yield Problem("--model_dir", f"{checkpoints} is not a directory; rename or delete it")
     # Not `Path.exists`, which raises an error below a directory without search permission.
-    there = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
+    existing = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
     try:
         # Tries to write, because permission bits do not cover root, ACLs and read-only mounts.
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        yield Problem("--model_dir", f"cannot write to {there}: {error.strerror}")
+        yield Problem("--model_dir", f"cannot write to {existing}: {error.strerror}")
 
 
 def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
@@ -135,21 +139,21 @@ def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
         )
 
 
-def check_same_config(resolved: Resolved, model_dir: Path) -> None:
-    """Raises an error if a directory contains a run whose weights another config made.
+def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
+    """Raises an error if a directory contains a run with a config that gives other weights.
 
-    It is a ConfigError if the batches were cut into another number of parts.
+    Raises `ConfigError` if the number of logical replicas differs.
     """
-    there, checkpoints = RunDirectory(model_dir).config, checkpoints_of(model_dir)
+    saved_config, checkpoints = RunDirectory(model_dir).config, checkpoints_of(model_dir)
     # If a run failed before its first checkpoint, another config can do no harm. The checkpoints
     # include those in the run directory itself, where Model Garden and trainers named by gin save.
-    if not places_of(checkpoints):
+    if not list_checkpoints(checkpoints):
         return
-    if not there.exists():
-        if checkpoints.committed():
-            _check_newest_record(resolved, checkpoints, there)
+    if not saved_config.exists():
+        if checkpoints.committed_steps():
+            _check_newest_record(resolved, checkpoints, saved_config)
         return
-    before, now = resolve(Request(experiment=str(there))).config, resolved.config
+    before, now = resolve(Request(experiment=str(saved_config))).config, resolved.config
     for path, message in resume_problems(before.runtime, now.runtime, str(model_dir)):
         raise ConfigError([Problem(path, message, resolved.origin(path))])
     # Without a data record, it is unknown whether another directory contains the same data.
@@ -157,8 +161,8 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
     changed = [
         found
         for found in differences(before, now)
-        if touches_weights(found.path, before)
-        or touches_weights(found.path, now)
+        if can_affect_weights(found.path, before)
+        or can_affect_weights(found.path, now)
         or (found.path in DATA_DIRECTORIES and not records_data)
     ]
     if excludes_same_examples(before, now):
@@ -173,22 +177,24 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
     )
 
 
-def _check_newest_record(resolved: Resolved, checkpoints: CheckpointFolder, gone: Path) -> None:
+def _check_newest_record(
+    resolved: ResolvedConfig, checkpoints: CheckpointFolder, missing: Path
+) -> None:
     """Compares the config with that of the newest checkpoint, if `config.yaml` was removed."""
-    record = latest_whole(checkpoints)
-    if record is not None and not is_made_with(gone.parent, record.config, resolved.config):
+    record = latest_intact_record(checkpoints)
+    if record is not None and not is_made_with(missing.parent, record.config, resolved.config):
         raise RunnerError(
-            f"{gone} is missing, and the checkpoint of step {record.step} was made with a "
+            f"{missing} is missing, and the checkpoint of step {record.step} was made with a "
             "different config\n"
             "use another --model_dir, or --resume=override to resume with this config"
         )
     known = "cannot be compared with this config" if record is None else "was made with this config"
     which = "the run" if record is None else f"the checkpoint of step {record.step}"
-    print(f"warning: {gone} is missing; {which} {known}", file=sys.stderr)
+    print(f"warning: {missing} is missing; {which} {known}", file=sys.stderr)
 
 
 @contextlib.contextmanager
-def setting_error_scope(resolved: Resolved) -> Iterator[None]:
+def setting_error_scope(resolved: ResolvedConfig) -> Iterator[None]:
     """Turns a `SettingError` into a `ConfigError` that names the origin of the setting."""
     try:
         yield

@@ -8,13 +8,13 @@ import shutil
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_whole
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
 from orbit_runner.cli.preflight import setting_error_scope
-from orbit_runner.cli.single_process import in_one_process
-from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.determinism.numerics_record import changes, describe_numerics
+from orbit_runner.cli.single_process import convert_to_single_process
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.reporting.code_version import code_differences, read_code_version
 from orbit_runner.run_directory.branch import read_branch
@@ -30,7 +30,7 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staged_config import localize
 
 # Settings that may have to differ on another machine. `enable_xla` is one of them because the
-# comparison of numerics suggests it if config.yaml no longer matches what the run did.
+# comparison of numerics suggests it if config.yaml no longer matches the run.
 MACHINE_SETTINGS = (
     "runtime.intra_op_threads",
     "runtime.inter_op_threads",
@@ -45,10 +45,10 @@ MACHINE_SETTINGS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Original:
+class OriginalRun:
     """The run to repeat."""
 
-    resolved: Resolved  # config of the run, changed to fit a single process
+    resolved: ResolvedConfig  # config of the run, changed to fit a single process
     same_config: bool  # whether that config made the newest checkpoint
     history: RunHistory  # as it was at the start
     record: CheckpointRecord  # of the checkpoint to reach
@@ -60,22 +60,22 @@ class Original:
         return -1 if self.start is None else self.start
 
 
-def read_original(
+def read_original_run(
     run: Path,
     last: int | None,
     *,
     imports: tuple[str, ...] = (),
     changes: tuple[tuple[str, str, str], ...] = (),
-) -> Original:
+) -> OriginalRun:
     """Returns the run to repeat; does not import TensorFlow.
 
     `last` is the number of last steps to repeat; None for all, or for those since a branch.
     `changes` are (flag, dotted path, text) of machine settings. Raises `RunnerError` if the run has
     no config, or no checkpoint to start from or to reach.
     """
-    written, changed = resolve_saved(run, imports, changes)
+    written, changed = resolve_saved_config(run, imports, changes)
     # Read last, so that the history of a run in progress includes this checkpoint.
-    record = latest_whole(checkpoints_of(run))
+    record = latest_intact_record(checkpoints_of(run))
     if record is None:
         raise RunnerError(
             f"RUN: no intact checkpoint with a record in {run / 'checkpoints'}\n"
@@ -91,9 +91,9 @@ def read_original(
                 f"from {branch.parent}\nreproduce that run instead"
             )
     if last is not None:
-        start = _start(history.checkpoints, record.step, last)
-    return Original(
-        resolved=in_one_process(changed, record.strategy),
+        start = _start_step(history.checkpoints, record.step, last)
+    return OriginalRun(
+        resolved=convert_to_single_process(changed, record.strategy),
         same_config=is_made_with(run, record.config, written.config),
         history=history,
         record=record,
@@ -101,19 +101,19 @@ def read_original(
     )
 
 
-def resolve_saved(
+def resolve_saved_config(
     run: Path, imports: tuple[str, ...], changes: tuple[tuple[str, str, str], ...]
-) -> tuple[Resolved, Resolved]:
+) -> tuple[ResolvedConfig, ResolvedConfig]:
     """Returns the config of a run, and the same with machine settings changed."""
-    asked = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
-    written = resolve(asked)
-    return written, resolve(dataclasses.replace(asked, flags=changes)) if changes else written
+    request = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
+    written = resolve(request)
+    return written, resolve(dataclasses.replace(request, flags=changes)) if changes else written
 
 
-def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
+def _start_step(folder: CheckpointFolder, newest: int, last: int) -> int:
     if last < 1:
         raise RunnerError(f"--last: got {last}, allowed: at least 1")
-    found = latest_whole(folder, at_most=newest - last)
+    found = latest_intact_record(folder, at_most=newest - last)
     if found is None:
         raise RunnerError(
             f"--last: got {last}, but no intact checkpoint is at or before step {newest - last}\n"
@@ -131,7 +131,7 @@ def check_outside(folder: Path, run: Path) -> None:
         raise RunnerError(f"--model_dir: {folder} is {place}\nuse another directory")
 
 
-def check_data(original: Original) -> DataRecord:
+def check_data(original: OriginalRun) -> DataRecord:
     """Returns the data record of the run; raises `DataChanged` if the data changed since then."""
     with setting_error_scope(original.resolved):
         now = fingerprint_of(localize(original.resolved.config).task)
@@ -142,24 +142,24 @@ def check_data(original: Original) -> DataRecord:
             f"{format_list(data.difference.changes)}\n"
             "the run cannot be reproduced until these files are restored"
         )
-        error.exit_code = DIFFERENT
+        error.exit_code = EXIT_DIFFERENT
         raise error
     return data
 
 
-def up_to(resolved: Resolved, step: int) -> Resolved:
+def limit_steps(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
     """Returns the config of a run that ends at a step."""
     trainer = resolved.config.trainer.replace(train_steps=step, train_epochs=0.0)
     return dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
 
 
-def notes(original: Original) -> list[str]:
+def difference_reasons(original: OriginalRun) -> list[str]:
     """Returns reasons why the weights may differ, as far as they are known before the run."""
     config, record = original.resolved.config, original.record
     found = []
     if not original.same_config:
         found.append("the newest checkpoint was made with a different config than config.yaml")
-    if original.history.overridden:
+    if original.history.is_overridden:
         found.append("the run was resumed with --resume=override or --allow_partial")
     if not config.runtime.deterministic:
         found.append("runtime.deterministic is false: bitwise-identical results are not guaranteed")
@@ -167,7 +167,7 @@ def notes(original: Original) -> list[str]:
     found += code_differences(
         original.history.attempts, record.step, read_code_version(original.history.folder)
     )
-    return found + changes(record.numerics, describe_numerics(config.runtime))
+    return found + describe_changes(record.numerics, describe_numerics(config.runtime))
 
 
 def copy_checkpoint(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
+from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme
 
 _T = TypeVar("_T")
 _ATTEMPTS = 3
@@ -17,14 +17,14 @@ _ATTEMPTS = 3
 
 @contextlib.contextmanager
 def local_run_scope(text: str, what: str, checkpoints: str | None = "all") -> Iterator[Path]:
-    """Yields the local directory of a run; copies what a command needs of a remote run first.
+    """Yields the local directory of a run; first downloads what a command needs of a remote run.
 
     Error messages name the URL instead of the copy. `what` is the name of the argument in messages.
     `checkpoints` selects what is copied: `all`; the requested step, `best` or path; None for the
     newest.
     """
     if not is_remote(text):
-        yield Path(without_file_scheme(text))
+        yield Path(strip_file_scheme(text))
         return
     path = _fetch(text.rstrip("/"), what, checkpoints)
     try:
@@ -40,8 +40,8 @@ def _fetch(url: str, what: str, checkpoints: str | None) -> Path:
             return _fetch_once(url, what, checkpoints)
         except PathError as error:
             # A run that is training may delete a checkpoint while it is downloaded.
-            gone = isinstance(error.__cause__, FileNotFoundError)
-            if not gone or attempt == _ATTEMPTS - 1:
+            was_deleted = isinstance(error.__cause__, FileNotFoundError)
+            if not was_deleted or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError
 
@@ -49,7 +49,11 @@ def _fetch(url: str, what: str, checkpoints: str | None) -> Path:
 def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
     from orbit_runner.checkpoint.directory import CheckpointFolder
     from orbit_runner.run_directory.remote.layout import committed_groups, groups_of
-    from orbit_runner.run_directory.remote.run import checkpoint_of_step, everything, newest_only
+    from orbit_runner.run_directory.remote.run import (
+        all_checkpoints,
+        checkpoint_of_step,
+        newest_checkpoints,
+    )
     from orbit_runner.storage.objects import ObjectInfo
     from orbit_runner.storage.staging import stage
 
@@ -65,29 +69,29 @@ def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
         return found if exported else rule(found)
 
     if checkpoints is None or checkpoints == "best":
-        path = stage(url, what, functools.partial(choose, newest_only))
+        path = stage(url, what, functools.partial(choose, newest_checkpoints))
         for group in committed_groups(groups_of(names)):
             place = path / group.series
             if not (path / group.index).exists():
                 continue
             if CheckpointFolder(place.parent, name=place.name).damage(group.step):
-                return stage(url, what, everything)
+                return stage(url, what, all_checkpoints)
         return path
     if checkpoints.isdecimal():
         rule = functools.partial(checkpoint_of_step, int(checkpoints))
         return stage(url, what, functools.partial(choose, rule))
     try:
-        return stage(url, what, functools.partial(choose, everything))
+        return stage(url, what, functools.partial(choose, all_checkpoints))
     except PathError as error:
         above, _, name = url.rpartition("/")
         if "there is nothing" not in str(error) or above.count("/") < 3:
             raise
-        # The URL may be one checkpoint, without its suffix.
+        # The URL may name one checkpoint, without its suffix.
         try:
-            return stage(above, what, functools.partial(_of_prefix, name)) / name
+            return stage(above, what, functools.partial(_select_prefix, name)) / name
         except PathError:
             raise error from None
 
 
-def _of_prefix(prefix: str, found: Mapping[str, _T]) -> Mapping[str, _T]:
+def _select_prefix(prefix: str, found: Mapping[str, _T]) -> Mapping[str, _T]:
     return {name: info for name, info in found.items() if name.startswith(f"{prefix}.")}

@@ -12,7 +12,7 @@ from typing import Any
 from orbit_runner import train_lib
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.train_job import ConfigWriter, describe_run
-from orbit_runner.config.resolve import Resolved
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, first_line
@@ -25,28 +25,28 @@ from orbit_runner.train.stop_requests import StoppedAtStep
 
 
 @dataclasses.dataclass(frozen=True)
-class Done:
+class RerunResult:
     """How a repeated run ended."""
 
     strategy: str  # with its number of replicas, as in checkpoint records
     error: Exception | None = None  # what ended the run early, if anything
 
     @property
-    def diverged(self) -> bool:
+    def has_diverged(self) -> bool:
         """Whether training diverged."""
         return isinstance(self.error, Diverged)
 
     @property
-    def words(self) -> str:
+    def error_text(self) -> str:
         """The error in one line; "" if `error` is None."""
         if self.error is None:
             return ""
-        kind = "" if self.diverged else f"{type(self.error).__name__}: "
+        kind = "" if self.has_diverged else f"{type(self.error).__name__}: "
         return f"{kind}{first_line(self.error)}"
 
 
 def rerun(
-    resolved: Resolved,
+    resolved: ResolvedConfig,
     history: RunHistory,
     folder: Path,
     progress: Callback,
@@ -54,7 +54,7 @@ def rerun(
     step: int,
     after: int,
     callbacks: Sequence[Callback] = (),
-) -> Done:
+) -> RerunResult:
     """Repeats a run up to `step`. Returns how it ended.
 
     Resumes from the checkpoint in `folder`, if it has one: `after` is its step, or -1 for the
@@ -66,7 +66,7 @@ def rerun(
     bind_gin(resolved)
     strategy, task = train_lib.prepare(config, str(folder))
     replicas = strategy.num_replicas_in_sync
-    done = Done(describe_strategy(strategy))
+    done = RerunResult(describe_strategy(strategy))
     record = RunRecord(
         RunDirectory(folder).record(mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
     )
@@ -78,29 +78,29 @@ def rerun(
     )
     all_callbacks = [progress, ConfigWriter(folder, resolved), *callbacks]
     try:
-        for stage in _stages(config, history, step, after):
+        for stage in _split_stages(config, history, step, after):
             stage.run(strategy, task, mode, folder, all_callbacks)
     except Exception as error:
         record.finish(f"{type(error).__name__}: {error}")
         if isinstance(error, RunnerError) and not isinstance(error, Diverged):
             raise
         return dataclasses.replace(done, error=error)
-    record.finish("left" if stage.leaves else "done", step=step)
+    record.finish("left" if stage.stops_early else "done", step=step)
     return done
 
 
 @dataclasses.dataclass(frozen=True)
 class _Stage:
-    """A part of a run, which ends at `step`, or is stopped there before its end if `leaves`."""
+    """A part of a run. It ends at `step`, or is stopped there if `stops_early`."""
 
     config: ExperimentConfig
     step: int
-    leaves: bool
+    stops_early: bool
 
     def run(
         self, strategy: Any, task: Any, mode: str, folder: Path, callbacks: list[Callback]
     ) -> None:
-        steps = self.step + 1 if self.leaves else self.step
+        steps = self.step + 1 if self.stops_early else self.step
         trainer = self.config.trainer.replace(
             train_steps=steps,
             train_epochs=0.0,
@@ -108,7 +108,7 @@ class _Stage:
             export_checkpoint=None,
             export_weights=None,
             export_formats=(),
-            # They depend on the time, so the original and a repeated run end and save differently.
+            # They depend on the time, so the repeated run would stop and save at other steps.
             max_time=None,
             checkpoint_time_interval=None,
         )
@@ -122,16 +122,16 @@ class _Stage:
                 str(folder),
                 enable_async_checkpointing=True,
                 callbacks=callbacks,
-                stop_at_step=self.step if self.leaves else None,
+                stop_at_step=self.step if self.stops_early else None,
             )
 
 
-def _stages(
+def _split_stages(
     config: ExperimentConfig, history: RunHistory, step: int, after: int
 ) -> Iterator[_Stage]:
     # A run that was finished and then extended has evaluated at its former last step.
     ends = {*history.ends, config.trainer.train_steps}
     for end in history.ends:
         if after < end < step:
-            yield _Stage(config, end, leaves=False)
-    yield _Stage(config, step, leaves=step not in ends)
+            yield _Stage(config, end, stops_early=False)
+    yield _Stage(config, step, stops_early=step not in ends)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from orbit_runner.config.resolve import Resolved
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.runtime import ClusterConfig
 from orbit_runner.errors import RunnerError
 
 
-def in_one_process(resolved: Resolved, strategy: str) -> Resolved:
+def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> ResolvedConfig:
     """Returns the config with which a single process has the same result.
 
     Synchronous workers have the same result as the same number of replicas in one process. Other

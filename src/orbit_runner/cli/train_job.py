@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.config.resolve import Resolved
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.errors import MemberLost
-from orbit_runner.distribute.cluster.shutdown import Guest, Host
-from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
+from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
+from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.reporting.phase_times import PhaseTimes, phase_times_scope
 from orbit_runner.reporting.report_data.collector import ReportCollector
@@ -35,7 +35,7 @@ from orbit_runner.utils.log import note
 class Job:
     """This process's part of an experiment."""
 
-    resolved: Resolved  # config as given, with the origin of each value
+    resolved: ResolvedConfig  # config as given, with the origin of each value
     config: ExperimentConfig  # config of this process, which its role may change
     mode: str
     model_dir: Path
@@ -48,7 +48,7 @@ class Job:
     started: float | None = None  # when the command began, by `time.monotonic()`
 
     @property
-    def writes(self) -> bool:
+    def writes_results(self) -> bool:
         """Whether this process writes results: without a cluster, as chief or as evaluator."""
         return self.cluster is None or self.cluster.is_chief or self.cluster.me.role == "evaluator"
 
@@ -58,7 +58,7 @@ class Job:
         return [*(self.command or ("runner", *sys.argv[1:]))]
 
     @property
-    def serves(self) -> bool:
+    def is_server(self) -> bool:
         """Whether this process only serves its devices to the chief."""
         if not self.config.runtime.traits.is_asynchronous:
             return False
@@ -67,33 +67,33 @@ class Job:
 
 def serve(job: Job) -> int:
     """Serves this process's devices until the chief is done. Returns the exit code."""
-    make_ready(job)
+    prepare_process(job)
     from orbit_runner.distribute.servers import serve_role
 
     assert job.cluster is not None
-    guest = Guest(job.model_dir, job.cluster.me)
-    return serve_role(job.cluster, left=guest.left, announce=guest.announce)
+    shutdown = ServerShutdown(job.model_dir, job.cluster.me)
+    return serve_role(job.cluster, run_exit_code=shutdown.run_exit_code, announce=shutdown.announce)
 
 
-def make_ready(job: Job) -> None:
-    """Prepares the environment. Must be called before TensorFlow is imported."""
+def prepare_process(job: Job) -> None:
+    """Prepares this process. Must be called before TensorFlow is imported."""
     prepare_environment(job.config.runtime)
     if job.cluster is not None:
         me = job.cluster.me
-        keep_native_output(job.model_dir / ".cluster" / f"{me.role}-{me.index}.stderr")
+        redirect_native_output(job.model_dir / ".cluster" / f"{me.role}-{me.index}.stderr")
     elif job.config.runtime.remote_cluster:
-        keep_native_output(job.model_dir / ".cluster" / "chief-0.stderr")
+        redirect_native_output(job.model_dir / ".cluster" / "chief-0.stderr")
 
 
 def run_job(job: Job, progress: Any) -> tuple[Any, Any]:
     """Trains, evaluates, or both. Returns the model and the `Results`."""
-    with _servers_dismissed(job), phase_times_scope("importing") as times:
+    with _server_shutdown_scope(job), phase_times_scope("importing") as times:
         return _run(job, progress, times)
 
 
 def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
     # Before the imports below, which take seconds in which files may be edited.
-    code = read_code_version(job.model_dir) if job.writes else CodeVersion()
+    code = read_code_version(job.model_dir) if job.writes_results else CodeVersion()
     with paused_collection_scope():
         from orbit_runner import train_lib
 
@@ -101,7 +101,11 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
         strategy, task = train_lib.prepare(
             job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
         )
-    record, report, kept = _record(job, strategy, code), _report_writer(job), _KeptRun()
+    record, report, kept = (
+        _start_record(job, strategy, code),
+        _make_report_writer(job),
+        _RunHolder(),
+    )
     start = time.monotonic()
     try:
         model, logs = train_lib.run_experiment(
@@ -111,7 +115,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             job.config,
             str(job.model_dir),
             enable_async_checkpointing=job.asynchronous,
-            callbacks=[*_callbacks(job, progress, record, report), kept],
+            callbacks=[*_make_callbacks(job, progress, record, report), kept],
             allow_partial=job.allow_partial,
             stop_at_step=job.stop_at_step,
             started=job.started,
@@ -124,13 +128,13 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             record.finish(f"{type(error).__name__}: {error}", seconds=times.seconds())
             report.write()
         raise
-    results = _results(job, progress, model, logs, time.monotonic() - start)
+    results = _make_results(job, progress, model, logs, time.monotonic() - start)
     stopped = kept.run.stopped_by_time if kept.run is not None else ""
     if stopped:
         # `on_train_end`, at which `progress` stores the reasons, is not called.
         results = dataclasses.replace(results, stopped=stopped, inexact=kept.run.inexact_reasons())
-    if job.mode in TRAINING and job.writes:
-        _write_gin(job.model_dir)
+    if job.mode in TRAINING and job.writes_results:
+        _write_gin_config(job.model_dir)
     record.finish(
         f"stopped: {stopped.removeprefix('stopped ').partition(';')[0]}" if stopped else "done",
         step=results.step,
@@ -145,39 +149,45 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
 
 
 @contextlib.contextmanager
-def _servers_dismissed(job: Job) -> Iterator[None]:
+def _server_shutdown_scope(job: Job) -> Iterator[None]:
     """Releases the cluster's servers at the end, but not after `MemberLost`: the chief restarts."""
     runtime = job.config.runtime
     if not runtime.traits.is_asynchronous or runtime.remote_cluster:
         yield
         return
-    host = Host(job.model_dir)
-    host.begin()
+    shutdown = ChiefShutdown(job.model_dir)
+    shutdown.begin()
     try:
         yield
     except MemberLost:
         raise
     except BaseException as error:
-        host.end(getattr(error, "exit_code", 1))
+        shutdown.end(getattr(error, "exit_code", 1))
         raise
-    host.end(0)
+    shutdown.end(0)
 
 
-def _callbacks(job: Job, progress: Callback, record: Any, report: ReportWriter) -> list[Callback]:
-    if job.mode in TRAINING and job.writes:
+def _make_callbacks(
+    job: Job, progress: Callback, record: Any, report: ReportWriter
+) -> list[Callback]:
+    if job.mode in TRAINING and job.writes_results:
         writer = ConfigWriter(job.model_dir, job.resolved, job.argv)
-        return [progress, job.data, writer, _TargetRecorder(record), report]
+        return [progress, job.data, writer, _RunStartRecorder(record), report]
     return [progress]
 
 
-def _report_writer(job: Job) -> ReportWriter:
-    interval = job.config.trainer.report_interval if job.mode in TRAINING and job.writes else 0.0
+def _make_report_writer(job: Job) -> ReportWriter:
+    interval = (
+        job.config.trainer.report_interval if job.mode in TRAINING and job.writes_results else 0.0
+    )
     collector = ReportCollector(job.model_dir) if interval else None
     return ReportWriter(job.model_dir, interval, collector)
 
 
-def describe_run(resolved: Resolved, run: Path, mode: str, code: CodeVersion) -> dict[str, Any]:
-    """Returns what a record says about the experiment and its code. Keeps the patch of the code."""
+def describe_run(
+    resolved: ResolvedConfig, run: Path, mode: str, code: CodeVersion
+) -> dict[str, Any]:
+    """Returns the fields of a record for the experiment and its code. Saves the code patch."""
     keeps = mode in TRAINING and resolved.config.trainer.keep_code_patch
     return {
         "experiment": resolved.config.name,
@@ -194,26 +204,26 @@ def _best_rule(config: ExperimentConfig) -> dict[str, str] | None:
     return {"metric": metric, "directory": directory} if metric and directory else None
 
 
-def _record(job: Job, strategy: Any, code: CodeVersion) -> Any:
+def _start_record(job: Job, strategy: Any, code: CodeVersion) -> Any:
     from orbit_runner.reporting.run_record import RunRecord, describe_devices
 
     record = RunRecord(
-        RunDirectory(job.model_dir).record(job.mode) if job.writes else None,
+        RunDirectory(job.model_dir).record(job.mode) if job.writes_results else None,
         job.argv,
         job.mode,
         job.config.runtime.seed,
         note,
     )
     devices, replicas = describe_devices(), strategy.num_replicas_in_sync
-    values = describe_run(job.resolved, job.model_dir, job.mode, code) if job.writes else {}
+    values = describe_run(job.resolved, job.model_dir, job.mode, code) if job.writes_results else {}
     if job.cluster:
         values["cluster"] = job.cluster.as_dict()
     record.update(**values, devices=devices, replicas=replicas)
-    note(_placement(job, strategy))
+    note(_describe_placement(job, strategy))
     return record
 
 
-def _placement(job: Job, strategy: Any) -> str:
+def _describe_placement(job: Job, strategy: Any) -> str:
     """Returns a text with the strategy, its devices and the members of the cluster."""
     from orbit_runner.distribute.devices import local_devices
 
@@ -234,25 +244,27 @@ def _placement(job: Job, strategy: Any) -> str:
 class ConfigWriter(Callback):
     """Writes the config that reproduces the run, once the run has a state that matches it."""
 
-    def __init__(self, model_dir: Path, resolved: Resolved, command: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model_dir: Path, resolved: ResolvedConfig, command: Sequence[str] = ()
+    ) -> None:
         self._command = command or ["runner", *sys.argv[1:]]
         self._path, self._config = RunDirectory(model_dir).config, resolved.config
-        self._written = False
+        self._has_written = False
 
     def on_run_begin(self, run: Any) -> None:
         """Writes the config once: a run that restarts after divergence is the same run."""
-        if self._written:
+        if self._has_written:
             return
         from orbit_runner.run_directory.config import keep_config
-        from orbit_runner.utils.files import write_whole
+        from orbit_runner.utils.files import write_atomically
 
         keep_config(self._path.parent, self._config)
         command = shlex.join(self._command)
-        write_whole(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
-        self._written = True
+        write_atomically(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
+        self._has_written = True
 
 
-class _TargetRecorder(Callback):
+class _RunStartRecorder(Callback):
     """Records what is known once the run begins: its last step, and the table of layers."""
 
     def __init__(self, record: Any) -> None:
@@ -264,7 +276,7 @@ class _TargetRecorder(Callback):
         self._record.update(train_steps=run.train_steps, **({"layers": layers} if layers else {}))
 
 
-class _KeptRun(Callback):
+class _RunHolder(Callback):
     """Keeps the run, which `run_experiment` does not return; None if a custom trainer runs it."""
 
     run: Any = None
@@ -274,15 +286,15 @@ class _KeptRun(Callback):
         self.run = run if hasattr(run, "stopped_by_time") else None
 
 
-def _write_gin(model_dir: Path) -> None:
+def _write_gin_config(model_dir: Path) -> None:
     import gin
 
-    from orbit_runner.utils.files import write_whole
+    from orbit_runner.utils.files import write_atomically
 
-    write_whole(model_dir / "operative_config.gin", gin.operative_config_str())
+    write_atomically(model_dir / "operative_config.gin", gin.operative_config_str())
 
 
-def _best_result(path: Path) -> dict[str, Any]:
+def _read_best_result(path: Path) -> dict[str, Any]:
     from orbit_runner.utils.files import read_json_object
 
     try:
@@ -291,7 +303,7 @@ def _best_result(path: Path) -> dict[str, Any]:
         return {}  # Not written yet, removed or damaged.
 
 
-def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: float) -> Any:
+def _make_results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: float) -> Any:
     from orbit_runner.checkpoint.fingerprint import weights_fingerprint
     from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
     from orbit_runner.reporting.results import Results
@@ -299,7 +311,7 @@ def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: 
 
     config, model_dir = job.config, job.model_dir
     subdir = config.trainer.best_checkpoint_export_subdir
-    best = _best_result(model_dir / subdir / "info.json") if subdir else {}
+    best = _read_best_result(model_dir / subdir / "info.json") if subdir else {}
     metrics = scalars(logs)
     curves = {
         name: [result.get(name, float("nan")) for _, result in history.evaluations]

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-_NUMBER = (int, float)
-_LISTS = ("list", "tuple", "List", "Tuple", "Sequence", "Iterable")
-_TYPES: dict[str, Any] = {"int": int, "float": _NUMBER, "str": str, "bool": bool}
+_NUMBER_TYPES = (int, float)
+_LIST_NAMES = ("list", "tuple", "List", "Tuple", "Sequence", "Iterable")
+_TYPES: dict[str, Any] = {"int": int, "float": _NUMBER_TYPES, "str": str, "bool": bool}
 
 
 def has_type(annotation: str, value: Any) -> bool:
@@ -27,15 +27,15 @@ def _fits(node: ast.expr, value: Any) -> bool:
     if isinstance(node, ast.BinOp):
         return _fits(node.left, value) or _fits(node.right, value)
     if not isinstance(node, ast.Subscript):
-        return _is_a(last_name(node), value)
+        return _is_instance_of(last_name(node), value)
     name, inner = last_name(node.value), node.slice
     options = inner.elts if isinstance(inner, ast.Tuple) else [inner]
     if name in ("Optional", "Union"):
         return (name == "Optional" and value is None) or any(_fits(one, value) for one in options)
     if name == "Literal":
         return value in [one.value for one in options if isinstance(one, ast.Constant)]
-    fits = _is_a(name, value)
-    if fits and name in _LISTS:
+    fits = _is_instance_of(name, value)
+    if fits and name in _LIST_NAMES:
         return all(_fits(options[0], item) for item in value)
     return fits
 
@@ -47,8 +47,8 @@ def last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_a(name: str, value: Any) -> bool:
-    if name in _LISTS:
+def _is_instance_of(name: str, value: Any) -> bool:
+    if name in _LIST_NAMES:
         return isinstance(value, (list, tuple))
     if name in ("dict", "Dict", "Mapping"):
         return isinstance(value, Mapping)

@@ -10,7 +10,7 @@ from typing import Any
 from orbit_runner.config.parsing.conversion import describe_type, is_config, options_of
 from orbit_runner.config.parsing.value_checks import default_of
 from orbit_runner.config.schema.base import Config, OneOf
-from orbit_runner.config.serialize import plain
+from orbit_runner.config.serialize import plain_value
 
 Choices = Mapping[str, tuple[str, ...]]
 
@@ -26,7 +26,7 @@ class Setting:
         default: The default value; None for sections.
         allowed: The allowed values, if they are listed, and the limits of numbers.
         remark: Why it has no effect or only one value, or which setting it is an alternative to.
-        choices: The values of other settings with which it exists, such as
+        choices: The values of other settings for which it exists, such as
             `{"task.name": ("translation",)}`; empty if it always exists.
         is_section: Whether it contains other settings.
         values: The values to choose from, as they are written in YAML; empty if they are not
@@ -60,7 +60,7 @@ def describe_settings(config: Config) -> list[Setting]:
         key = (setting.path, setting.help, setting.type, repr(setting.default), setting.allowed)
         choices, values = setting.choices, setting.values
         if key in merged:
-            choices = _union(merged[key].choices, choices)
+            choices = _merge_choices(merged[key].choices, choices)
             values = tuple(dict.fromkeys((*merged[key].values, *values)))
         merged[key] = dataclasses.replace(setting, choices=choices, values=values)
     return [
@@ -77,7 +77,7 @@ def declared_settings(config: Config) -> list[Setting]:
     return list(_walk(config, "", {}))
 
 
-def _union(first: Choices, second: Choices) -> Choices:
+def _merge_choices(first: Choices, second: Choices) -> Choices:
     """Returns the choices of a setting that exists with either."""
     return {
         path: tuple(dict.fromkeys((*names, *second[path])))
@@ -129,22 +129,24 @@ def _describe(
         path=path,
         help=str(meta.get("help", "")),
         type="a section" if is_section else describe_type(hint),
-        default=None if is_section else plain(default_of(field)),
-        allowed=_allowed(owner, field.name, hint, meta),
+        default=None if is_section else plain_value(default_of(field)),
+        allowed=_describe_allowed(owner, field.name, hint, meta),
         remark=remark(meta, path),
         choices=choices,
         is_section=is_section,
-        values=_values(owner, field.name, hint, meta),
+        values=_listed_values(owner, field.name, hint, meta),
     )
 
 
-def _values(owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]) -> tuple[str, ...]:
+def _listed_values(
+    owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]
+) -> tuple[str, ...]:
     if issubclass(owner, OneOf) and name == "type":
         return owner.available()
     if meta.get("registry") is not None:
         return registry_names(meta["registry"])
     if meta.get("allowed"):
-        return tuple(map(_word, meta["allowed"]))
+        return tuple(map(_format_value, meta["allowed"]))
     options = options_of(hint)
     booleans = ("true", "false") if bool in options else ()
     return (*booleans, *(("null",) if booleans and type(None) in options else ()))
@@ -155,26 +157,26 @@ def registry_names(registry: Any) -> tuple[str, ...]:
     return tuple(entry.name for entry in registry.entries())
 
 
-def _allowed(owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]) -> str:
+def _describe_allowed(owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]) -> str:
     if issubclass(owner, OneOf) and name == "type":
         return ", ".join(owner.available())
     if meta.get("variants") is not None:
         return ""
-    parts = [", ".join(map(_word, meta.get("allowed", ())))]
+    parts = [", ".join(map(_format_value, meta.get("allowed", ())))]
     words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
     limits = [(text, meta.get(key)) for key, text in words.items()]
-    numbers = [f"{text} {_number(limit)}" for text, limit in limits if limit is not None]
+    numbers = [f"{text} {_format_limit(limit)}" for text, limit in limits if limit is not None]
     parts.append(", ".join(numbers))
     return "; ".join(part for part in parts if part)
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "null"
     return str(value) if value != "" else "''"
 
 
-def _number(limit: float) -> str:
+def _format_limit(limit: float) -> str:
     return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from orbit_runner.config.schema.base import Config
-from orbit_runner.config.serialize import flat, inline
+from orbit_runner.config.serialize import flat_settings, inline_yaml
 
-_NONE = object()
+_MISSING = object()
 # The text of a setting that a config does not have. A string `-` is written in quotes.
 ABSENT = "-"
 
@@ -24,14 +24,14 @@ class Difference:
 
 def differences(left: Config, right: Config) -> list[Difference]:
     """Returns the settings that differ, those of `left` first, in the order of declaration."""
-    a, b = flat(left), flat(right)
+    a, b = flat_settings(left), flat_settings(right)
     paths = [*a, *(path for path in b if path not in a)]
     return [
-        Difference(path, _format(a.get(path, _NONE)), _format(b.get(path, _NONE)))
+        Difference(path, _format(a.get(path, _MISSING)), _format(b.get(path, _MISSING)))
         for path in paths
-        if a.get(path, _NONE) != b.get(path, _NONE)
+        if a.get(path, _MISSING) != b.get(path, _MISSING)
     ]
 
 
 def _format(value: Any) -> str:
-    return ABSENT if value is _NONE else inline(value)
+    return ABSENT if value is _MISSING else inline_yaml(value)

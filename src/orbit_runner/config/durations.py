@@ -10,7 +10,7 @@ from orbit_runner.errors import shorten
 LONGEST_DAYS = 36_500
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-# For the JSON Schema, too: without named groups and possessive quantifiers.
+# Also used in the JSON Schema, so it has no named groups and no possessive quantifiers.
 PATTERN = (
     rf"^(?=[0-9])(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})(?:m|min))?(?:({_NUMBER})s)?$"
 )
@@ -22,7 +22,7 @@ _UNITS = {
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), "s"),
 }
-_NEXT = {"d": "h", "h": "m", "m": "s"}
+_NEXT_SMALLER_UNIT = {"d": "h", "h": "m", "m": "s"}
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")  # As Slurm writes time limits.
 _LONGEST_TEXT = 100
 
@@ -69,8 +69,8 @@ def _suggestion(text: str) -> str:
             return ""
         parts = []
         for number, word in words:
-            # In `1h30`, the unit after the last one is meant.
-            unit = _UNITS[word] if word or not parts else _NEXT.get(parts[-1][-1], "s")
+            # In `1h30`, the 30 has the next smaller unit.
+            unit = _UNITS[word] if word or not parts else _NEXT_SMALLER_UNIT.get(parts[-1][-1], "s")
             parts.append(f"{number}{unit}")
         parts.sort(key=lambda part: "dhms".index(part[-1]))
     near = "".join(parts)

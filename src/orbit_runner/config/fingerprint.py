@@ -15,7 +15,7 @@ from typing import Any
 
 from orbit_runner.config.example_ids import EXCLUDE, UNREADABLE, ids_digest
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat, plain
+from orbit_runner.config.serialize import flat_settings, plain_value
 
 DATA_DIRECTORIES = (
     "task.train_data.data_dir",
@@ -31,7 +31,7 @@ DEVICES = tuple(
         *("all_reduce_alg", "num_packs"),
     )
 )
-_NEVER = frozenset(
+_WITHOUT_EFFECT = frozenset(
     {
         "name",
         "description",
@@ -44,8 +44,8 @@ _NEVER = frozenset(
         "trainer.keep_checkpoint_interval",
         "trainer.keep_checkpoint_time_interval",
         "trainer.best_checkpoints_to_keep",
-        # When to save in addition, and when to end a start. A run that may return to a checkpoint
-        # does not save in addition.
+        # When to save additional checkpoints, and when to stop until the next start. A run that
+        # may roll back saves no additional checkpoints.
         "trainer.checkpoint_time_interval",
         "trainer.max_time",
         "trainer.best_checkpoint_export_subdir",
@@ -77,8 +77,8 @@ _NEVER = frozenset(
         "task.validation_data.ram_budget",
         "task.validation_data.autotune_algorithm",
         "task.validation_data.cache",
-        # Whether a record that cannot be read is an error: it is left out otherwise, in any number.
-        # For images, which need not all be read, `data.json` has what is left out.
+        # Whether unreadable records are an error. Otherwise, any number of them is left out. The
+        # same setting for images is not listed: `data.json` records which images are left out.
         "task.train_data.max_bad_records",
         "task.validation_data.max_bad_records",
         # Where batches are produced.
@@ -116,9 +116,9 @@ _NEVER = frozenset(
     }
 )
 
-_OF_LABELS = ("labels_file", "labels_split", "classes_file", "path_column", "label_column")
-# Settings that later versions added. If empty, they do not change the fingerprint.
-_LEFT_OUT_IF_EMPTY = frozenset(
+_LABEL_SETTINGS = ("labels_file", "labels_split", "classes_file", "path_column", "label_column")
+# Settings that later versions added. They do not change the fingerprint if empty.
+_OMITTED_IF_EMPTY = frozenset(
     {
         "callbacks",
         EXCLUDE,
@@ -132,23 +132,23 @@ _LEFT_OUT_IF_EMPTY = frozenset(
         *(
             f"task.{section}.{name}"
             for section in ("train_data", "validation_data")
-            for name in ("exclude", "files", "mixture", "class_sampling", *_OF_LABELS)
+            for name in ("exclude", "files", "mixture", "class_sampling", *_LABEL_SETTINGS)
         ),
     }
 )
-# Settings that later versions added, and the values that mean the behavior before.
-_LEFT_OUT_IF_EQUAL = MappingProxyType({"runtime.numerics": "native"})
+# Settings that later versions added, with the values that stand for the earlier behavior.
+_OMITTED_IF_EQUAL = MappingProxyType({"runtime.numerics": "native"})
 
 
-def _goes_back(config: ExperimentConfig) -> bool:
+def _rolls_back(config: ExperimentConfig) -> bool:
     return config.trainer.recovery_max_trials > 0
 
 
-def _skips(config: ExperimentConfig) -> bool:
+def _skips_nonfinite_steps(config: ExperimentConfig) -> bool:
     return config.trainer.on_nonfinite == "skip"
 
 
-def _compiles(config: ExperimentConfig) -> bool:
+def _uses_xla(config: ExperimentConfig) -> bool:
     return config.runtime.enable_xla
 
 
@@ -169,33 +169,33 @@ def _stops_early(config: ExperimentConfig) -> bool:
     return config.trainer.early_stopping is not None or _has_callbacks(config)
 
 
-_ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingProxyType(
+_CONDITIONS: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingProxyType(
     {
         # If a run restores a checkpoint after divergence, these determine when divergence is
         # detected and which checkpoint is restored. Otherwise, they only determine when the run
         # ends or reports.
-        "trainer.steps_per_loop": _goes_back,
-        "trainer.summary_interval": lambda config: _goes_back(config) or _has_callbacks(config),
-        "trainer.checkpoint_interval": _goes_back,
-        "trainer.loss_upper_bound": _goes_back,
-        "trainer.recovery_begin_steps": _goes_back,
+        "trainer.steps_per_loop": _rolls_back,
+        "trainer.summary_interval": lambda config: _rolls_back(config) or _has_callbacks(config),
+        "trainer.checkpoint_interval": _rolls_back,
+        "trainer.loss_upper_bound": _rolls_back,
+        "trainer.recovery_begin_steps": _rolls_back,
         # Otherwise, a step that is not finite ends the run, or `recovery_max_trials` decides.
-        "trainer.on_nonfinite": _skips,
-        "trainer.max_skipped_steps": _skips,
+        "trainer.on_nonfinite": _skips_nonfinite_steps,
+        "trainer.max_skipped_steps": _skips_nonfinite_steps,
         # Loops of steps end when an evaluation is due.
-        "trainer.validation_interval": lambda config: _stops_early(config) or _goes_back(config),
-        "trainer.validation_epochs": lambda config: _stops_early(config) or _goes_back(config),
+        "trainer.validation_interval": lambda config: _stops_early(config) or _rolls_back(config),
+        "trainer.validation_epochs": lambda config: _stops_early(config) or _rolls_back(config),
         "trainer.validation_steps": _stops_early,
         # Eager evaluation changes the last bits of metrics.
         "trainer.eval_tf_function": _stops_early,
         # With XLA, metrics are compiled together with the step.
-        "task.metrics": lambda config: _stops_early(config) or _compiles(config),
+        "task.metrics": lambda config: _stops_early(config) or _uses_xla(config),
         # With XLA, steps that create their batches are compiled as a whole. The batches are the
         # same in any case.
-        "task.train_data.on_device": _compiles,
-        "trainer.train_tf_while_loop": _compiles,
-        "task.train_data.enable_tf_data_service": _compiles,
-        "runtime.tf_data_service": _compiles,
+        "task.train_data.on_device": _uses_xla,
+        "trainer.train_tf_while_loop": _uses_xla,
+        "task.train_data.enable_tf_data_service": _uses_xla,
+        "runtime.tf_data_service": _uses_xla,
         # With logical replicas, the weights are the same on any number of devices.
         **dict.fromkeys(DEVICES, _has_no_logical_replicas),
         # The location of the data. Its content is recorded in `data.json` and compared on resume.
@@ -206,20 +206,20 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
 )
 
 
-def never_touches_weights(path: str) -> bool:
+def cannot_affect_weights(path: str) -> bool:
     """Returns whether a setting cannot change the weights, whatever the other settings are."""
-    return path in _NEVER
+    return path in _WITHOUT_EFFECT
 
 
-def touches_weights(path: str, config: ExperimentConfig) -> bool:
+def can_affect_weights(path: str, config: ExperimentConfig) -> bool:
     """Returns whether a setting can change the weights at a step, or the step of early stopping.
 
     `config` matters because some settings have an effect only in combination with others. Unknown
     settings, such as those of a custom task, can change the weights.
     """
-    if path in _NEVER:
+    if path in _WITHOUT_EFFECT:
         return False
-    condition = _ONLY_IF.get(path)
+    condition = _CONDITIONS.get(path)
     return condition is None or condition(config)
 
 
@@ -230,15 +230,15 @@ def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
     """
     return {
         path: ids_digest(value) if path == EXCLUDE and value else value
-        for path, value in flat(config).items()
-        if touches_weights(path, config) and not _is_left_out(path, value)
+        for path, value in flat_settings(config).items()
+        if can_affect_weights(path, config) and not _is_omitted(path, value)
     }
 
 
-def _is_left_out(path: str, value: Any) -> bool:
-    if path in _LEFT_OUT_IF_EQUAL:
-        return bool(value == _LEFT_OUT_IF_EQUAL[path])
-    return path in _LEFT_OUT_IF_EMPTY and not value
+def _is_omitted(path: str, value: Any) -> bool:
+    if path in _OMITTED_IF_EQUAL:
+        return bool(value == _OMITTED_IF_EQUAL[path])
+    return path in _OMITTED_IF_EMPTY and not value
 
 
 def settings_fingerprint(settings: Mapping[str, Any]) -> str:
@@ -252,7 +252,7 @@ def config_fingerprint(config: ExperimentConfig) -> str:
 
     It does not change if a run is resumed with more steps, more frequent checkpoints or more
     prefetching. It is the same in any process, and for the `config.yaml` of the run. A version of
-    this package that adds a setting changes it; `same_settings` also accepts earlier versions.
+    this package that adds a setting changes it; `has_same_settings` also accepts earlier versions.
     """
     return settings_fingerprint(identity_settings(config))
 
@@ -265,18 +265,18 @@ def is_fingerprint_of(fingerprint: str, config: ExperimentConfig) -> bool:
     settings = identity_settings(config)
     if fingerprint == settings_fingerprint(settings):
         return True
-    everything = flat(config)
-    earlier = {path: everything[path] for path in DATA_DIRECTORIES if path in everything}
+    all_settings = flat_settings(config)
+    earlier = {path: all_settings[path] for path in DATA_DIRECTORIES if path in all_settings}
     return fingerprint == settings_fingerprint(settings | earlier)
 
 
-def same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
+def has_same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
     """Returns whether the settings that can affect the weights are the same as before.
 
     `before` is a result of `identity_settings`, possibly of an earlier version. A setting that it
     does not contain must have its default now.
     """
-    now, everything = identity_settings(config), flat(config)
+    now, all_settings = identity_settings(config), flat_settings(config)
     for path in {*before, *now}:
         if path in before and path in now:
             # A file that is gone is needed to train, but not to read what was trained.
@@ -284,14 +284,14 @@ def same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
         elif path in now:
             same = now[path] == default_of(config, path)
         else:  # This version may know that it cannot affect the weights.
-            same = path in everything and not touches_weights(path, config)
+            same = path in all_settings and not can_affect_weights(path, config)
         if not same:
             return False
     return True
 
 
 def default_of(config: ExperimentConfig, path: str) -> Any:
-    """Returns the default of a setting in the form that `flat` returns, or `...` if it has none."""
+    """Returns the default of a setting in the form of `flat_settings`, or `...` if it has none."""
     section: Any = config
     *parents, name = path.split(".")
     for parent in parents:
@@ -300,10 +300,10 @@ def default_of(config: ExperimentConfig, path: str) -> Any:
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
-    return ... if default is dataclasses.MISSING else plain(default)
+    return ... if default is dataclasses.MISSING else plain_value(default)
 
 
 def excludes_same_examples(before: ExperimentConfig, now: ExperimentConfig) -> bool:
     """Returns whether two configs exclude the same IDs from training, in a file or in a list."""
-    left, right = (flat(config).get(EXCLUDE) or () for config in (before, now))
+    left, right = (flat_settings(config).get(EXCLUDE) or () for config in (before, now))
     return left == right or (ids_digest(left) == ids_digest(right) != UNREADABLE)

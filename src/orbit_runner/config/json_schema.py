@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.describe import default_section, item_class, registry_names, remark
-from orbit_runner.config.json_schema_types import REFERENCE_NAME, reference, type_schema
+from orbit_runner.config.json_schema_types import REFERENCE_NAME, reference_schema, type_schema
 from orbit_runner.config.parsing.value_checks import default_of
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import plain
+from orbit_runner.config.serialize import plain_value
 
 Schema = dict[str, Any]
 
@@ -47,7 +47,11 @@ def json_schema(config: ExperimentConfig) -> Schema:
         garden = {"properties": {"official": {"minLength": 1}}, "required": ["official"]}
         root["allOf"] = [{"if": garden, "else": {"properties": {"task": task}}}]
     about = {"$schema": _DIALECT, "title": "A config file of Orbit Runner"}
-    return {**about, **root, "definitions": {REFERENCE_NAME: reference(), **sections.definitions}}
+    return {
+        **about,
+        **root,
+        "definitions": {REFERENCE_NAME: reference_schema(), **sections.definitions},
+    }
 
 
 class _Sections:
@@ -61,17 +65,17 @@ class _Sections:
         """Returns the schema of a section itself, without its description."""
         hints = typing.get_type_hints(type(config))
         properties = {
-            field.name: self._property(field, config, hints[field.name], path)
+            field.name: self._property_schema(field, config, hints[field.name], path)
             for field in dataclasses.fields(config)
         }
         if isinstance(config, OneOf):
-            return _one_block(config, properties)
+            return _one_block_schema(config, properties)
         return {"type": _SECTION, "additionalProperties": False, "properties": properties}
 
-    def _section(self, config: Config, path: str) -> Schema:
-        return self._define(type(config).__name__, path, self.schema_of(config, path))
+    def _section_schema(self, config: Config, path: str) -> Schema:
+        return self._define_schema(type(config).__name__, path, self.schema_of(config, path))
 
-    def _define(self, name: str, path: str, schema: Schema) -> Schema:
+    def _define_schema(self, name: str, path: str, schema: Schema) -> Schema:
         """Returns a reference to a definition; the path is added to a name with two schemas."""
         key = name
         if self.definitions.get(key, schema) != schema:
@@ -82,53 +86,59 @@ class _Sections:
         self.definitions[key] = schema
         return {"$ref": f"#/definitions/{key}"}
 
-    def _property(
+    def _property_schema(
         self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str
     ) -> Schema:
         below = f"{path}.{field.name}" if path else field.name
         meta, value = field.metadata, getattr(owner, field.name)
         section = value if isinstance(value, Config) else default_section(hint)
-        about = _about(meta, below)
+        about = _describe_setting(meta, below)
         if meta.get("variants") is not None and not (
             isinstance(owner, ExperimentConfig) and owner.official
         ):
-            return {**about, **self._variants(meta["variants"], section, hint, below)}
+            return {**about, **self._variant_schema(meta["variants"], section, hint, below)}
         if section is not None and section.shorthand:
-            written = {"type": _SECTION, "allOf": [self._section(section, below)]}
+            written = {"type": _SECTION, "allOf": [self._section_schema(section, below)]}
             return {**about, "anyOf": [{"type": "string"}, written]}
         if section is not None:
-            return {**about, "type": _SECTION, "allOf": [self._section(section, below)]}
-        return {**about, **self._value(field, owner, hint, below), **_default(value)}
+            return {**about, "type": _SECTION, "allOf": [self._section_schema(section, below)]}
+        return {**about, **self._value_schema(field, owner, hint, below), **_default_keyword(value)}
 
-    def _value(self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str) -> Schema:
+    def _value_schema(
+        self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str
+    ) -> Schema:
         item, meta = item_class(hint), field.metadata
         if item is not None:
-            one = {"type": "object", "allOf": [self._section(item(), f"{path}[]")]}
+            one = {"type": "object", "allOf": [self._section_schema(item(), f"{path}[]")]}
             items = {"anyOf": [{"type": "string"}, one]} if item.shorthand else one
             return {"type": "array", "items": items}
         if meta.get("unsupported"):
-            return {"enum": [plain(default_of(field))]}
+            return {"enum": [plain_value(default_of(field))]}
         allowed: Iterable[Any] = meta.get("allowed") or ()
         if isinstance(owner, OneOf) and field.name == "type":
             allowed = (*owner.available(), *(() if owner.required else (None,)))
         elif meta.get("registry") is not None:
             allowed = registry_names(meta["registry"])
         if allowed:
-            return _choice(allowed, lowercase=bool(meta.get("lowercase")))
+            return _choice_schema(allowed, lowercase=bool(meta.get("lowercase")))
         return type_schema(hint, meta, lenient=self._lenient)
 
-    def _variants(self, registry: Any, base: Any, hint: Any, path: str) -> Schema:
+    def _variant_schema(self, registry: Any, base: Any, hint: Any, path: str) -> Schema:
         """Returns the schema of a section whose settings depend on its `name`."""
         chosen, by_name = getattr(base, "name", None), dict[str, Schema]()
         for entry in registry.entries():
             cls = entry.load_config()
             is_base = chosen == entry.name and type(base) is cls
-            by_name[entry.name] = self._section(base if is_base else cls(name=entry.name), path)
+            by_name[entry.name] = self._section_schema(
+                base if is_base else cls(name=entry.name), path
+            )
         if chosen:
-            unnamed = by_name.get(chosen) or self._section(base, path)
+            unnamed = by_name.get(chosen) or self._section_schema(base, path)
         else:
-            unnamed = self._define(f"Any{hint.__name__}", path, self._union([*by_name.values()]))
-        names = _choice(by_name)
+            unnamed = self._define_schema(
+                f"Any{hint.__name__}", path, self._union_schema([*by_name.values()])
+            )
+        names = _choice_schema(by_name)
         names["description"] = dict(_field_help(hint)).get("name", "")
         return {
             "type": _SECTION,
@@ -136,18 +146,18 @@ class _Sections:
             "allOf": _conditions("name", by_name, unnamed),
         }
 
-    def _union(self, references: Sequence[Schema]) -> Schema:
+    def _union_schema(self, references: Sequence[Schema]) -> Schema:
         """Returns the schema of a section with the settings of several classes."""
         found: dict[str, list[Schema]] = {}
         for one in references:
             schema = self.definitions[one["$ref"].rpartition("/")[2]]
             for name, below in schema["properties"].items():
                 found.setdefault(name, []).append(below)
-        properties = {name: _either(schemas) for name, schemas in found.items()}
+        properties = {name: _any_of_schema(schemas) for name, schemas in found.items()}
         return {"type": _SECTION, "additionalProperties": False, "properties": properties}
 
 
-def _one_block(config: OneOf, properties: dict[str, Schema]) -> Schema:
+def _one_block_schema(config: OneOf, properties: dict[str, Schema]) -> Schema:
     """Returns the schema of a section with one block per choice.
 
     All blocks are allowed, because the reader accepts those that `type` does not choose. Editors
@@ -179,22 +189,22 @@ def _conditions(key: str, by_name: Mapping[str, Schema], otherwise: Schema) -> l
     return [*cases, {"if": known, "else": otherwise}]
 
 
-def _either(schemas: Sequence[Schema]) -> Schema:
+def _any_of_schema(schemas: Sequence[Schema]) -> Schema:
     """Returns a schema that any of several schemas satisfies."""
-    distinct = _distinct(schemas)
+    distinct = _distinct_schemas(schemas)
     if len(distinct) > 1:
         # Descriptions and defaults do not decide what is valid.
         bare = [{k: v for k, v in s.items() if k not in _ANNOTATIONS} for s in distinct]
-        if len(_distinct(bare)) > 1:
-            return {**_common(distinct, ("description",)), "anyOf": distinct}
-        return {**_common(distinct, _ANNOTATIONS), **bare[0]}
+        if len(_distinct_schemas(bare)) > 1:
+            return {**_common_keywords(distinct, ("description",)), "anyOf": distinct}
+        return {**_common_keywords(distinct, _ANNOTATIONS), **bare[0]}
     return distinct[0]
 
 
 _ANNOTATIONS = ("description", "default")
 
 
-def _distinct(schemas: Iterable[Schema]) -> list[Schema]:
+def _distinct_schemas(schemas: Iterable[Schema]) -> list[Schema]:
     found: list[Schema] = []
     for schema in schemas:
         if schema not in found:
@@ -202,32 +212,32 @@ def _distinct(schemas: Iterable[Schema]) -> list[Schema]:
     return found
 
 
-def _common(schemas: Sequence[Schema], keys: Iterable[str]) -> Schema:
+def _common_keywords(schemas: Sequence[Schema], keys: Iterable[str]) -> Schema:
     first, *others = schemas
     return {
         key: first[key]
         for key in keys
-        if key in first and all(other.get(key, _common) == first[key] for other in others)
+        if key in first and all(other.get(key, _common_keywords) == first[key] for other in others)
     }
 
 
-def _about(meta: Mapping[str, Any], path: str) -> Schema:
+def _describe_setting(meta: Mapping[str, Any], path: str) -> Schema:
     """Returns the description of a setting, and whether it has no effect."""
-    said = remark(meta, path)
-    text = str(meta.get("help", "")) + (f" ({said})" if said else "")
+    text = remark(meta, path)
+    description = str(meta.get("help", "")) + (f" ({text})" if text else "")
     if meta.get("unsupported") or meta.get("ignored"):
         # Editors of the Visual Studio Code family show the message, and do not suggest the setting.
-        return {"description": text, "deprecated": True, "deprecationMessage": said}
-    return {"description": text}
+        return {"description": description, "deprecated": True, "deprecationMessage": text}
+    return {"description": description}
 
 
-def _default(value: Any) -> Schema:
+def _default_keyword(value: Any) -> Schema:
     if isinstance(value, float) and not math.isfinite(value):
-        return {}  # JSON cannot write it.
-    return {"default": plain(value)}
+        return {}  # JSON cannot represent it.
+    return {"default": plain_value(value)}
 
 
-def _choice(allowed: Iterable[Any], *, lowercase: bool = False) -> Schema:
+def _choice_schema(allowed: Iterable[Any], *, lowercase: bool = False) -> Schema:
     values = [*allowed]
     schemas: list[Schema] = [{"enum": values}, {"$ref": f"#/definitions/{REFERENCE_NAME}"}]
     if lowercase:

@@ -25,7 +25,7 @@ _LENIENT = {
 }
 
 
-def reference() -> dict[str, Any]:
+def reference_schema() -> dict[str, Any]:
     """Returns the schema of a string that refers to another setting."""
     return {
         "description": "a reference to another setting: ${section.name}",
@@ -50,14 +50,14 @@ def type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) ->
             return {}
         if option in _TYPES:
             types.append(_TYPES[option])
-            schema |= _limits(option, meta)
-            patterns += [table[option] for table in _tables(lenient) if option in table]
+            schema |= _limit_keywords(option, meta)
+            patterns += [table[option] for table in _pattern_tables(lenient) if option in table]
         elif option in (None, type(None)):
             types.append("null")
         elif isinstance(origin, type) and issubclass(origin, Sequence):
             types.append("array")
             item = typing.get_args(option)[0]
-            schema["items"] = type_schema(item, _for_items(meta), lenient=lenient)
+            schema["items"] = type_schema(item, _item_metadata(meta), lenient=lenient)
         else:
             types.append("object")
     if lenient and "string" in types:
@@ -74,29 +74,29 @@ def type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) ->
     return {"type": types if len(types) > 1 else types[0], **schema}
 
 
-def _tables(lenient: bool) -> list[dict[Any, str]]:
+def _pattern_tables(lenient: bool) -> list[dict[Any, str]]:
     return [_STRINGS, _LENIENT] if lenient else [_STRINGS]
 
 
-def _for_items(meta: Mapping[str, Any]) -> dict[str, Any]:
+def _item_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metadata of the items of a list: limits do not apply to lists inside it."""
     if meta.get("is_item"):
         return {"merged": True, "is_item": True}
     return {**meta, "is_item": True}
 
 
-def _limits(kind: type, meta: Mapping[str, Any]) -> dict[str, float]:
+def _limit_keywords(kind: type, meta: Mapping[str, Any]) -> dict[str, float]:
     if kind not in (int, float):
         return {}
     widest = None if meta.get("merged") else INT_MAX if kind is int else FLOAT_MAX
     limits = {
-        "minimum": _or(meta.get("ge"), None if widest is None else -widest),
-        "maximum": _or(meta.get("le"), widest),
+        "minimum": _first_limit(meta.get("ge"), None if widest is None else -widest),
+        "maximum": _first_limit(meta.get("le"), widest),
         "exclusiveMinimum": meta.get("gt"),
         "exclusiveMaximum": meta.get("lt"),
     }
     return {key: limit for key, limit in limits.items() if limit is not None}
 
 
-def _or(limit: float | None, widest: float | None) -> float | None:
+def _first_limit(limit: float | None, widest: float | None) -> float | None:
     return widest if limit is None else limit

@@ -27,16 +27,16 @@ from orbit_runner.config.parsing.gin_files import (
     tree_of,
     unused_macros,
 )
-from orbit_runner.config.parsing.overrides import load_override, value_at
-from orbit_runner.config.parsing.references import References, has_notation
+from orbit_runner.config.parsing.overrides import load_override, load_setting
+from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.search_path import find_experiment, find_file, read_text
 from orbit_runner.config.parsing.tree import Leaf, Section, merge, section_of
 from orbit_runner.config.provenance import Origin, parent_path
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import entries, flat
+from orbit_runner.config.serialize import entries, flat_settings
 from orbit_runner.registry import PROVIDERS
 from orbit_runner.run_directory.paths import CONFIG
-from orbit_runner.storage.setting_paths import path_problems
+from orbit_runner.storage.path_settings import path_problems
 
 # The prefix of experiments that Model Garden registers.
 OFFICIAL = "official/"
@@ -59,7 +59,7 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True)
-class Resolved:
+class ResolvedConfig:
     """A config and the origins of its values."""
 
     config: ExperimentConfig
@@ -74,32 +74,40 @@ class Resolved:
         return self.origins.get(path)
 
     def changes(self) -> dict[str, Any]:
-        """Returns the settings that were set over the experiment, by dotted path.
+        """Returns the settings that other files and flags set over the experiment, by dotted path.
 
-        They come from other files and flags. Without an experiment, all values that were set do.
+        Without an experiment, these are all settings that were set.
         """
-        found = {path: value for path, value in flat(self.config).items() if self._is_over(path)}
+        found = {
+            path: value
+            for path, value in flat_settings(self.config).items()
+            if self._is_set_over_experiment(path)
+        }
         bindings = self.config.gin_bindings
-        over = [text for i, text in enumerate(bindings) if self._is_over(f"gin_bindings[{i}]")]
+        over = [
+            text
+            for i, text in enumerate(bindings)
+            if self._is_set_over_experiment(f"gin_bindings[{i}]")
+        ]
         return found | ({"gin_bindings": over} if over else {})
 
-    def _is_over(self, path: str) -> bool:
+    def _is_set_over_experiment(self, path: str) -> bool:
         origin = self.origins.get(path)
         return origin is not None and origin.layer > self.experiment_layer
 
 
-def resolve(request: Request) -> Resolved:
+def resolve(request: Request) -> ResolvedConfig:
     """Returns the resolved config. Raises ConfigError with the problems of all layers."""
     layers = _Layers()
-    _read(request, layers)
+    _read_layers(request, layers)
     root = layers.merge(request.imports)
     layers.import_all(root)
-    if layers.problems and layers.lacks_names:
+    if layers.problems and layers.may_lack_tasks:
         raise ConfigError(layers.problems)
-    base, root = layers.base(root)
-    if layers.problems and layers.lacks_names:
+    base, root = layers.load_base(root)
+    if layers.problems and layers.may_lack_tasks:
         raise ConfigError(layers.problems)
-    config, builder = _build(base, root)
+    config, builder = _build_config(base, root)
     # If a layer could not be read, its settings would be reported as missing as well.
     if not layers.problems:
         builder.check(config)
@@ -114,7 +122,7 @@ def resolve(request: Request) -> Resolved:
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()
-    return Resolved(config, builder.origins, notes, layers.experiment_layer)
+    return ResolvedConfig(config, builder.origins, notes, layers.experiment_layer)
 
 
 def load_config(
@@ -144,7 +152,7 @@ def load_config(
     return resolve(request).config
 
 
-def _build(base: ExperimentConfig, root: Section) -> tuple[ExperimentConfig, Builder]:
+def _build_config(base: ExperimentConfig, root: Section) -> tuple[ExperimentConfig, Builder]:
     """Merges the tree over the base config, again until all references have a value."""
     references = References()
     while True:
@@ -157,19 +165,19 @@ def _build(base: ExperimentConfig, root: Section) -> tuple[ExperimentConfig, Bui
             return config, builder
 
 
-def _read(request: Request, layers: _Layers) -> None:
+def _read_layers(request: Request, layers: _Layers) -> None:
     if request.experiment is not None:
-        layers.experiment(request.experiment)
+        layers.add_experiment(request.experiment)
     for name in request.config_files:
-        layers.file(name)
+        layers.add_file(name)
     for name in request.gin_files:
-        layers.file(name, as_gin=True)
+        layers.add_file(name, as_gin=True)
     for index, text in enumerate(request.params_overrides):
-        layers.tree(functools.partial(load_override, text, f"--params_override[{index}]"))
+        layers.add_tree(functools.partial(load_override, text, f"--params_override[{index}]"))
     for index, text in enumerate(request.gin_params):
-        layers.gin_text(text, f"--gin_param[{index}]")
+        layers.add_gin_text(text, f"--gin_param[{index}]")
     for flag, path, text in request.flags:
-        layers.tree(functools.partial(value_at, tuple(path.split(".")), text, flag))
+        layers.add_tree(functools.partial(load_setting, tuple(path.split(".")), text, flag))
 
 
 class _Layers:
@@ -177,24 +185,24 @@ class _Layers:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        # Whether tasks may be missing, in which case further problems would be misleading.
-        self.lacks_names = True
+        # Whether tasks may not be registered, in which case further problems would be misleading.
+        self.may_lack_tasks = True
         self.experiment_layer = 0
         # The origin of each gin statement.
         self.statements: dict[str, Origin] = {}
         self._sections: list[Section | GinLayer] = []
 
-    def attempt(self, action: Callable[[], None]) -> None:
+    def _collect_problems(self, action: Callable[[], None]) -> None:
         try:
             action()
         except ConfigError as error:
             self.problems.extend(error.problems)
 
-    def tree(self, load: Callable[[int], Section]) -> None:
+    def add_tree(self, load: Callable[[int], Section]) -> None:
         rank = len(self._sections) + 1
-        self.attempt(lambda: self._sections.append(load(rank)))
+        self._collect_problems(lambda: self._sections.append(load(rank)))
 
-    def experiment(self, name: str) -> None:
+    def add_experiment(self, name: str) -> None:
         def read() -> None:
             if name.startswith(OFFICIAL):
                 registered = name.removeprefix(OFFICIAL)
@@ -205,22 +213,22 @@ class _Layers:
             # Resolve the path, because the parent of `../config.yaml` has no name.
             stem = path.resolve().parent.name if path.name == CONFIG else path.stem
             self._sections.append(section_of({"name": stem}, Origin("--experiment", None, 0)))
-            self._open(path, _label(path, name))
+            self._add_path(path, _label(path, name))
 
-        self.attempt(read)
+        self._collect_problems(read)
         self.experiment_layer = len(self._sections)
-        self.lacks_names = bool(self.problems)
+        self.may_lack_tasks = bool(self.problems)
 
     def import_all(self, root: Section) -> None:
         known = len(self.problems)
-        self.problems += _needed_early(root)
+        self.problems += _early_reference_problems(root)
         node = root.children.get("imports") if len(self.problems) == known else None
         if isinstance(node, Leaf) and isinstance(node.value, list):
             names, origin = node.value, node.origin
-            self.attempt(lambda: import_modules(names, origin))
-        self.lacks_names |= len(self.problems) > known
+            self._collect_problems(lambda: import_modules(names, origin))
+        self.may_lack_tasks |= len(self.problems) > known
 
-    def base(self, root: Section) -> tuple[ExperimentConfig, Section]:
+    def load_base(self, root: Section) -> tuple[ExperimentConfig, Section]:
         """Returns the base config, of Model Garden or empty, and the tree to merge over it."""
         node, found = root.children.get("official"), (ExperimentConfig(), root)
         if isinstance(node, Leaf) and isinstance(node.value, str) and node.value:
@@ -228,32 +236,34 @@ class _Layers:
 
             def read() -> None:
                 nonlocal found
-                # Only this part of resolving imports TensorFlow, because code creates the config.
-                base, said = _model_garden().make(name, root)
-                merge(said, root)
-                found = base, said
+                # Only this step imports TensorFlow, because code creates Model Garden's configs.
+                base, tree = _model_garden().make(name, root)
+                merge(tree, root)
+                found = base, tree
 
-            self.attempt(read)
-            self.lacks_names |= len(self.problems) > known
+            self._collect_problems(read)
+            self.may_lack_tasks |= len(self.problems) > known
         return found
 
-    def file(self, name: str, *, as_gin: bool = False) -> None:
-        self.attempt(lambda: self._open(find_file(name), name, as_gin=as_gin))
+    def add_file(self, name: str, *, as_gin: bool = False) -> None:
+        self._collect_problems(lambda: self._add_path(find_file(name), name, as_gin=as_gin))
 
-    def _open(self, path: Path, label: str, *, as_gin: bool = False) -> None:
+    def _add_path(self, path: Path, label: str, *, as_gin: bool = False) -> None:
         if as_gin or path.suffix == ".gin":
-            self.gin_text(read_text(path, label), label, path)
+            self.add_gin_text(read_text(path, label), label, path)
         else:
             rank = len(self._sections) + 1
-            self.attempt(lambda: self._sections.extend(load_with_bases(path, label, rank)))
+            self._collect_problems(
+                lambda: self._sections.extend(load_with_bases(path, label, rank))
+            )
 
-    def gin_text(self, text: str, label: str, path: Path | None = None) -> None:
+    def add_gin_text(self, text: str, label: str, path: Path | None = None) -> None:
         rank = len(self._sections) + 1
 
         def read() -> None:
             self._sections.append(load_gin(text, label, rank, find=find_file, path=path))
 
-        self.attempt(read)
+        self._collect_problems(read)
 
     def merge(self, imports: tuple[str, ...]) -> Section:
         gin = [layer for layer in self._sections if isinstance(layer, GinLayer)]
@@ -264,19 +274,19 @@ class _Layers:
                 merge(root, layer)
                 continue
             statements |= layer.statements
-            self.attempt(functools.partial(_merge_gin, root, layer, macros))
+            self._collect_problems(functools.partial(_merge_gin, root, layer, macros))
         bound = root.children.get("gin_bindings")
         texts = [*statements, str(bound.value if isinstance(bound, Leaf) else "")]
         self.problems += unused_macros(gin, texts)
         if statements or "gin_bindings" in root.children:
             self.statements = macro_statements(macros) | statements
-            _extend(root, "gin_bindings", [*self.statements], "gin")
-        _extend(root, "imports", list(imports), "--import")
+            _extend_list(root, "gin_bindings", [*self.statements], "gin")
+        _extend_list(root, "imports", list(imports), "--import")
         return root
 
 
-def _needed_early(root: Section) -> list[Problem]:
-    """Returns a problem for each setting with a reference that is read before they are resolved."""
+def _early_reference_problems(root: Section) -> list[Problem]:
+    """Returns a problem for each reference in a setting that is read before references resolve."""
     found = [(name, root.children.get(name)) for name in ("imports", "official")]
     return [
         Problem(
@@ -285,7 +295,7 @@ def _needed_early(root: Section) -> list[Problem]:
             node.origin,
         )
         for name, node in found
-        if isinstance(node, Leaf) and has_notation(node.value)
+        if isinstance(node, Leaf) and has_reference_notation(node.value)
     ]
 
 
@@ -310,15 +320,15 @@ def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[Any, Orig
     merge(root, tree_of(layer, macros))
 
 
-def _extend(root: Section, name: str, values: list[str], label: str) -> None:
-    there = root.children.get(name, Leaf([], Origin(label)))
-    before = there.value if isinstance(there, Leaf) else None
+def _extend_list(root: Section, name: str, values: list[str], label: str) -> None:
+    existing = root.children.get(name, Leaf([], Origin(label)))
+    before = existing.value if isinstance(existing, Leaf) else None
     # Any other value is kept and reported when types are checked.
     if values and isinstance(before, list) and all(isinstance(text, str) for text in before):
-        root.children[name] = Leaf(_in_order([*before, *values]), Origin(label))
+        root.children[name] = Leaf(_order_statements([*before, *values]), Origin(label))
 
 
-def _in_order(statements: list[str]) -> list[str]:
+def _order_statements(statements: list[str]) -> list[str]:
     """Returns imports before bindings. If a statement occurs twice, the last one is kept."""
     imports = [text for text in statements if _IMPORT.match(text)]
     others = [text for text in statements if not _IMPORT.match(text)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from orbit_runner.config.parsing.yaml_files import scalar
+from orbit_runner.config.parsing.yaml_files import parse_scalar
 from orbit_runner.config.provenance import DEFAULT, Origin
 from orbit_runner.config.schema.base import Config, OneOf
 
@@ -21,41 +21,43 @@ class _Dumper(yaml.SafeDumper):
     """Quotes strings that YAML 1.1 or YAML 1.2 would read as another type."""
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "'" if not isinstance(scalar(value), str) else None
+def _represent_string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "'" if not isinstance(parse_scalar(value), str) else None
     if not value.isprintable():
         style = '"'  # the only style that keeps a line break on one line
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_string)
 
 
-def inline(value: Any) -> str:
+def inline_yaml(value: Any) -> str:
     """Returns a value as YAML on one line, without a newline."""
     text = yaml.dump(
-        plain(value), Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
+        plain_value(value), Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
         allow_unicode=True,
     )  # fmt: skip
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Returns a setting or a section as lists, dicts and scalars."""
     if isinstance(value, Config):
-        return plain(value.as_dict())
+        return plain_value(value.as_dict())
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: plain_value(item) for key, item in value.items()}
+    return [plain_value(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def escaped(value: Any) -> Any:
+def escape_references(value: Any) -> Any:
     """Returns a value with `$${` for each `${`, which would otherwise be read as a reference."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, Mapping):
-        return {key: escaped(item) for key, item in value.items()}
-    return [escaped(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: escape_references(item) for key, item in value.items()}
+    return (
+        [escape_references(item) for item in value] if isinstance(value, (list, tuple)) else value
+    )
 
 
 def entries(
@@ -91,8 +93,8 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     lines: list[tuple[str, str]] = []
     for path, value in entries(config, ignored=True):
         depth, name = path.count("."), path.rpartition(".")[2]
-        text = value if path in LITERAL else escaped(plain(value))
-        shown = "" if isinstance(value, Config) else f" {inline(text)}"
+        text = value if path in LITERAL else escape_references(plain_value(value))
+        shown = "" if isinstance(value, Config) else f" {inline_yaml(text)}"
         origin = "" if isinstance(value, Config) else str((origins or {}).get(path, DEFAULT))
         lines.append((f"{'  ' * depth}{name}:{shown}", origin))
     if origins is None:
@@ -101,6 +103,6 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     return "".join(f"{text:<{width}}  # {o}\n" if o else f"{text}\n" for text, o in lines)
 
 
-def flat(config: Config) -> dict[str, Any]:
+def flat_settings(config: Config) -> dict[str, Any]:
     """Returns all settings by dotted path. Lists are lists, and null sections are None."""
-    return {p: plain(v) for p, v in entries(config) if not isinstance(v, Config)}
+    return {p: plain_value(v) for p, v in entries(config) if not isinstance(v, Config)}

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.annotations import has_type, last_name
-from orbit_runner.errors import nearest, shorten, unknown
+from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
 
 # Decorators of Keras, which keep the arguments.
 _TRANSPARENT = (
     *("keras_export", "register_keras_serializable"),
     *("inject_mesh", "allow_initializer_layout"),
 )
-# How many `from … import name` are followed to the module that defines a function.
-_MOST_MODULES = 5
-_NUMBER = (int, float)
+# The maximum number of `from … import name` to follow to the definition of a function.
+_MAX_MODULES = 5
+_NUMBER_TYPES = (int, float)
 
 
 class _Unknown:
@@ -36,7 +36,7 @@ class _Unknown:
         return "unknown"
 
 
-# The default of a parameter that has one which is not a literal.
+# The default of a parameter whose default is not a literal.
 UNKNOWN = _Unknown()
 
 
@@ -48,7 +48,7 @@ class Parameter:
         name: Its name.
         annotation: The source of its annotation; "" if it has none.
         required: Whether it has no default.
-        default: Its default; `UNKNOWN` if it has none or if it is not a literal.
+        default: Its default; `UNKNOWN` if it has none or one that is not a literal.
     """
 
     name: str
@@ -76,12 +76,12 @@ def reference_problem(reference: str, example: str) -> str:
 def declared_parameters(reference: str) -> Signature | str | None:
     """Returns the signature of a function or class `module:name`, read from its source.
 
-    Returns a message if there is no such module or name, and None if the source does not tell: the
-    module is not written in Python, or the function is decorated, assigned or inherited.
+    Returns a message if there is no such module or name. Returns None if the source does not show
+    the signature: the module is not in Python, or the function is decorated, assigned or inherited.
     """
     module, _, name = reference.partition(":")
     try:
-        return _declared(module, name, _MOST_MODULES)
+        return _find_signature(module, name, _MAX_MODULES)
     except ImportError as error:
         return (
             f"{error}\nrun from the directory that contains it, or add that directory to PYTHONPATH"
@@ -117,7 +117,7 @@ def argument_problems(
     for name, value in arguments.items():
         if name not in known:
             if not signature.takes_any:
-                yield name, f"{reference}: {unknown('argument', name, list(known))}"
+                yield name, f"{reference}: {unknown_name_message('argument', name, list(known))}"
         elif not _accepts(known[name], value):
             one = known[name]
             expected = one.annotation or f"a value like its default, {one.default!r}"
@@ -167,11 +167,11 @@ def source_path(module: str) -> Path | None:
     return path if path is not None and path.suffix == ".py" and path.is_file() else None
 
 
-def _declared(module: str, name: str, most: int) -> Signature | str | None:
+def _find_signature(module: str, name: str, max_modules: int) -> Signature | str | None:
     path = source_path(module)
-    if path is None or not most:
+    if path is None or not max_modules:
         return None
-    body = _body(path, path.stat().st_mtime_ns)
+    body = _parse_module(path, path.stat().st_mtime_ns)
     functions, stars = list[str](), False
     for node in reversed(body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -182,17 +182,19 @@ def _declared(module: str, name: str, most: int) -> Signature | str | None:
             for alias in node.names:
                 stars |= alias.name == "*"
                 if (alias.asname or alias.name) == name:
-                    return _declared(_absolute(node, module, path), alias.name, most - 1)
+                    return _find_signature(
+                        _absolute_module(node, module, path), alias.name, max_modules - 1
+                    )
         elif not isinstance(node, (ast.Import, ast.Expr, ast.AsyncFunctionDef)):
             stars |= name in _assigned_names(node)
     if stars:
         return None
     public = [one for one in functions if not one.startswith("_")]
-    return f"{module} has no function or class {name!r}{nearest(name, public)}"
+    return f"{module} has no function or class {name!r}{nearest_name_hint(name, public)}"
 
 
 @functools.lru_cache(maxsize=64)
-def _body(path: Path, mtime_ns: int) -> list[ast.stmt]:
+def _parse_module(path: Path, mtime_ns: int) -> list[ast.stmt]:
     del mtime_ns  # Part of the key, so that a changed file is read again.
     try:
         return ast.parse(path.read_bytes()).body
@@ -200,7 +202,7 @@ def _body(path: Path, mtime_ns: int) -> list[ast.stmt]:
         raise ImportError(f"{path} is not valid Python: {error}") from error
 
 
-def _absolute(node: ast.ImportFrom, module: str, path: Path) -> str:
+def _absolute_module(node: ast.ImportFrom, module: str, path: Path) -> str:
     if not node.level:
         return node.module or ""
     parts = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
@@ -271,6 +273,6 @@ def _accepts(parameter: Parameter, value: Any) -> bool:
         return True
     if isinstance(default, bool) or isinstance(value, bool):
         return isinstance(value, bool) or not isinstance(default, bool)
-    if isinstance(default, _NUMBER):
-        return isinstance(value, _NUMBER)
+    if isinstance(default, _NUMBER_TYPES):
+        return isinstance(value, _NUMBER_TYPES)
     return not isinstance(default, str) or isinstance(value, str)

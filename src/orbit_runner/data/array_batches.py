@@ -40,12 +40,12 @@ def train_chunks(
     """Returns the batches of `train_dataset`, which never end, addressed by step.
 
     `element` converts batches into another structure of the same tensors, such as a tuple.
-    `excluded`, int64 [k], are the examples to leave out, ascending. A `mixture` is without
+    `excluded`, int64 [k], are the examples to leave out, ascending. `mixture` must not contain
     them. Raises `DataError` if `augmentation` is set and there are no images [n, height, width,
     channels].
     """
     sampler = make_sampler(source.size, seed, shuffle, excluded, mixture)
-    read, batch_size = _reader(source, augmentation, seed), global_batch_size // replicas
+    read, batch_size = _make_reader(source, augmentation, seed), global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:
         batches = _read_batches(read, positions, *sampler(tf.reshape(positions, [-1])))
@@ -55,7 +55,7 @@ def train_chunks(
         make=make,
         global_batch_size=global_batch_size,
         batch_size=batch_size,
-        length=_chunk_length(source, batch_size),
+        length=_batches_per_call(source, batch_size),
         nbytes=_nbytes(source),
     )
 
@@ -74,7 +74,7 @@ def eval_chunks(
     `DataError` if `drop_remainder` leaves no batch.
     """
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
-    read, batch_size = _reader(source, None, 0), global_batch_size // replicas
+    read, batch_size = _make_reader(source, None, 0), global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:
         real = positions < source.size
@@ -87,13 +87,13 @@ def eval_chunks(
         make=make,
         global_batch_size=global_batch_size,
         batch_size=batch_size,
-        length=_chunk_length(source, batch_size),
+        length=_batches_per_call(source, batch_size),
         nbytes=_nbytes(source),
         steps=steps,
     )
 
 
-def _reader(source: ArraySource, augmentation: CropFlip | None, seed: int) -> _Read:
+def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) -> _Read:
     if augmentation is not None and np.ndim(source.arrays.get("image", 0)) != 4:
         raise DataError(
             f"{source.name}: got arrays {', '.join(path for path, _ in leaves(source.arrays))}, "
@@ -119,7 +119,7 @@ def _read_batches(read: _Read, positions: tf.Tensor, ids: tf.Tensor, epochs: tf.
     return tf.nest.map_structure(stack, read(ids, epochs))
 
 
-def _chunk_length(source: ArraySource, batch_size: int) -> int:
+def _batches_per_call(source: ArraySource, batch_size: int) -> int:
     # Several batches per call, because a call costs as much as a small batch.
     example = sum(array[:1].nbytes for _, array in leaves(source.arrays))
     by_memory = _CHUNK_BYTES // max(1, example * batch_size)

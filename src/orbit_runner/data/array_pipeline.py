@@ -15,7 +15,7 @@ from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import replica_slices
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tf_pipeline import endless, one_pass
+from orbit_runner.data.tf_pipeline import endless_dataset, one_pass_dataset
 
 __all__ = ["PipelineOptions", "eval_dataset", "train_dataset"]
 
@@ -49,8 +49,8 @@ def train_dataset(
         start_step: The step of the first batch. In a graph, it can be an int64 scalar tensor.
         shuffle: Whether to shuffle each epoch. If False, examples keep their stored order.
         excluded: Indices of the examples to leave out, int64 [k], ascending.
-        mixture: The groups that examples are drawn from, without those to leave out. If None, each
-            epoch has each example once.
+        mixture: The groups that examples are drawn from; they must not contain `excluded`. If None,
+            each epoch has each example once.
         augmentation: The random crop and flip of `image`. None for no augmentation.
         input_context: Selects the worker's slice of each batch. If None, the whole batch is used.
         options: Options of the tf.data pipeline.
@@ -77,7 +77,7 @@ def train_dataset(
         augmentation=augmentation,
         element=element,
     )
-    return endless(chunks, slices, start_step, options)
+    return endless_dataset(chunks, slices, start_step, options)
 
 
 def eval_dataset(
@@ -118,4 +118,4 @@ def eval_dataset(
         drop_remainder=drop_remainder,
         element=element,
     )
-    return one_pass(chunks, slices, options, cache=cache)
+    return one_pass_dataset(chunks, slices, options, cache=cache)

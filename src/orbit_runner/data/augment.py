@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from orbit_runner.data.sampling.keyed_random import random_uniform_int
 from orbit_runner.data.sampling.salts import CROP_FLIP
-from orbit_runner.data.source import Repeated, stored_rows
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.source import RepeatedArray, stored_rows
+from orbit_runner.data.table import host_tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +51,16 @@ def crop_flip(
     padded = tf.pad(images, [[0, 0], [margin, margin], [margin, margin], [0, 0]])
     numbers = tf.range(tf.shape(images, tf.int64)[0])
     drawn = augmentation.draw(seed, ids, epochs)
-    index = _crops(numbers, *drawn, size, tuple(padded.shape[1:3]), tf.int64)
+    index = _pixel_indices(numbers, *drawn, size, tuple(padded.shape[1:3]), tf.int64)
     return tf.gather_nd(tf.reshape(padded, [-1, images.shape[3]]), index)
 
 
 class CroppedImages:
-    """Images [n, height, width, channels], padded once, of which random crops are read."""
+    """Random crops of images [n, height, width, channels], which are padded once."""
 
-    def __init__(self, images: np.ndarray | Repeated, augmentation: CropFlip, seed: int) -> None:
+    def __init__(
+        self, images: np.ndarray | RepeatedArray, augmentation: CropFlip, seed: int
+    ) -> None:
         rows, margin = stored_rows(images), augmentation.padding
         height, width = images.shape[1:3]
         padded_size = height + 2 * margin, width + 2 * margin
@@ -67,7 +69,7 @@ class CroppedImages:
         self._repeats, self._stored = len(rows) < len(images), len(rows)
         self._augmentation, self._seed = augmentation, seed
         self._size, self._padded_size = (height, width), padded_size
-        self._pixels = on_cpu(padded.reshape(-1, images.shape[3]))
+        self._pixels = host_tensor(padded.reshape(-1, images.shape[3]))
         # An int32 index takes half as long to compute as an int64 index.
         self._index = tf.int32 if len(self._pixels) < 2**31 else tf.int64
 
@@ -80,11 +82,11 @@ class CroppedImages:
         images = ids % self._stored if self._repeats else ids
         # Faster than `tf.gather` of the same pixels, or of rows and then columns.
         return tf.gather_nd(
-            self._pixels, _crops(images, *drawn, self._size, self._padded_size, self._index)
+            self._pixels, _pixel_indices(images, *drawn, self._size, self._padded_size, self._index)
         )
 
 
-def _crops(
+def _pixel_indices(
     images: tf.Tensor,
     top: tf.Tensor,
     left: tf.Tensor,

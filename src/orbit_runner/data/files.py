@@ -12,7 +12,7 @@ from orbit_runner.errors import DataError
 SPLITS = ("train", "test", "all")
 
 
-def getting(*names: str, data_dir: str = "") -> str:
+def download_hint(*names: str, data_dir: str = "") -> str:
     """Returns a text that explains how to download a missing dataset.
 
     `names` are the names in `runner data list`. The first is used in the command; the others are

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.source import Repeated, leaves
+from orbit_runner.data.source import RepeatedArray, leaves
 from orbit_runner.errors import DataError
-from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 
 _THREADS = 8
 # Digests that are computed faster than this are not cached on disk.
@@ -37,8 +37,7 @@ class DataFile:
         name: Path relative to the common directory of all files of the section.
         bytes: Size in bytes.
         mtime_ns: Modification time; the latest one of several files.
-        digest: Digest of the contents, with a prefix that tells what it is computed from. Empty if
-            unknown.
+        digest: Digest of the contents, with a prefix for the kind of digest. Empty if unknown.
         files: Number of files that the entry describes.
         path: Current path, empty for an array. Not part of the fingerprint.
     """
@@ -97,10 +96,10 @@ def describe_files(
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
 
 
-def change_since(row: DataFile) -> str:
+def describe_file_change(row: DataFile) -> str:
     """Returns how a file has changed since it was described, by size and time; "" if it has not.
 
-    Of an entry for several files, only the time of the newest one is compared.
+    For an entry of several files, compares only the time of the newest one.
     """
     if not row.path:
         return ""
@@ -137,8 +136,8 @@ def _describe_directory(directory: str, name: str, paths: Sequence[str]) -> Data
     status = [os.stat(path) for path in paths]
     sizes, times = [one.st_size for one in status], [one.st_mtime_ns for one in status]
     start, newest = len(directory), max(times)
-    said = "".join([f"{p[start:]}\0{size}\n" for p, size in zip(paths, sizes, strict=True)])
-    digest = hashlib.sha256(said.encode(errors="surrogateescape")).hexdigest()
+    listing = "".join([f"{p[start:]}\0{size}\n" for p, size in zip(paths, sizes, strict=True)])
+    digest = hashlib.sha256(listing.encode(errors="surrogateescape")).hexdigest()
     return DataFile(
         name=name,
         bytes=sum(sizes),
@@ -153,7 +152,7 @@ def describe_arrays(arrays: Mapping[str, Any]) -> list[DataFile]:
     """Returns one entry per array of a nested mapping, with a digest of its contents."""
     rows = []
     for path, array in leaves(arrays):
-        stored = array.rows if isinstance(array, Repeated) else array
+        stored = array.rows if isinstance(array, RepeatedArray) else array
         digest = hashlib.sha256(f"{stored.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(stored).data)
         rows.append(DataFile(path, int(stored.nbytes), digest=f"array:{digest.hexdigest()}"))
@@ -173,20 +172,22 @@ def content_digest(path: Path) -> str:
 @functools.lru_cache(maxsize=256)
 def _content_digest(path: Path, size: int, mtime_ns: int) -> str:
     key = [os.fspath(path), size, mtime_ns]
-    entry = cache_folder("digests") / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
+    entry = (
+        cache_directory("digests") / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
+    )
     with contextlib.suppress(OSError, ValueError, TypeError):
         cached_key, digest = json.loads(entry.read_bytes())
         if cached_key == key:
             return str(digest)
     began = time.monotonic()
-    digest = read_digest(path)
+    digest = compute_digest(path)
     if time.monotonic() - began > _CACHED_SECONDS:
         with contextlib.suppress(OSError):
-            write_aside(entry, json.dumps([key, digest]).encode())
+            write_shared_file(entry, json.dumps([key, digest]).encode())
     return digest
 
 
-def read_digest(path: Path) -> str:
+def compute_digest(path: Path) -> str:
     """Returns the SHA-256 digest of a file, as `sha256:<hex>`, without using the cache."""
     sha = hashlib.sha256()
     with path.open("rb") as file:
@@ -219,18 +220,18 @@ def _compare_section(
     """Yields each difference, and whether the contents differ."""
     digests = [row.digest for row in before]
     if all(digests) and digests == [row.digest for row in now]:
-        return  # At most, files were renamed.
+        return  # The files are equal, or were only renamed.
     left, right = ({row.name: row for row in rows} for rows in (before, now))
     for name in left:
         if name not in right:
-            yield f"{name}: missing, previously {_size(left[name])}", True
+            yield f"{name}: missing, previously {_format_size(left[name])}", True
         elif line := _describe_change(left[name], right[name]):
             yield line, True
         elif not right[name].digest and left[name].mtime_ns != right[name].mtime_ns:
-            yield f"{name}: modified {_time(right[name])}, same size as before", False
+            yield f"{name}: modified {_format_time(right[name])}, same size as before", False
     for name in right:
         if name not in left:
-            yield f"{name}: new, {_size(right[name])}", True
+            yield f"{name}: new, {_format_size(right[name])}", True
     if set(left) == set(right) and list(left) != list(right):
         yield "the same files in a different order", True
 
@@ -243,17 +244,17 @@ def _describe_change(before: DataFile, now: DataFile) -> str:
     newer = ""
     if now.mtime_ns > before.mtime_ns:
         newest = f"{os.path.basename(now.path)} " if now.digest.startswith("sizes:") else ""
-        newer = f"; {newest}modified {_time(now)}"
+        newer = f"; {newest}modified {_format_time(now)}"
     if (before.bytes, before.files) != (now.bytes, now.files):
-        return f"{before.name}: {_size(now)}, previously {_size(before)}{newer}"
+        return f"{before.name}: {_format_size(now)}, previously {_format_size(before)}{newer}"
     return f"{before.name}: different contents, same size{newer}"
 
 
-def _size(row: DataFile) -> str:
+def _format_size(row: DataFile) -> str:
     is_directory = row.digest.startswith("sizes:")
     count = f"{row.files:,} file{'s' if row.files != 1 else ''}, " if is_directory else ""
     return f"{count}{row.bytes:,} bytes"
 
 
-def _time(row: DataFile) -> str:
+def _format_time(row: DataFile) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.mtime_ns // 10**9))

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.joined import JoinedArrayRecords
+from orbit_runner.data.array_record.joined_records import JoinedArrayRecords
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.source import ArraySource, Repeated, leaves
-from orbit_runner.data.tables.columns import CATEGORY, MISSING, Column, TableSource, sorted_texts
+from orbit_runner.data.source import ArraySource, RepeatedArray, leaves
+from orbit_runner.data.tables.columns import CATEGORY, MISSING, Column, TableSource, sort_texts
 from orbit_runner.data.tables.summary import TablePart
-from orbit_runner.data.tfrecord.joined import JoinedRecords
+from orbit_runner.data.tfrecord.joined_records import JoinedRecords
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 
@@ -29,18 +29,18 @@ def join_arrays(sources: Sequence[ArraySource]) -> ArraySource:
     """
     first = sources[0]
     for number, source in enumerate(sources[1:], 1):
-        _check_equal(number, source.name, first.name, _specs(source), _specs(first))
+        _check_equal(number, source.name, first.name, _array_specs(source), _array_specs(first))
         _check_classes(number, source, first)
 
-    def joined(trees: list[Any]) -> Any:
+    def join_trees(trees: list[Any]) -> Any:
         if isinstance(trees[0], Mapping):
-            return {name: joined([tree[name] for tree in trees]) for name in trees[0]}
-        return np.concatenate([_whole(array) for array in trees])
+            return {name: join_trees([tree[name] for tree in trees]) for name in trees[0]}
+        return np.concatenate([_expand_repeated(array) for array in trees])
 
     counts = [source.num_classes for source in sources if source.num_classes is not None]
     return ArraySource(
-        name=_name(sources),
-        arrays=joined([source.arrays for source in sources]),
+        name=_join_names(sources),
+        arrays=join_trees([source.arrays for source in sources]),
         num_classes=max(counts) if counts else None,
         mean=first.mean,
         std=first.std,
@@ -56,7 +56,7 @@ def join_files(sources: Sequence[FileSource]) -> FileSource:
     for number, source in enumerate(sources[1:], 1):
         _check_classes(number, source, first)
     return FileSource(
-        name=_name(sources),
+        name=_join_names(sources),
         paths=tuple(path for source in sources for path in source.paths),
         label=np.concatenate([source.label for source in sources]),
         labels=first.labels,
@@ -75,7 +75,7 @@ def join_records(sources: Sequence[RecordSource]) -> JoinedRecords:
     Raises `DataError` if their features or their classes differ.
     """
     return JoinedRecords(
-        **_shared(sources),
+        **_shared_fields(sources),
         files=tuple(path for source in sources for path in source.files),
         indexes=tuple(index for source in sources for index in source.indexes),
     )
@@ -85,9 +85,9 @@ def join_array_records(sources: Sequence[ArrayRecordSource]) -> JoinedArrayRecor
     """Returns the ArrayRecord files of all sources. For the errors, see `join_records`."""
     records = [source.records for source in sources]
     for one in records:
-        one.close()  # The files are read through those that follow.
+        one.close()  # The joined source opens the files itself.
     return JoinedArrayRecords(
-        **_shared(sources),
+        **_shared_fields(sources),
         records=ArrayRecordFiles(
             [path for one in records for path in one.paths],
             [count for one in records for count in one.counts],
@@ -95,7 +95,7 @@ def join_array_records(sources: Sequence[ArrayRecordSource]) -> JoinedArrayRecor
     )
 
 
-def _shared(sources: Sequence[RecordSource | ArrayRecordSource]) -> dict[str, Any]:
+def _shared_fields(sources: Sequence[RecordSource | ArrayRecordSource]) -> dict[str, Any]:
     """Returns the fields of joined records that both kinds of files have."""
     first = sources[0]
     for number, source in enumerate(sources[1:], 1):
@@ -103,7 +103,7 @@ def _shared(sources: Sequence[RecordSource | ArrayRecordSource]) -> dict[str, An
         _check_classes(number, source, first)
     names = ("image_shape", "mean", "std", "image_key", "label_key", "label_offset", "labels")
     return {name: getattr(first, name) for name in names} | {
-        "name": _name(sources),
+        "name": _join_names(sources),
         "sources": tuple(sources),
         "origins": _origins([source.size for source in sources]),
     }
@@ -117,10 +117,10 @@ def _features(source: RecordSource | ArrayRecordSource) -> dict[str, str]:
     }
 
 
-# Each kind of source, where its images are, and the function that joins such sources.
+# Each type of source, where its images are, and the function that joins such sources.
 _IMAGES: tuple[tuple[type, str, Callable[[Any], ImageSource]], ...] = (
     (ArraySource, "in memory", join_arrays),
-    (FileSource, "in files of their own", join_files),
+    (FileSource, "in separate files", join_files),
     (RecordSource, "in TFRecord files", join_records),
     (ArrayRecordSource, "in ArrayRecord files", join_array_records),
 )
@@ -133,7 +133,7 @@ def join_images(sources: tuple[ImageSource, ...], *, resized: bool) -> ImageSour
     `resized` is whether images may have different sizes. Raises `DataError` if sources are not
     stored in the same way, or if their images or classes differ.
     """
-    (kind, place), *others = [_kind(source) for source in sources]
+    (kind, place), *others = [_source_kind(source) for source in sources]
     for number, (other, other_place) in enumerate(others, 1):
         if other is not kind:
             raise DataError(
@@ -146,7 +146,7 @@ def join_images(sources: tuple[ImageSource, ...], *, resized: bool) -> ImageSour
     return next(join for one, _, join in _IMAGES if one is kind)(sources)
 
 
-def _kind(source: ImageSource) -> tuple[type, str]:
+def _source_kind(source: ImageSource) -> tuple[type, str]:
     return next((kind, place) for kind, place, _ in _IMAGES if isinstance(source, kind))
 
 
@@ -170,7 +170,7 @@ def join_tables(parts: Sequence[TablePart]) -> TablePart:
         for name in parts[0].source.columns
     }
     source = TableSource(
-        name=_name([part.source for part in parts]),
+        name=_join_names([part.source for part in parts]),
         columns=columns,
         parts=[one for part in parts for one in part.source.parts],
         files=tuple(path for part in parts for path in part.source.files),
@@ -188,10 +188,10 @@ def _join_columns(columns: Sequence[Column]) -> Column:
     first = columns[0]
     if first.kind != CATEGORY:
         return Column(first.name, first.kind, np.concatenate([one.values for one in columns]))
-    texts = sorted_texts([*{text: None for one in columns for text in one.vocabulary}])
+    texts = sort_texts([*{text: None for one in columns for text in one.vocabulary}])
     codes = {text: code for code, text in enumerate(texts)}
     tables = [
-        # The last one is that of missing values, whose code is -1.
+        # The last entry is for missing values, whose code is -1.
         np.array([*(codes[text] for text in one.vocabulary), MISSING], np.int32)
         for one in columns
     ]
@@ -203,17 +203,17 @@ def _origins(sizes: Sequence[int]) -> np.ndarray:
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def _name(sources: Sequence[Any]) -> str:
+def _join_names(sources: Sequence[Any]) -> str:
     return " and ".join(dict.fromkeys(source.name for source in sources))
 
 
-def _whole(array: np.ndarray | Repeated) -> np.ndarray:
-    if not isinstance(array, Repeated):
+def _expand_repeated(array: np.ndarray | RepeatedArray) -> np.ndarray:
+    if not isinstance(array, RepeatedArray):
         return array
     return np.resize(array.rows, array.shape)
 
 
-def _specs(source: ArraySource) -> dict[str, str]:
+def _array_specs(source: ArraySource) -> dict[str, str]:
     return {
         # Texts may have any length.
         path: f"{array.dtype if array.dtype.kind not in 'US' else 'texts'} {list(array.shape[1:])}"
@@ -224,7 +224,7 @@ def _specs(source: ArraySource) -> dict[str, str]:
 def _check_equal(
     number: int, name: str, first: str, got: Mapping[str, str], expected: Mapping[str, str]
 ) -> None:
-    for path in _keys(got, expected):
+    for path in _all_keys(got, expected):
         if got.get(path) != expected.get(path):
             raise DataError(
                 f"{name}: got {path} {got.get(path, 'none')}, expected "
@@ -233,7 +233,7 @@ def _check_equal(
             )
 
 
-def _keys(*mappings: Mapping[str, str]) -> Iterator[str]:
+def _all_keys(*mappings: Mapping[str, str]) -> Iterator[str]:
     yield from dict.fromkeys(key for mapping in mappings for key in mapping)
 
 

@@ -17,13 +17,13 @@ class PipelineOptions:
     private_threads: int | None = None  # Size of the pipeline's own thread pool.
     deterministic: bool | None = None  # Whether batches keep their order.
     ram_budget_gb: int | None = None  # Memory for buffers, in GiB.
-    autotune_algorithm: str | None = None  # In `tf.data.experimental.AutotuneAlgorithm`.
+    autotune_algorithm: str | None = None  # Of `tf.data.experimental.AutotuneAlgorithm`.
     # Addresses of the tf.data services that make the batches. If empty, this process makes them.
     services: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, params: DataConfig) -> PipelineOptions:
-        """Returns the options that a data section of the config sets."""
+    def from_config(cls, params: DataConfig) -> PipelineOptions:
+        """Returns the options in a data section of a config."""
         return cls(
             prefetch=params.prefetch_buffer_size,
             deterministic=params.deterministic,
@@ -32,7 +32,7 @@ class PipelineOptions:
             services=service_addresses(params),
         )
 
-    def ahead(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+    def add_prefetch(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         """Returns the dataset with prefetching, unless it is turned off."""
         count = tf.data.AUTOTUNE if self.prefetch is None else self.prefetch
         return batches.prefetch(count) if count else batches

@@ -62,7 +62,7 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield path, value
 
 
-class Repeated:
+class RepeatedArray:
     """Mimics a NumPy array [size, ...] that repeats `rows` [k, ...], which are stored once.
 
     A slice of it is a slice of the stored rows.
@@ -79,11 +79,11 @@ class Repeated:
         return self.rows[index]
 
 
-def stored_rows(array: np.ndarray | Repeated) -> np.ndarray:
+def stored_rows(array: np.ndarray | RepeatedArray) -> np.ndarray:
     """Returns the rows of an array [n, ...] that are stored, [k, ...].
 
-    k is less than n only for a `Repeated` and for an array made by `np.broadcast_to`.
+    k is less than n only for a `RepeatedArray` and for an array made by `np.broadcast_to`.
     """
-    if isinstance(array, Repeated):
+    if isinstance(array, RepeatedArray):
         return array.rows
     return array[:1] if len(array) > 1 and array.strides[0] == 0 else array

@@ -1,4 +1,4 @@
-"""Batches of consecutive steps, made in one call by step, without a dataset or an iterator."""
+"""Batches of consecutive steps, computed in one call, without a dataset or an iterator."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.source import ArraySource, Repeated
+from orbit_runner.data.source import ArraySource, RepeatedArray
 from orbit_runner.errors import DataError
 
 _KINDS = ("constant", "random")
@@ -59,21 +59,23 @@ def load(
             return np.broadcast_to(np.asarray(leaf.value).astype(leaf.dtype), shape)
         row = math.prod(leaf.shape) * leaf.dtype.itemsize
         rows = num_examples if max_bytes is None else max(1, min(num_examples, max_bytes // row))
-        found = _random(leaf, (rows, *leaf.shape), seed)
-        return found if rows == num_examples else Repeated(found, num_examples)
+        found = _draw_array(leaf, (rows, *leaf.shape), seed)
+        return found if rows == num_examples else RepeatedArray(found, num_examples)
 
-    tree = _parse(features, "features")
-    return ArraySource(name="synthetic", arrays=_map(make, tree), num_classes=_classes(tree))
+    tree = _parse_node(features, "features")
+    return ArraySource(
+        name="synthetic", arrays=_map_leaves(make, tree), num_classes=_count_classes(tree)
+    )
 
 
-def _map(make: Any, tree: Mapping[str, Any]) -> dict[str, Any]:
+def _map_leaves(make: Any, tree: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: make(node) if isinstance(node, _Leaf) else _map(make, node)
+        name: make(node) if isinstance(node, _Leaf) else _map_leaves(make, node)
         for name, node in tree.items()
     }
 
 
-def _random(leaf: _Leaf, shape: tuple[int, ...], seed: int) -> np.ndarray:
+def _draw_array(leaf: _Leaf, shape: tuple[int, ...], seed: int) -> np.ndarray:
     entropy = (seed % 2**64, zlib.crc32(leaf.path.encode()))
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
     if leaf.low is None or leaf.high is None:
@@ -86,34 +88,34 @@ def _random(leaf: _Leaf, shape: tuple[int, ...], seed: int) -> np.ndarray:
     return generator.integers(int(leaf.low), int(leaf.high), shape, leaf.dtype)
 
 
-def _classes(tree: Mapping[str, Any]) -> int | None:
+def _count_classes(tree: Mapping[str, Any]) -> int | None:
     label = tree.get("label")
     if isinstance(label, _Leaf) and label.dtype.kind in "iu" and label.high is not None:
         return int(label.high)
     return None
 
 
-def _parse(node: Any, path: str) -> Any:
+def _parse_node(node: Any, path: str) -> Any:
     if not isinstance(node, Mapping) or not node:
         raise _error(path, node, "a mapping with the key `shape`, or a mapping of such mappings")
     if "shape" in node:
-        return _leaf(node, path)
-    return {name: _parse(child, f"{path}.{name}") for name, child in node.items()}
+        return _parse_leaf(node, path)
+    return {name: _parse_node(child, f"{path}.{name}") for name, child in node.items()}
 
 
-def _leaf(node: Mapping[str, Any], path: str) -> _Leaf:
+def _parse_leaf(node: Mapping[str, Any], path: str) -> _Leaf:
     for key in node:
         if key not in _KEYS:
             raise _error(f"{path}.{key}", node[key], f"only the keys {', '.join(_KEYS)}")
-    dtype = _dtype(node.get("dtype", "float32"), path)
-    low, high = _range(node, dtype, path)
+    dtype = _parse_dtype(node.get("dtype", "float32"), path)
+    low, high = _parse_range(node, dtype, path)
     value = node.get("value", 0)
-    if not _is_number(value) or not _fits(value, dtype):
+    if not _is_number(value) or not _is_in_range(value, dtype):
         raise _error(f"{path}.value", value, f"a number that {dtype} can hold")
-    return _Leaf(path, _shape(node["shape"], path), dtype, low, high, value)
+    return _Leaf(path, _parse_shape(node["shape"], path), dtype, low, high, value)
 
 
-def _shape(shape: Any, path: str) -> tuple[int, ...]:
+def _parse_shape(shape: Any, path: str) -> tuple[int, ...]:
     is_list = isinstance(shape, Iterable) and not isinstance(shape, str | Mapping)
     sizes = tuple(shape) if is_list else (None,)
     if not all(type(size) is int and size >= 1 for size in sizes):
@@ -121,7 +123,7 @@ def _shape(shape: Any, path: str) -> tuple[int, ...]:
     return sizes
 
 
-def _dtype(name: Any, path: str) -> np.dtype:
+def _parse_dtype(name: Any, path: str) -> np.dtype:
     try:
         dtype = np.dtype(name)
     except TypeError:
@@ -131,7 +133,7 @@ def _dtype(name: Any, path: str) -> np.dtype:
     return dtype
 
 
-def _range(
+def _parse_range(
     node: Mapping[str, Any], dtype: np.dtype, path: str
 ) -> tuple[float | None, float | None]:
     low, high = node.get("low"), node.get("high")
@@ -147,7 +149,7 @@ def _range(
     low = 0 if low is None else low
     high = (256 if dtype == np.uint8 else 2) if high is None else high
     largest = high if dtype.kind == "f" else high - 1
-    if low >= high or not _fits(low, dtype) or not _fits(largest, dtype):
+    if low >= high or not _is_in_range(low, dtype) or not _is_in_range(largest, dtype):
         raise _error(path, f"low {low}, high {high}", f"low < high, both in the range of {dtype}")
     return low, high
 
@@ -157,7 +159,7 @@ def _is_number(value: Any) -> bool:
     return is_number and math.isfinite(value)
 
 
-def _fits(value: float, dtype: np.dtype) -> bool:
+def _is_in_range(value: float, dtype: np.dtype) -> bool:
     if dtype.kind == "f":
         return True
     limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

@@ -14,7 +14,7 @@ from orbit_runner.data.step_batches import Chunks
 _ENDLESS = 2**62
 
 
-def endless(
+def endless_dataset(
     chunks: Chunks, slices: ReplicaSlices, start_step: int | tf.Tensor, options: PipelineOptions
 ) -> tf.data.Dataset:
     """Returns an endless dataset of the batches for one replica.
@@ -22,19 +22,19 @@ def endless(
     `start_step` is the step of the first batch. In a graph, it can be an int64 scalar tensor.
     """
 
-    def chunk(first: tf.Tensor) -> Any:
+    def make_chunk(first: tf.Tensor) -> Any:
         numbers = tf.range(first, first + chunks.length)
         return chunks.make(slices.positions(numbers, start_step))
 
     firsts = tf.data.Dataset.range(0, _ENDLESS, chunks.length)
-    batches = _unbatch(_make_dataset(firsts, chunk, options), chunks.length, options)
+    batches = _unbatch(_make_dataset(firsts, make_chunk, options), chunks.length, options)
     # With a finite dataset, a distributed iterator would check in each step whether the data of any
     # replica has ended.
     batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return batches.with_options(options.tf_options())
 
 
-def one_pass(
+def one_pass_dataset(
     chunks: Chunks, slices: ReplicaSlices, options: PipelineOptions, *, cache: bool
 ) -> tf.data.Dataset:
     """Returns a dataset of one pass over the batches for one replica.
@@ -43,18 +43,20 @@ def one_pass(
     """
     count, length = slices.elements(chunks.steps or 0), chunks.length
 
-    def chunk(first: tf.Tensor) -> Any:
+    def make_chunk(first: tf.Tensor) -> Any:
         return chunks.make(slices.positions(tf.range(first, tf.minimum(first + length, count))))
 
-    made = _make_dataset(tf.data.Dataset.range(0, count, length), chunk, options)
+    made = _make_dataset(tf.data.Dataset.range(0, count, length), make_chunk, options)
     batches = _unbatch(made.cache() if cache else made, length, options)
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
 
 
-def _make_dataset(firsts: tf.data.Dataset, chunk: Any, options: PipelineOptions) -> tf.data.Dataset:
+def _make_dataset(
+    firsts: tf.data.Dataset, make_chunk: Any, options: PipelineOptions
+) -> tf.data.Dataset:
     # AutoGraph has nothing to convert here, and would take a second at the start.
-    plain = tf.autograph.experimental.do_not_convert(chunk)
+    plain = tf.autograph.experimental.do_not_convert(make_chunk)
     return apply_on_services(
         options.services, firsts, lambda d: d.map(plain, num_parallel_calls=tf.data.AUTOTUNE)
     )

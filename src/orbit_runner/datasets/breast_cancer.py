@@ -8,7 +8,7 @@ import numpy as np
 
 from orbit_runner.data.tables.array_tables import array_reader
 from orbit_runner.data.tables.reader import TableOptions, TableReader
-from orbit_runner.datasets.inside_sklearn import check_no_paths, packaged_file, read_table
+from orbit_runner.datasets.sklearn_files import check_no_paths, packaged_file, read_table
 
 _MEASURES = (
     "radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity",

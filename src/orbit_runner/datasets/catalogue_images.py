@@ -7,7 +7,7 @@ Sizes and SHA-256 checksums are those recorded by TensorFlow Datasets 4.9.10
 
 from __future__ import annotations
 
-from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
+from orbit_runner.datasets.public_dataset import Archive, PublicDataset, RemoteFile
 
 _MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
 _MNIST_COPY = "https://ossci-datasets.s3.amazonaws.com/mnist"
@@ -53,7 +53,7 @@ def _idx_files(base: str, copy: str, sums: tuple[tuple[int, str], ...]) -> tuple
 
 
 IMAGES = (
-    PublicSet(
+    PublicDataset(
         name="mnist",
         help="MNIST: 60,000 + 10,000 handwritten digits of 28×28 pixels, IDX",
         terms="none stated by its authors; cite LeCun et al. 1998",
@@ -62,7 +62,7 @@ IMAGES = (
         folder="data/mnist",
         experiments=("mnist",),
     ),
-    PublicSet(
+    PublicDataset(
         name="fashion_mnist",
         help="Fashion-MNIST: 60,000 + 10,000 pieces of clothing of 28×28 pixels, IDX",
         terms="MIT license; cite Xiao, Rasul and Vollgraf 2017",
@@ -71,7 +71,7 @@ IMAGES = (
         folder="data/fashion_mnist",
         experiments=("fashion_mnist",),
     ),
-    PublicSet(
+    PublicDataset(
         name="cifar10",
         help="CIFAR-10, binary version: 50,000 + 10,000 images of 32×32 pixels",
         terms="none stated by its authors; cite Krizhevsky 2009",
@@ -88,7 +88,7 @@ IMAGES = (
         folder="data/cifar10",
         experiments=("resnet_cifar", "resnet_cifar_v2"),
     ),
-    PublicSet(
+    PublicDataset(
         name="imagenet",
         help="ImageNet, ILSVRC 2012: 1,281,167 + 50,000 photos of 1,000 classes; manual download",
         terms="requires an account; research and teaching only: https://image-net.org/download",
@@ -107,6 +107,6 @@ IMAGES = (
         results=("train", "val"),
         folder="data/imagenet",
         experiments=("resnet50_imagenet", "vit_base_imagenet", "efficientnet_imagenet"),
-        by_hand=_IMAGENET_STEPS,
+        manual_steps=_IMAGENET_STEPS,
     ),
 )

@@ -6,7 +6,7 @@ Sizes and SHA-256 checksums are those recorded by TensorFlow Datasets 4.9.10
 
 from __future__ import annotations
 
-from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
+from orbit_runner.datasets.public_dataset import Archive, PublicDataset, RemoteFile
 
 _BASE = "https://files.grouplens.org/datasets/movielens"
 _TERMS = "research only, no redistribution; see its README for all terms"
@@ -14,9 +14,9 @@ _TERMS = "research only, no redistribution; see its README for all terms"
 
 def _movielens(
     size_name: str, count: str, ratings: str, size: int, sha256: str, limit: int
-) -> PublicSet:
+) -> PublicDataset:
     name = f"ml-{size_name}"
-    return PublicSet(
+    return PublicDataset(
         name=name,
         help=f"MovieLens {size_name.upper()}: {count} movie ratings",
         terms=_TERMS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
+from orbit_runner.datasets.public_dataset import Archive, PublicDataset, RemoteFile
 
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _MULTI30K_SUMS = {
@@ -91,10 +91,10 @@ _NEWS = {
 }
 
 
-def _wmt(year: str, news: str, what: str, experiments: tuple[str, ...] = ()) -> PublicSet:
+def _wmt(year: str, news: str, what: str, experiments: tuple[str, ...] = ()) -> PublicDataset:
     files = (_EUROPARL, _COMMONCRAWL, _NEWS[news], _DEV)
     archives = [file.archive for file in files if file.archive]
-    return PublicSet(
+    return PublicDataset(
         name=f"wmt{year}_ende",
         help=f"WMT en-de {what}: Europarl, Common Crawl, News Commentary {news}",
         terms=f"see each corpus at https://www.statmt.org/wmt{year}/translation-task.html",
@@ -106,7 +106,7 @@ def _wmt(year: str, news: str, what: str, experiments: tuple[str, ...] = ()) -> 
 
 
 TEXTS = (
-    PublicSet(
+    PublicDataset(
         name="multi30k",
         help="Multi30k, task 1, English-German: 29,000 + 1,014 + 1,000 captions and translations",
         terms="see https://github.com/multi30k/dataset; cite Elliott et al. 2016",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.files import check_split, data_folder, getting, named_files
+from orbit_runner.data.files import check_split, data_folder, download_hint, named_files
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
@@ -33,7 +33,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     check_split("cifar10", split)
     field = "input_path" if input_path else "data_dir"
     files = named_files("cifar10", data_dir, input_path) or _standard_files(split, data_dir)
-    records = [_records(path, field) for path in files]
+    records = [_read_records(path, field) for path in files]
     image = np.empty((sum(map(len, records)), _SIDE, _SIDE, _CHANNELS), np.uint8)
     start = 0
     for part in records:
@@ -54,7 +54,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
 
 
 def _standard_files(split: str, data_dir: str) -> list[Path]:
-    hint = getting("cifar10", data_dir=data_dir)
+    hint = download_hint("cifar10", data_dir=data_dir)
     above = data_folder("cifar10", data_dir, hint)
     folder = above / _SUBFOLDER if (above / _SUBFOLDER).is_dir() else above
     names = _FILES[split]
@@ -63,17 +63,19 @@ def _standard_files(split: str, data_dir: str) -> list[Path]:
         present = [
             (folder / name).relative_to(above).as_posix() for name in names if name not in missing
         ]
-        raise DataError(f"cifar10: no {', '.join(missing)} in {folder}; {hint}{_subset(present)}")
+        raise DataError(
+            f"cifar10: no {', '.join(missing)} in {folder}; {hint}{_subset_advice(present)}"
+        )
     return [folder / name for name in names]
 
 
-def _subset(present: Sequence[str]) -> str:
+def _subset_advice(present: Sequence[str]) -> str:
     return (
         f", or to use only these files, set input_path: [{', '.join(present)}]" if present else ""
     )
 
 
-def _records(path: Path, field: str) -> np.ndarray:
+def _read_records(path: Path, field: str) -> np.ndarray:
     try:
         content = np.fromfile(path, np.uint8)
     except OSError as error:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orbit_runner.data.tables.array_tables import array_reader
 from orbit_runner.data.tables.reader import TableOptions, TableReader
-from orbit_runner.datasets.inside_sklearn import check_no_paths, packaged_file, read_table
+from orbit_runner.datasets.sklearn_files import check_no_paths, packaged_file, read_table
 
 _FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 _SIZE = 442

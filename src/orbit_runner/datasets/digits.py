@@ -38,8 +38,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
                 f"digits: got {field} {value!r}, expected none: the data comes with scikit-learn",
                 field=field,
             )
-    path = _file()
-    table = _read(path)
+    path = _find_file()
+    table = _read_table(path)
     is_test = np.arange(len(table)) % 5 == 4
     chosen = table[{"train": ~is_test, "test": is_test, "all": slice(None)}[split]]
     return ArraySource(
@@ -55,7 +55,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     )
 
 
-def _file() -> Path:
+def _find_file() -> Path:
     # Importing scikit-learn takes a second; finding it does not.
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
@@ -63,7 +63,7 @@ def _file() -> Path:
     return Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
-def _read(path: Path) -> np.ndarray:
+def _read_table(path: Path) -> np.ndarray:
     try:
         with gzip.open(path, "rt") as lines:
             table = np.loadtxt(lines, delimiter=",", dtype=np.float64)

@@ -25,7 +25,7 @@ def read_idx(path: Path, rank: int, *, field: str) -> np.ndarray:
 
     Raises a `DataError` that names the setting `field` if the file has another rank or size.
     """
-    content = _content(path, field)
+    content = _read_content(path, field)
     header = 4 + 4 * rank
     magic = bytes((0, 0, 8, rank))
     if content[:4] != magic:
@@ -39,10 +39,10 @@ def read_idx(path: Path, rank: int, *, field: str) -> np.ndarray:
             f"{path}: got {len(content)} bytes, expected at least {header}", field=field
         )
     shape = struct.unpack(f">{rank}I", content[4:header])
-    return _values(path, content, header, shape, field)
+    return _parse_values(path, content, header, shape, field)
 
 
-def _values(
+def _parse_values(
     path: Path, content: bytes, header: int, shape: tuple[int, ...], field: str
 ) -> np.ndarray:
     if min(shape) < 1:
@@ -57,17 +57,17 @@ def _values(
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def _content(path: Path, field: str) -> bytes:
+def _read_content(path: Path, field: str) -> bytes:
     try:
         if path.suffix != ".gz":
             return path.read_bytes()
         with gzip.open(path) as file:
-            return _unpack(file)
+            return _decompress(file)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error})", field=field) from None
 
 
-def _unpack(file: gzip.GzipFile) -> bytes:
+def _decompress(file: gzip.GzipFile) -> bytes:
     """Reads one byte more than the header promises: a small file may decompress to a huge one."""
     content = file.read(4)
     if content[:3] != _MAGIC or len(content) < 4:

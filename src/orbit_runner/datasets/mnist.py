@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.files import check_split, data_folder, getting, named_files
+from orbit_runner.data.files import check_split, data_folder, download_hint, named_files
 from orbit_runner.data.source import ArraySource
 from orbit_runner.datasets.idx import read_idx
 from orbit_runner.errors import DataError
@@ -29,8 +29,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     then ignored. Raises `DataError` if a file is missing or invalid.
     """
     check_split("mnist", split)
-    pairs = _pairs(split, data_dir, input_path)
-    parts = [_read(*pair) for pair in pairs]
+    pairs = _find_pairs(split, data_dir, input_path)
+    parts = [_read_pair(*pair) for pair in pairs]
     shapes = {image.shape[1:3] for image, _ in parts}
     if len(shapes) > 1:
         raise DataError(
@@ -49,7 +49,9 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     )
 
 
-def _pairs(split: str, data_dir: str, input_path: Sequence[str]) -> list[tuple[Path, Path, str]]:
+def _find_pairs(
+    split: str, data_dir: str, input_path: Sequence[str]
+) -> list[tuple[Path, Path, str]]:
     if not input_path:
         folder = data_folder("mnist", data_dir, _hint(data_dir))
         return [
@@ -75,10 +77,12 @@ def _find(folder: Path, stem: str, rank: int) -> Path:
 
 def _hint(data_dir: str) -> str:
     names = ("mnist", "fashion_mnist")
-    return getting(*(names[::-1] if "fashion" in data_dir.lower() else names), data_dir=data_dir)
+    return download_hint(
+        *(names[::-1] if "fashion" in data_dir.lower() else names), data_dir=data_dir
+    )
 
 
-def _read(images: Path, labels: Path, field: str) -> tuple[np.ndarray, np.ndarray]:
+def _read_pair(images: Path, labels: Path, field: str) -> tuple[np.ndarray, np.ndarray]:
     image, label = read_idx(images, 3, field=field), read_idx(labels, 1, field=field)
     if len(image) != len(label):
         raise DataError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orbit_runner.data.bad_records.report import check_bad_records
-from orbit_runner.data.files import data_folder, getting, named_files
+from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
 from orbit_runner.data.ratings.parse_cache import load_or_parse
 from orbit_runner.data.ratings.parsing import Layout, parse_ratings
@@ -78,7 +78,7 @@ def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple
 
 def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
     kinds = [variant] if variant else ["1m", "100k", "20m"]
-    hint = getting(*(f"ml-{kind}" for kind in kinds), data_dir=data_dir)
+    hint = download_hint(*(f"ml-{kind}" for kind in kinds), data_dir=data_dir)
     folder = data_folder("movielens", data_dir, hint)
     wanted = [variant] if variant else list(_FILES)
     places = {

@@ -42,11 +42,11 @@ def fix_block_sizes() -> None:
         return
     sizes = cache_sizes()
     # Parts of TensorFlow have copies of the variable.
-    places = [*_places(struct.pack("=3q", *sizes))]
-    _write(places, L1_BYTES)
+    places = [*_find_addresses(struct.pack("=3q", *sizes))]
+    _write_size(places, L1_BYTES)
     if _is_fixed():
         return
-    _write(places, sizes[0])
+    _write_size(places, sizes[0])
     raise SettingError(
         SETTING,
         f"got 'portable', but this processor's L1 data cache has {sizes[0] // 1024} KiB, and this "
@@ -55,7 +55,7 @@ def fix_block_sizes() -> None:
     )
 
 
-def _write(places: Iterable[int], size: int) -> None:
+def _write_size(places: Iterable[int], size: int) -> None:
     for place in places:
         ctypes.c_int64.from_address(place).value = size
 
@@ -82,14 +82,14 @@ def _is_fixed() -> bool:
         product = tf.linalg.matmul(
             tf.constant(left, tf.float32), tf.constant(right.T, tf.float32)
         ).numpy()
-    return bool((product == _expected(left, right)).all())
+    return bool((product == _expected_product(left, right)).all())
 
 
-def _expected(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _expected_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns the product, with the terms of each of its blocks added one by one."""
     left, right = left.astype(np.float32), right.astype(np.float32)
     product = np.zeros((len(left), len(right)), np.float32)
-    for begin, end in itertools.pairwise(_bounds(_TERMS)):
+    for begin, end in itertools.pairwise(_block_bounds(_TERMS)):
         block = np.zeros_like(product)
         for term in range(begin, end):
             block += np.outer(left[:, term], right[:, term])
@@ -97,7 +97,7 @@ def _expected(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return product
 
 
-def _bounds(terms: int) -> list[int]:
+def _block_bounds(terms: int) -> list[int]:
     """Returns where the blocks begin and end: as few as possible, of nearly equal length."""
     most = (L1_BYTES - 256) // 80 // 8 * 8
     rest = terms % most
@@ -105,9 +105,9 @@ def _bounds(terms: int) -> list[int]:
     return [*range(0, terms, size), terms]
 
 
-def _places(pattern: bytes) -> Iterator[int]:
+def _find_addresses(pattern: bytes) -> Iterator[int]:
     """Yields the addresses of a value in the variables of TensorFlow's library."""
-    for begin, end in _writable():
+    for begin, end in _writable_ranges():
         memory = ctypes.string_at(begin, end - begin)
         place = memory.find(pattern)
         while place >= 0:
@@ -116,7 +116,7 @@ def _places(pattern: bytes) -> Iterator[int]:
             place = memory.find(pattern, place + 1)
 
 
-def _writable() -> Iterator[tuple[int, int]]:
+def _writable_ranges() -> Iterator[tuple[int, int]]:
     """Yields the ranges of addresses of the library's variables."""
     after = None  # where the last range of the library ends; its zeroed variables follow
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():

@@ -18,8 +18,8 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
 
 PHILOX = 1
-_BELOW = 1 << 63
-_PIECE = _BELOW | 1 << 62
+_CHILD = 1 << 63
+_PIECE = _CHILD | 1 << 62
 
 
 class Calls:
@@ -33,14 +33,14 @@ class Calls:
         """Returns the next number."""
         return next(self._numbers)
 
-    def below(self, index: tf.Tensor | int = 0) -> tf.Tensor:
+    def child_key(self, index: tf.Tensor | int = 0) -> tf.Tensor:
         """Returns the key (uint64 [1]) of a loop or a function call, which has its own draws.
 
         `index` is the iteration of the loop, an integer scalar.
         """
-        return _derive(self.key, index, _BELOW | self.next())
+        return _derive(self.key, index, _CHILD | self.next())
 
-    def piece(self, index: tf.Tensor | int) -> tf.Tensor:
+    def piece_key(self, index: tf.Tensor | int) -> tf.Tensor:
         """Returns the key (uint64 [1]) of a piece, independent of earlier draws.
 
         `index` is an integer scalar.

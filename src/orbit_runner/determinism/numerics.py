@@ -60,18 +60,18 @@ def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
         ) from error
 
 
-def begin_afresh() -> None:
+def reset_keras() -> None:
     """Clears the Keras state of earlier runs. Must be called before a task is created."""
     tf_keras.backend.clear_session()
 
 
-def seed_everything(seed: int, *, keeps: bool = False) -> None:
+def seed_everything(seed: int, *, keep_objects: bool = False) -> None:
     """Seeds Python, NumPy, TensorFlow and Keras. Must be called right before a model is built.
 
-    If `keeps` is True, objects that the task has already created stay valid. Otherwise, setting
-    TensorFlow's seed deletes its kernels, and with them resources such as tokenizers.
+    If `keep_objects` is True, objects that the task has already created stay valid. Otherwise,
+    setting TensorFlow's seed deletes its kernels, and with them resources such as tokenizers.
     """
-    if not keeps:
+    if not keep_objects:
         tf_keras.backend.clear_session()
         tf_keras.utils.set_random_seed(seed)
         return
@@ -82,7 +82,7 @@ def seed_everything(seed: int, *, keeps: bool = False) -> None:
     set_tensorflow_seed(seed)
 
 
-def seed_again(seed: int) -> None:
+def reseed(seed: int) -> None:
     """Seeds as `seed_everything` does, while models of this process remain in use."""
     backend.reset_uids()
     tf_keras.utils.set_random_seed(seed)

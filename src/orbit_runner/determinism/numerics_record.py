@@ -21,7 +21,7 @@ from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
-from orbit_runner.utils.xla_cache import VARIABLE, without_cache
+from orbit_runner.utils.xla_cache import VARIABLE, other_xla_flags
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "numpy")
 # Read by TensorFlow and XLA regardless of the config.
@@ -59,32 +59,39 @@ _INSTRUCTION_SETS = re.compile(
     r"f16c|fma\w*|avx\w*|amx\w*|asimd\w*|neon|sve\w*|sme2?|bf16|i8mm"  # x86, then Arm
 )
 # The x86 instruction sets with which TensorFlow enables oneDNN (`IsMklEnabled` in `port.cc`).
-_ONEDNN_WANTS = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
+_ONEDNN_DEFAULT_SETS = {
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx_vnni",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+}
 
 
 def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
     """Returns what the weights depend on besides the config, as strings by name.
 
-    Does not import TensorFlow. `changes` compares two such records.
+    Does not import TensorFlow. `describe_changes` compares two such records.
     """
     if runtime.is_portable:
-        return _portable()
+        return _portable_record()
     sets = _instruction_sets()
     return {
         _THREADS: str(intra_op_threads(runtime)),
-        _ONEDNN: _onednn(sets),
+        _ONEDNN: _onednn_state(sets),
         # Also applies if oneDNN is off, because Eigen's matrix products call its kernels.
-        _CAP: _variable("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
+        _CAP: _read_variable("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
         _PROCESSOR: " ".join([platform.machine(), *sorted(sets)]),
         "caches": ", ".join(_caches()) or "unknown",
         _XLA: "on" if runtime.enable_xla else "off",
-        **{name: _variable(name) for name in _VARIABLES},
-        **_only_where_it_matters(runtime),
+        **{name: _read_variable(name) for name in _VARIABLES},
+        **_conditional_variables(runtime),
         **_versions(),
     }
 
 
-def _portable() -> dict[str, str]:
+def _portable_record() -> dict[str, str]:
     """Returns the record of portable numerics: what `portable` sets, whatever the machine has."""
     return {
         _THREADS: "1",
@@ -106,27 +113,27 @@ def _versions() -> dict[str, str]:
     }
 
 
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Returns one line per difference between two records, with the setting that would undo it.
 
     For example: `intra-op threads: 4 → 2 (set runtime.intra_op_threads=4)`. Entries that only one
     record has are ignored, because older records have fewer entries.
     """
     return [
-        f"{name}: {_difference(name, before[name], value)}{_remedy(name, before[name])}"
+        f"{name}: {_describe_change(name, before[name], value)}{_remedy(name, before[name])}"
         for name, value in now.items()
         if name in before and before[name] != value
     ]
 
 
-def _difference(name: str, before: str, now: str) -> str:
+def _describe_change(name: str, before: str, now: str) -> str:
     if name != _PROCESSOR:
         return f"{before} → {now}"
     left, right = before.split(), now.split()
     gone = [word for word in left if word not in right]
     new = [word for word in right if word not in left]
     words = [(gone, "no longer has"), (new, "now has")]
-    return "; ".join(f"{said} {' '.join(found)}" for found, said in words if found)
+    return "; ".join(f"{verb} {' '.join(found)}" for found, verb in words if found)
 
 
 def _remedy(name: str, before: str) -> str:
@@ -156,14 +163,14 @@ def environment_of(numerics: Mapping[str, str]) -> dict[str, str | None]:
     if numerics.get(_ONEDNN) in ("on", "off"):
         found["TF_ENABLE_ONEDNN_OPTS"] = str(int(numerics[_ONEDNN] == "on"))
     if _CAP in numerics:
-        found |= {"ONEDNN_MAX_CPU_ISA": _set_value(numerics[_CAP]), "DNNL_MAX_CPU_ISA": None}
+        found |= {"ONEDNN_MAX_CPU_ISA": _value_to_set(numerics[_CAP]), "DNNL_MAX_CPU_ISA": None}
     for name in (*_VARIABLES, *_WITHOUT_DETERMINISM, *_ON_GPUS):
         if name in numerics:
-            found[name] = _set_value(numerics[name])
+            found[name] = _value_to_set(numerics[name])
     return found
 
 
-def _set_value(recorded: str) -> str | None:
+def _value_to_set(recorded: str) -> str | None:
     return None if recorded == _UNSET else recorded
 
 
@@ -182,12 +189,12 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _onednn(sets: set[str]) -> str:
+def _onednn_state(sets: set[str]) -> str:
     asked = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()
     if asked in ("0", "false", "1", "true"):
         return "on" if asked in ("1", "true") else "off"
     if sys.platform == "linux" and platform.machine() == "x86_64":
-        return "on" if sets & _ONEDNN_WANTS else "off"
+        return "on" if sets & _ONEDNN_DEFAULT_SETS else "off"
     return "the platform's default"
 
 
@@ -195,7 +202,7 @@ def _instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
     """Returns the sets that every core has; empty if the system does not list them."""
     found = [
         {name for name in line.partition(":")[2].split() if _INSTRUCTION_SETS.fullmatch(name)}
-        for line in _lines(cpuinfo)
+        for line in _read_lines(cpuinfo)
         if line.startswith(("flags", "Features"))
     ]
     return set.intersection(*found) if found else set()
@@ -204,16 +211,18 @@ def _instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
 def _caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Iterator[str]:
     # Eigen and oneDNN split matrices into blocks that fit into the caches, and sum by block.
     for cache in sorted(folder.glob("index*")):
-        kind, level, size = ("".join(_lines(cache / name)) for name in ("type", "level", "size"))
+        kind, level, size = (
+            "".join(_read_lines(cache / name)) for name in ("type", "level", "size")
+        )
         if kind != "Instruction":
             yield f"L{level} {size}"
 
 
-def _only_where_it_matters(runtime: RuntimeConfig) -> dict[str, str]:
+def _conditional_variables(runtime: RuntimeConfig) -> dict[str, str]:
     names = () if runtime.deterministic else _WITHOUT_DETERMINISM
     if not runtime.num_gpus:
-        return {name: _variable(name) for name in names}
-    found = {name: _variable(name) for name in (*names, *_ON_GPUS)}
+        return {name: _read_variable(name) for name in names}
+    found = {name: _read_variable(name) for name in (*names, *_ON_GPUS)}
     return {"GPU": _gpus(runtime.num_gpus), **found}
 
 
@@ -222,7 +231,7 @@ def _gpus(asked: int, folder: Path = Path("/proc/driver/nvidia/gpus")) -> str:
     models = [
         line.partition(":")[2].strip()
         for file in sorted(folder.glob("*/information"))
-        for line in _lines(file)
+        for line in _read_lines(file)
         if line.startswith("Model:")
     ]
     names = ", ".join(sorted(set(models))) or "unknown"
@@ -233,13 +242,13 @@ def _gpus(asked: int, folder: Path = Path("/proc/driver/nvidia/gpus")) -> str:
     return f"{count} × {names}"
 
 
-def _variable(*names: str) -> str:
-    values = (" ".join(_describe_differences(name)) for name in names)
+def _read_variable(*names: str) -> str:
+    values = (" ".join(_read_words(name)) for name in names)
     return next(filter(None, values), _UNSET)
 
 
-def _describe_differences(name: str) -> list[str]:
-    return without_cache() if name == VARIABLE else os.environ.get(name, "").split()
+def _read_words(name: str) -> list[str]:
+    return other_xla_flags() if name == VARIABLE else os.environ.get(name, "").split()
 
 
 def _version(package: str) -> str:
@@ -249,7 +258,7 @@ def _version(package: str) -> str:
         return _ABSENT
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

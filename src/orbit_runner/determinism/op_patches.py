@@ -15,7 +15,7 @@ import tensorflow as tf
 # low-level.
 from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
 
-from orbit_runner.determinism.stateless_ops import STAND_INS, Draw
+from orbit_runner.determinism.stateless_ops import REPLACEMENTS, Draw
 
 _lock = threading.Lock()
 _installed = False
@@ -23,21 +23,21 @@ _LOOPS = ("_pfor_impl", "_loop_fn_has_config")
 
 
 # Maps the number of an iteration of `tf.vectorized_map`, int32 scalar, to its context.
-Turn = Callable[[tf.Tensor], AbstractContextManager[None]]
+IterationScope = Callable[[tf.Tensor], AbstractContextManager[None]]
 
 
-def install(next_draw: Callable[[], Draw | None], turn: Turn) -> None:
+def install_patches(next_draw: Callable[[], Draw | None], iteration_scope: IterationScope) -> None:
     """Installs the replacements; only the first call has an effect.
 
     `next_draw` returns what determines the next draw, or None if the original op should be used.
-    `turn` returns the context of an iteration of `tf.vectorized_map`. Raises `RuntimeError` if this
-    TensorFlow lacks one of the functions to replace.
+    `iteration_scope` returns the context of an iteration of `tf.vectorized_map`. Raises
+    `RuntimeError` if this TensorFlow lacks one of the functions to replace.
     """
     global _installed
     with _lock:
         if _installed:
             return
-        places = [(module, name) for module, name, _ in STAND_INS]
+        places = [(module, name) for module, name, _ in REPLACEMENTS]
         for module, name in [*places, *((parallel_for, name) for name in _LOOPS)]:
             if not hasattr(module, name):
                 raise RuntimeError(
@@ -45,33 +45,33 @@ def install(next_draw: Callable[[], Draw | None], turn: Turn) -> None:
                     "needed for reproducible random numbers; install a TensorFlow version that "
                     "orbit_runner supports."
                 )
-        for module, name, stand_in in STAND_INS:
-            setattr(module, name, _either(getattr(module, name), stand_in, next_draw))
-        parallel_for._pfor_impl = _patch_vectorized(parallel_for._pfor_impl, turn)
+        for module, name, replacement in REPLACEMENTS:
+            setattr(module, name, _patch_op(getattr(module, name), replacement, next_draw))
+        parallel_for._pfor_impl = _patch_vectorized(parallel_for._pfor_impl, iteration_scope)
         _installed = True
 
 
-def _either(original: Any, stand_in: Any, next_draw: Callable[[], Draw | None]) -> Any:
+def _patch_op(original: Any, replacement: Any, next_draw: Callable[[], Draw | None]) -> Any:
     @functools.wraps(original)
-    def draw(*args: Any, **kwargs: Any) -> Any:
+    def draw_or_call(*args: Any, **kwargs: Any) -> Any:
         this = next_draw()
-        return original(*args, **kwargs) if this is None else stand_in(this, *args, **kwargs)
+        return original(*args, **kwargs) if this is None else replacement(this, *args, **kwargs)
 
-    return draw
+    return draw_or_call
 
 
-def _patch_vectorized(original: Any, turn: Turn) -> Any:
+def _patch_vectorized(original: Any, iteration_scope: IterationScope) -> Any:
     @functools.wraps(original)
-    def vectorised(loop_fn: Any, *args: Any, **kwargs: Any) -> Any:
+    def patched_pfor(loop_fn: Any, *args: Any, **kwargs: Any) -> Any:
         def body(index: tf.Tensor) -> Any:
-            with turn(index):
+            with iteration_scope(index):
                 return loop_fn(index)
 
-        def configured(index: tf.Tensor, pfor_config: Any) -> Any:
-            with turn(index):
+        def body_with_config(index: tf.Tensor, pfor_config: Any) -> Any:
+            with iteration_scope(index):
                 return loop_fn(index, pfor_config=pfor_config)
 
         takes_config = parallel_for._loop_fn_has_config(loop_fn)
-        return original(configured if takes_config else body, *args, **kwargs)
+        return original(body_with_config if takes_config else body, *args, **kwargs)
 
-    return vectorised
+    return patched_pfor

@@ -19,7 +19,7 @@ SETTING = "runtime.numerics"
 # What TensorFlow and its libraries read when they are imported or first used. An empty value has
 # the same effect as a variable that is not set.
 VARIABLES = {
-    # oneDNN has other code for each instruction set.
+    # oneDNN has different code for each instruction set.
     "TF_ENABLE_ONEDNN_OPTS": "0",
     # Without it, products of matrices use oneDNN even if it is off.
     "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL": "0",
@@ -39,7 +39,7 @@ _TUNABLES = "GLIBC_TUNABLES"
 
 
 def machine_problem(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Returns why this machine cannot compute what others do, or "" if it can."""
+    """Returns why this machine cannot compute the same as others, or "" if it can."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         return f"requires Linux on x86-64, but this is {sys.platform} on {platform.machine()}"
     try:
@@ -60,7 +60,7 @@ def set_portable_variables(runtime: RuntimeConfig) -> None:
     """Sets `VARIABLES` if the numerics are portable.
 
     Must be called before TensorFlow is imported. Raises `SettingError` if it was imported with
-    other values, or if this machine cannot compute what others do.
+    other values, or if this machine cannot compute the same as others.
     """
     if not runtime.is_portable:
         return

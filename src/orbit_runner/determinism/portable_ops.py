@@ -1,8 +1,8 @@
 """Replaces the ops whose kernels use approximate instructions of the processor.
 
 `rsqrtps` and `rcpps` give about twelve correct bits. The others depend on the manufacturer, even
-after the iterations by which Eigen improves them. TensorFlow's kernels use them for `rsqrt`,
-softmax and fused batch normalization. The stand-ins use square roots and divisions, which every
+after the iterations with which Eigen refines them. TensorFlow's kernels use them for `rsqrt`,
+softmax and fused batch normalization. The replacements use square roots and divisions, which every
 processor rounds in the same way. Their gradients follow from the ops that they consist of.
 """
 
@@ -23,25 +23,25 @@ def use_portable_ops(enabled: bool) -> None:
     """Decides whether ops that are created from now on are replaced."""
     global _enabled
     if enabled:
-        _install()
+        _install_patches()
     _enabled = enabled
 
 
 @functools.cache
-def _install() -> None:
-    for module, name, stand_in in _STAND_INS:
+def _install_patches() -> None:
+    for module, name, replacement in _REPLACEMENTS:
         if not hasattr(module, name):
             raise RuntimeError(
                 f"TensorFlow {tf.__version__} has no `{module.__name__}.{name}`, which is needed "
                 "for portable numerics; install a TensorFlow version that orbit_runner supports."
             )
-        setattr(module, name, _either(getattr(module, name), stand_in))
+        setattr(module, name, _patch_op(getattr(module, name), replacement))
 
 
-def _either(original: Any, stand_in: Any) -> Any:
+def _patch_op(original: Any, replacement: Any) -> Any:
     @functools.wraps(original)
     def create(*args: Any, **kwargs: Any) -> Any:
-        return (stand_in if _enabled else original)(*args, **kwargs)
+        return (replacement if _enabled else original)(*args, **kwargs)
 
     return create
 
@@ -100,7 +100,7 @@ def _fused_batch_norm(
         return y, *kept, now, spread, tf.zeros([], scale.dtype)
 
 
-_STAND_INS = (
+_REPLACEMENTS = (
     (gen_math_ops, "rsqrt", _rsqrt),
     (gen_nn_ops, "softmax", _softmax),
     (gen_nn_ops, "fused_batch_norm_v3", _fused_batch_norm),

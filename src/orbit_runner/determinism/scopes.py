@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from orbit_runner.determinism.graph_keys import Stream
 from orbit_runner.determinism.keys import step_key
-from orbit_runner.determinism.op_patches import install
+from orbit_runner.determinism.op_patches import install_patches
 from orbit_runner.determinism.stateless_ops import Draw
 
 
@@ -47,14 +47,14 @@ def keyed_draws_scope(
     `purpose` separates draws for different uses, such as training and evaluation. Raises
     `RuntimeError` if the random ops of this TensorFlow cannot be replaced.
     """
-    install(_next_draw, _keyed_turn_scope)
+    install_patches(_next_draw, _keyed_iteration_scope)
 
-    def key() -> tf.Tensor:
+    def make_key() -> tf.Tensor:
         # A variable is also callable, but it is not a function that returns a step.
         made = step() if isinstance(step, FunctionType) else step
         return step_key(seed, purpose, made, replica)
 
-    with _active(Stream(key, _call_key)):
+    with _stream_scope(Stream(make_key, _call_key)):
         yield
 
 
@@ -66,26 +66,26 @@ def keyed_piece_scope(index: tf.Tensor | int) -> Iterator[None]:
     values. `index` is an integer scalar, such as the number of a piece of a batch in gradient
     accumulation.
     """
-    outer = _stream()
+    outer = _current_stream()
     if outer is None:
         yield
         return
-    with _active(Stream(lambda: outer.piece(index), _call_key)):
+    with _stream_scope(Stream(lambda: outer.piece_key(index), _call_key)):
         yield
 
 
 @contextlib.contextmanager
-def _keyed_turn_scope(index: tf.Tensor) -> Iterator[None]:
-    outer = _stream()
+def _keyed_iteration_scope(index: tf.Tensor) -> Iterator[None]:
+    outer = _current_stream()
     if outer is None:
         yield
         return
-    with _active(Stream(lambda: outer.calls().below(index), _call_key)):
+    with _stream_scope(Stream(lambda: outer.calls().child_key(index), _call_key)):
         yield
 
 
 @contextlib.contextmanager
-def _active(stream: Stream) -> Iterator[None]:
+def _stream_scope(stream: Stream) -> Iterator[None]:
     _streams.active.append(stream)
     try:
         yield
@@ -93,14 +93,14 @@ def _active(stream: Stream) -> Iterator[None]:
         _streams.active.pop()
 
 
-def _stream() -> Stream | None:
-    if not _streams.active or not _streams.active[-1].reaches_here():
+def _current_stream() -> Stream | None:
+    if not _streams.active or not _streams.active[-1].contains_current_graph():
         return None
     return _streams.active[-1]
 
 
 def _next_draw() -> Draw | None:
-    stream = _stream()
+    stream = _current_stream()
     if stream is None:
         return None
     calls = stream.calls()
@@ -108,9 +108,9 @@ def _next_draw() -> Draw | None:
 
 
 def _call_key() -> tf.Tensor:
-    stream = _stream()
+    stream = _current_stream()
     if stream is not None:
-        return stream.calls().below()
+        return stream.calls().child_key()
     # A function that was traced in a scope is called outside of one: draw a random key.
     drawn = tf.random.uniform([1], tf.int64.min, tf.int64.max, tf.int64)
     return tf.bitcast(drawn, tf.uint64)

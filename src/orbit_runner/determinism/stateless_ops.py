@@ -92,7 +92,7 @@ def _parameterized_truncated_normal(
 ) -> tf.Tensor:
     shape = tf.convert_to_tensor(shape)
 
-    def by_row(parameter: Any) -> tf.Tensor:
+    def broadcast_rows(parameter: Any) -> tf.Tensor:
         # The stateful op takes a scalar, or one value for each row of the result. The stateless op
         # would apply the values along the last dimension.
         parameter = tf.convert_to_tensor(parameter)
@@ -101,7 +101,7 @@ def _parameterized_truncated_normal(
         column = tf.concat([[-1], tf.ones([tf.size(shape) - 1], tf.int32)], axis=0)
         return tf.broadcast_to(tf.reshape(parameter, column), shape)
 
-    parameters = [by_row(parameter) for parameter in (means, stdevs, minvals, maxvals)]
+    parameters = [broadcast_rows(parameter) for parameter in (means, stdevs, minvals, maxvals)]
     return gen_stateless_random_ops.stateless_parameterized_truncated_normal(
         shape, draw.seed, *parameters, name=name
     )
@@ -176,7 +176,7 @@ def _full_shape(shape: Any, parameter: Any) -> tf.Tensor:
 
 
 # The module or class of each op to replace, its attribute there, and the replacement.
-STAND_INS: tuple[tuple[Any, str, Any], ...] = (
+REPLACEMENTS: tuple[tuple[Any, str, Any], ...] = (
     (gen_random_ops, "random_uniform", _uniform),
     (gen_random_ops, "random_uniform_int", _uniform_int),
     (gen_random_ops, "random_standard_normal", _normal),

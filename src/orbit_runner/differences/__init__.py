@@ -1,1 +1,1 @@
-"""Why two runs differ: what their records say, and the first tensor that differs."""
+"""Explains why two runs differ, by their records and the first tensor that differs."""

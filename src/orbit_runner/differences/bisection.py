@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class StepState:
     """The state of a run after a step.
 
     Attributes:
@@ -24,15 +24,15 @@ class Report:
     numerics: Mapping[str, str]
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> Report:
-        """Returns the report in the answer of a process."""
+    def from_answer(cls, answer: Mapping[str, Any]) -> StepState:
+        """Returns the state in the answer of a process."""
         return cls(**{field.name: answer[field.name] for field in dataclasses.fields(cls)})
 
 
 class Pair(Protocol):
     """Two runs that are trained in parallel, and are always at the same step."""
 
-    def advance(self, step: int) -> tuple[Report, Report]:
+    def advance(self, step: int) -> tuple[StepState, StepState]:
         """Trains both to a step."""
         ...
 
@@ -45,7 +45,7 @@ class Pair(Protocol):
         ...
 
 
-def is_same(left: Report, right: Report) -> bool:
+def is_same(left: StepState, right: StepState) -> bool:
     """Returns whether the variables of two runs are the same.
 
     Slots that only one of them has belong to another kind of optimizer; the weights show whether it

@@ -6,18 +6,18 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from orbit_runner.differences.findings import Finding, ranked
-from orbit_runner.differences.recorded import RecordedDifferences
+from orbit_runner.differences.findings import Finding, rank_findings
+from orbit_runner.differences.record_diff import RecordedDifferences
 from orbit_runner.differences.step_record import TensorDifference
-from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.files import to_jsonable
 
-# What the verdict says of the kinds without differences, if the cause is none of these.
+# Kinds that the verdict calls equal if they do not differ and are not the cause.
 _EXPLICIT = ("settings", "code", "data")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reruns:
-    """What running both runs again has shown.
+    """The result of running both runs again.
 
     Attributes:
         start: The step from which both were run again; 0 for the beginning.
@@ -28,7 +28,7 @@ class Reruns:
         repeats: Whether each of them gives the weights that its run recorded at `end`; None if the
             run recorded none.
         gives_other: Whether each of them gives the weights that the other run recorded at `end`.
-        notes: What is different on this machine, or could not be found out.
+        notes: Differences of this machine, and what could not be determined.
     """
 
     start: int
@@ -53,7 +53,7 @@ class Explanation:
         left: The first run, A.
         right: The second run, B.
         recorded: The differences between their records.
-        reruns: What running them again has shown; None if they were not run again.
+        reruns: The result of running them again; None if they were not run again.
         problem: Why they could not be run again, or "".
     """
 
@@ -65,7 +65,7 @@ class Explanation:
 
     @property
     def equal(self) -> bool:
-        """Whether the runs are equal: those that both recorded, or else those that were rerun."""
+        """Whether the checkpoints of the same step are equal, or the reruns if there are none."""
         if self.recorded.parting.compared:
             return self.recorded.equal
         return self.reruns is not None and self.reruns.first_step is None
@@ -74,7 +74,7 @@ class Explanation:
     def tensor(self) -> TensorDifference | None:
         """The first tensor that differs; None if it is not known.
 
-        It is not if the runs cannot be repeated here, because only their records count then.
+        It is also None if the runs cannot be repeated here, because then only their records count.
         """
         return self.reruns.tensor if self.reruns is not None and self.reruns.is_exact else None
 
@@ -90,7 +90,7 @@ class Explanation:
 
     @property
     def _ranked(self) -> list[Finding]:
-        return ranked(self.recorded.findings, self.tensor.place if self.tensor else "")
+        return rank_findings(self.recorded.findings, self.tensor.place if self.tensor else "")
 
     @property
     def verdict(self) -> str:
@@ -113,7 +113,7 @@ class Explanation:
     @property
     def _cause(self) -> str:
         if not self.causes:
-            return f"no recorded difference explains it{self._odd_one}"
+            return f"no recorded difference explains it{self._rerun_mismatch}"
         cause = self.causes[0]
         if cause.kind == "checkpoint":
             return cause.name
@@ -153,7 +153,7 @@ class Explanation:
         return f"equal {', '.join(first)} and {last}" if first else f"equal {last}"
 
     @property
-    def _odd_one(self) -> str:
+    def _rerun_mismatch(self) -> str:
         """Returns which run differs from its repetition, if that is known."""
         found = self.reruns
         if found is None or found.first_step is not None:
@@ -191,7 +191,7 @@ class Explanation:
     def as_dict(self) -> dict[str, Any]:
         """Returns the result for `--json`, with null for NaN and infinities."""
         tensor = self.tensor
-        values: dict[str, Any] = jsonable(
+        values: dict[str, Any] = to_jsonable(
             {
                 "equal": self.equal,
                 "verdict": self.verdict,

@@ -25,7 +25,7 @@ _NETWORK = (
     r"settings:task\.(?!train_data|validation_data)",
 )
 # Where two runs first differ, to patterns of `kind:name` that explain it, the best one first.
-_EXPLAINED_BY: Mapping[str, Sequence[str]] = MappingProxyType(
+_CAUSE_PATTERNS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "weights": (
             r"settings:runtime\.seed$",
@@ -69,7 +69,7 @@ class Finding:
     Attributes:
         kind: One of `KINDS`.
         name: The setting, the file, the package, or what else differs.
-        left: Its value in the first run, as a short text; "" if the name says it all.
+        left: Its value in the first run, as a short text; "" if the name is enough.
         right: Its value in the second run.
         details: Further lines, such as lines of code that differ.
         can_change_weights: Whether the weights can depend on it.
@@ -88,13 +88,13 @@ class Finding:
         return f"{self.left} and {self.right}" if self.left or self.right else ""
 
 
-def ranked(findings: Sequence[Finding], place: str = "") -> list[Finding]:
+def rank_findings(findings: Sequence[Finding], place: str = "") -> list[Finding]:
     """Returns the findings, the one that best explains the first difference first.
 
     `place` is that of the first tensor that differs (`TensorDifference.place`), "" if it is not
     known.
     """
-    patterns = _EXPLAINED_BY.get(place, ())
+    patterns = _CAUSE_PATTERNS.get(place, ())
 
     def rank(finding: Finding) -> tuple[bool, bool, int, int]:
         key = f"{finding.kind}:{finding.name}"

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.checkpoint.discovery import damage_now
+from orbit_runner.checkpoint.discovery import current_damage
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.config_values import read_settings
@@ -42,7 +42,7 @@ class RecordedRun:
     step: int
     history: RunHistory
     settings: Mapping[str, Any]
-    resolved: Resolved | None
+    resolved: ResolvedConfig | None
     problem: str
     record: CheckpointRecord | None
     data: Fingerprint | None
@@ -85,7 +85,9 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
     )
 
 
-def _resolve(directory: RunDirectory, imports: tuple[str, ...]) -> tuple[Resolved | None, str]:
+def _resolve(
+    directory: RunDirectory, imports: tuple[str, ...]
+) -> tuple[ResolvedConfig | None, str]:
     if not directory.config.is_file():
         return None, "it has no config.yaml"
     try:
@@ -117,7 +119,7 @@ def _edits(history: RunHistory) -> Iterator[tuple[int, str]]:
     """Yields the checkpoints whose files or fingerprints are not those that were recorded."""
     folder = history.checkpoints
     for step in folder.steps():
-        damage = damage_now(folder, step)
+        damage = current_damage(folder, step)
         if damage is None or (damage and folder.is_unfinished(step)):
             continue
         if damage:

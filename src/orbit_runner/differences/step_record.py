@@ -1,4 +1,4 @@
-"""The tensors of a training step in a file, and the first of them that differs in another file.
+"""Writes the tensors of a training step to a file, and compares two such files.
 
 Does not import TensorFlow.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.audit.tensor_diff import Largest, largest_difference, same_bits
+from orbit_runner.audit.tensor_diff import LargestDifference, is_bitwise_equal, largest_difference
 
 # In the order in which they are computed. `weights` and `slots` are those before the step.
 PLACES = ("weights", "slots", "batch", "output", "loss", "gradient", "update")
-_WORDS = {
+_DESCRIPTIONS = {
     "weights": "weights {}",
     "slots": "optimizer slots {}",
     "batch": "{} of the batch",
@@ -77,12 +77,12 @@ class TensorDifference:
     problem: str = ""
     differing: int = 0
     total: int = 0
-    largest: Largest | None = None
+    largest: LargestDifference | None = None
     examples: Sequence[int] = ()
 
     def __str__(self) -> str:
         """Returns such as `the gradient of dense/kernel at step 3`."""
-        what = _WORDS.get(self.place, self.place).format(self.name)
+        what = _DESCRIPTIONS.get(self.place, self.place).format(self.name)
         if self.place in ("weights", "slots"):
             when = "at the beginning" if self.step == 1 else f"before step {self.step}"
             return f"the {what} {when}"
@@ -95,7 +95,7 @@ def write_step(path: Path, record: StepRecord) -> None:
     rows = []
     for index, (tensor, digest) in enumerate(zip(record.tensors, record.digests, strict=True)):
         rows.append([tensor.place, tensor.name, digest])
-        value = _storable(tensor.value)
+        value = _to_storable(tensor.value)
         if value.nbytes <= _MOST_BYTES:
             arrays[str(index)] = value
     about = {"step": record.step, "examples": record.examples, "tensors": rows}
@@ -108,7 +108,7 @@ def digest_of(value: np.ndarray) -> str:
     return f"{value.dtype.name} {value.shape} {hashlib.sha256(content).hexdigest()}"
 
 
-def _storable(value: np.ndarray) -> np.ndarray:
+def _to_storable(value: np.ndarray) -> np.ndarray:
     if value.dtype == object:
         return np.array(value.tolist(), np.bytes_)
     # Types that NumPy does not have, such as bfloat16. float32 has all their values.
@@ -123,8 +123,8 @@ def first_difference(left: Path, right: Path) -> TensorDifference | None:
         rows = [{(place, name): (index, digest) for index, (place, name, digest)
                  in enumerate(one["tensors"])} for one in about]  # fmt: skip
         step = int(about[0]["step"])
-        for place, name in _in_order(*rows):
-            if place == "batch" and (found := _other_examples(examples, step)):
+        for place, name in _sort_keys(*rows):
+            if place == "batch" and (found := _compare_examples(examples, step)):
                 return found
             found = _compare(place, name, step, rows, (a, b), examples[0])
             if found is not None:
@@ -132,13 +132,13 @@ def first_difference(left: Path, right: Path) -> TensorDifference | None:
     return None
 
 
-def _in_order(left: Any, right: Any) -> Iterator[tuple[str, str]]:
+def _sort_keys(left: Any, right: Any) -> Iterator[tuple[str, str]]:
     """Yields the keys of both, by place, those of the first run before those it lacks."""
     for place in PLACES:
         yield from (key for key in {**left, **right} if key[0] == place)
 
 
-def _other_examples(examples: Sequence[Any], step: int) -> TensorDifference | None:
+def _compare_examples(examples: Sequence[Any], step: int) -> TensorDifference | None:
     left, right = examples
     if left is None or right is None or left == right:
         return None
@@ -146,13 +146,13 @@ def _other_examples(examples: Sequence[Any], step: int) -> TensorDifference | No
         place="batch",
         name="examples",
         step=step,
-        problem=f"{_few(left)} and {_few(right)}",
+        problem=f"{_format_examples(left)} and {_format_examples(right)}",
         differing=sum(a != b for a, b in zip(left, right, strict=False)),
         total=max(len(left), len(right)),
     )
 
 
-def _few(numbers: Sequence[Any]) -> str:
+def _format_examples(numbers: Sequence[Any]) -> str:
     return ", ".join(map(str, numbers[:4])) + (", …" if numbers[4:] else "")
 
 
@@ -176,25 +176,25 @@ def _compare(
     if not all(str(index) in file for (index, _), file in zip(found, files, strict=True)):
         return dataclasses.replace(difference, problem="too large to be stored")
     values = [file[str(index)] for (index, _), file in zip(found, files, strict=True)]
-    differing = ~_equal(*values)
+    differing = ~_equal_elements(*values)
     return dataclasses.replace(
         difference,
         differing=int(np.count_nonzero(differing)),
         total=int(differing.size),
         largest=largest_difference(name, *values),
-        examples=_examples(place, differing, examples),
+        examples=_differing_examples(place, differing, examples),
     )
 
 
-def _equal(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    if same_bits(left, right):
+def _equal_elements(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    if is_bitwise_equal(left, right):
         return np.ones(left.shape, bool)
     if left.dtype.kind == "f":
         return (left == right) | (np.isnan(left) & np.isnan(right))
     return np.asarray(left == right)
 
 
-def _examples(place: str, differing: np.ndarray, examples: Any) -> list[int]:
+def _differing_examples(place: str, differing: np.ndarray, examples: Any) -> list[int]:
     """Returns the examples in the rows that differ."""
     if place != "batch" or examples is None or not differing.ndim:
         return []

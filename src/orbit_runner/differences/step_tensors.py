@@ -20,7 +20,7 @@ from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
 
-Named = tuple[str, str, Any]  # (place, name, tensor)
+NamedTensor = tuple[str, str, Any]  # (place, name, tensor)
 
 
 def record_step(run: Run, examples: Sequence[int | None] | None) -> StepRecord:
@@ -30,7 +30,9 @@ def record_step(run: Run, examples: Sequence[int | None] | None) -> StepRecord:
     `RunnerError` if the run trains several tasks, or asynchronously.
     """
     if type(run.trainer) is not Trainer:
-        raise RunnerError("the tensors of a step of several tasks, or of servers, are not known")
+        raise RunnerError(
+            "cannot record the tensors of a step of several tasks or of asynchronous training"
+        )
     step = run.step + 1
     before = [*weight_values(run.state), *slot_values(run.state)]
     inside = _run_step(run, run.trainer)
@@ -64,29 +66,29 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
     step = trainer._make_step()
     loss, strategy = run.task.loss, run.strategy
 
-    def recorded_step(batch: Any) -> Any:
+    def run_recorded_step(batch: Any) -> Any:
         recorder.add_batch(batch)
         logs = step(batch)
         recorder.add("loss", "", logs[loss])
         return logs
 
-    def replica(inputs: Any) -> Any:
+    def run_replica(inputs: Any) -> Any:
         recorder.begin()
         trainer._replica_step(inputs)
         return recorder.tensors()
 
-    def all_replicas(inputs: Any) -> Any:
-        found = strategy.run(replica, args=(inputs,), options=trainer._partition.options)
+    def run_all_replicas(inputs: Any) -> Any:
+        found = strategy.run(run_replica, args=(inputs,), options=trainer._partition.options)
         trainer._update_average()
         return found
 
-    usual, trainer._step = trainer._step, recorded_step
+    original, trainer._step = trainer._step, run_recorded_step
     try:
         with recorder.recorded_scope(), _gradients_scope(run.state.optimizer, recorder):
-            function = tf.function(convert(all_replicas, run.task), autograph=False)
+            function = tf.function(convert(run_all_replicas, run.task), autograph=False)
             found = function(next(iter(trainer._make_dataset(run.step))))
     finally:
-        trainer._step = usual
+        trainer._step = original
     return [*_local_values(strategy, recorder.names, found)]
 
 
@@ -110,7 +112,7 @@ class _Recorder(LayerCalls):
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         self.names: list[tuple[str, str]] = []  # of all tensors, the same in each replica
-        self._found = _Found()
+        self._found = _ReplicaTensors()
 
     def begin(self) -> None:
         """Starts in the graph that is being built, that of a replica."""
@@ -141,11 +143,11 @@ class _Recorder(LayerCalls):
         return [tensor for _, _, tensor in self._found.named]
 
 
-class _Found(threading.local):
+class _ReplicaTensors(threading.local):
     """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
 
     graph: Any = None
-    named: list[Named]
+    named: list[NamedTensor]
 
     def __init__(self) -> None:
         self.named = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.audit.tensor_diff import Largest
+from orbit_runner.audit.tensor_diff import LargestDifference
 from orbit_runner.differences.explanation import Explanation, Reruns
 from orbit_runner.differences.findings import Finding
 from orbit_runner.differences.step_record import TensorDifference
@@ -19,7 +19,7 @@ def format_explanation(found: Explanation) -> Iterator[str]:
     yield f"  {'B':<12} {found.right}"
     yield from _rows("differs", _findings(found.causes, _MOST_CAUSES))
     yield from _rows("no effect", _findings(found.others, _MOST_OTHERS))
-    yield from _rows("recorded", _recorded(found))
+    yield from _rows("recorded", _recorded_lines(found))
     if found.reruns is not None:
         yield from _rows("run again", _reruns(found.reruns))
         if found.reruns.tensor is not None:
@@ -43,7 +43,7 @@ def _findings(findings: Sequence[Finding], most: int) -> Iterator[str]:
         yield f"… and {len(findings) - most} more"
 
 
-def _recorded(found: Explanation) -> Iterator[str]:
+def _recorded_lines(found: Explanation) -> Iterator[str]:
     parting = found.recorded.parting
     if not parting.compared:
         yield "no checkpoint of the same step"
@@ -92,7 +92,7 @@ def _tensor(found: TensorDifference) -> Iterator[str]:
         yield _largest(found.largest)
 
 
-def _largest(found: Largest) -> str:
+def _largest(found: LargestDifference) -> str:
     index = f" at [{', '.join(map(str, found.index))}]" if found.index else ""
     values = f"{_number(found.left)} and {_number(found.right)}"
     return f"largest difference {found.difference:.3g}{index}: {values}"

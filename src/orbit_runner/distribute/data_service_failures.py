@@ -21,7 +21,7 @@ from tensorflow.python.eager import cancellation  # no public API cancels functi
 
 from orbit_runner.distribute.cluster.addresses import split_address
 from orbit_runner.distribute.cluster.errors import MemberLost
-from orbit_runner.distribute.cluster.liveness import Sign, sign_of_life
+from orbit_runner.distribute.cluster.liveness import Liveness, check_liveness
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.terminal import show_cursor
 
@@ -30,11 +30,11 @@ _ADVICE = (
     "restart the data service, then restart this run with the same flags to resume from the last "
     "checkpoint"
 )
-_STRANGER = re.compile(r"iteration client id|dispatcher|data service", re.I)
+_UNKNOWN_CLIENT = re.compile(r"iteration client id|dispatcher|data service", re.I)
 
 
 @contextlib.contextmanager
-def services_watched(
+def data_service_watch_scope(
     strategy: tf.distribute.Strategy, services: Iterable[str], silence: float
 ) -> Iterator[None]:
     """Raises `MemberLost` if a data service is lost, or restarted, during a `with` block.
@@ -49,11 +49,11 @@ def services_watched(
         return
     try:
         # The coordinator of parameter servers cancels functions itself, and waits in Python.
-        served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
-        with watch, contextlib.nullcontext() if served else watch.cancels():
+        is_parameter_server = isinstance(strategy, tf.distribute.ParameterServerStrategy)
+        with watch, contextlib.nullcontext() if is_parameter_server else watch.cancellation_scope():
             yield
     except Exception as error:
-        reason = "" if _is_known(error) else watch.reason or _reason(error, watch.services)
+        reason = "" if _is_known(error) else watch.reason or _find_reason(error, watch.services)
         if not reason:
             raise
         raise _keep_alive(MemberLost(f"{reason}\n{_ADVICE}")) from error
@@ -74,22 +74,22 @@ def _is_known(error: Exception) -> bool:
     return isinstance(error, RunnerError) and error.exit_code not in (1, MemberLost.exit_code)
 
 
-def _reason(error: Exception, services: list[str]) -> str:
+def _find_reason(error: Exception, services: list[str]) -> str:
     """Returns which lost service explains an error raised before the loss was noticed, or ""."""
     if not isinstance(error, (tf.errors.OpError, MemberLost)):
         return ""
     for service in services:
-        sign = sign_of_life(service, _PROBE_SECONDS)
-        if sign is not Sign.ALIVE:
-            return _lost(service, sign)
-    if isinstance(error, tf.errors.NotFoundError) and _STRANGER.search(str(error)):
+        liveness = check_liveness(service, _PROBE_SECONDS)
+        if liveness is not Liveness.ALIVE:
+            return _lost_message(service, liveness)
+    if isinstance(error, tf.errors.NotFoundError) and _UNKNOWN_CLIENT.search(str(error)):
         named = " or ".join(f"grpc://{service}" for service in services)
         return f"a data service was lost: {named} was restarted during the run"
     return ""
 
 
-def _lost(service: str, sign: Sign) -> str:
-    return f"the data service grpc://{service} was lost: {sign.value}"
+def _lost_message(service: str, liveness: Liveness) -> str:
+    return f"the data service grpc://{service} was lost: {liveness.value}"
 
 
 class _Watch:
@@ -102,30 +102,30 @@ class _Watch:
 
     def __enter__(self) -> None:
         for service in self.services:
-            threading.Thread(target=self._look, args=(service,), daemon=True).start()
+            threading.Thread(target=self._poll, args=(service,), daemon=True).start()
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
 
-    def cancels(self) -> contextlib.AbstractContextManager[None]:
+    def cancellation_scope(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which function calls are canceled when a service is lost."""
         return cancellation.CancellationManagerContext(self._manager)
 
-    def _look(self, service: str) -> None:
+    def _poll(self, service: str) -> None:
         since = None
         while not self._stop.wait(_PAUSE_SECONDS):
             begun = time.monotonic()
-            sign = sign_of_life(service, self._silence)
-            if sign is Sign.ALIVE:
+            liveness = check_liveness(service, self._silence)
+            if liveness is Liveness.ALIVE:
                 since = None
                 continue
             since = since or begun
             # A refused connection is final; other connection errors may be temporary.
-            if time.monotonic() - since >= self._silence or _refuses(service):
-                self._lose(_lost(service, sign))
+            if time.monotonic() - since >= self._silence or _is_refused(service):
+                self._report_loss(_lost_message(service, liveness))
                 return
 
-    def _lose(self, reason: str) -> None:
+    def _report_loss(self, reason: str) -> None:
         with self._lock:
             if self.reason or self._stop.is_set():
                 return
@@ -135,7 +135,7 @@ class _Watch:
             _end_process(reason)
 
 
-def _refuses(service: str) -> bool:
+def _is_refused(service: str) -> bool:
     try:
         socket.create_connection(split_address(service), _PROBE_SECONDS).close()
     except OSError as error:

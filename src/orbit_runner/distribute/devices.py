@@ -34,23 +34,23 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     tf.config.set_visible_devices(gpus[:wanted], "GPU")
     if wanted:
         return tuple(f"GPU:{index}" for index in range(wanted))
-    return _cpus(runtime.num_virtual_devices)
+    return _configure_cpus(runtime.num_virtual_devices)
 
 
 def _describe(gpus: list[object]) -> str:
     return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}" if gpus else "no GPU"
 
 
-def _cpus(count: int) -> tuple[str, ...]:
+def _configure_cpus(count: int) -> tuple[str, ...]:
     (cpu,) = tf.config.list_physical_devices("CPU")
-    there = tf.config.get_logical_device_configuration(cpu)
-    if count > len(there or [None]):
+    current = tf.config.get_logical_device_configuration(cpu)
+    if count > len(current or [None]):
         try:
             parts = [tf.config.LogicalDeviceConfiguration()] * count
             tf.config.set_logical_device_configuration(cpu, parts)
         except RuntimeError:
             raise DeviceError(
-                f"got {count}, but TensorFlow has already started with {len(there or [None])} in "
+                f"got {count}, but TensorFlow has already started with {len(current or [None])} in "
                 "this process; the number can be set only once per process",
                 field="num_virtual_devices",
             ) from None
@@ -78,13 +78,13 @@ def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
     return [name.rpartition("device:")[2] for name in names]
 
 
-def gpus_peak(strategy: tf.distribute.Strategy, dtype: str) -> float | None:
+def peak_flops_of_gpus(strategy: tf.distribute.Strategy, dtype: str) -> float | None:
     """Returns the peak performance of this process's GPUs together, in operations per second.
 
     `dtype` is the type of the values that are multiplied. None on a CPU, and if the peak of the
     GPUs is not known.
     """
-    there = tf.config.list_physical_devices("GPU")
+    current = tf.config.list_physical_devices("GPU")
     used = [name for name in local_devices(strategy) if "GPU" in name.upper()]
-    details = [tf.config.experimental.get_device_details(gpu) for gpu in there[: len(used)]]
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in current[: len(used)]]
     return peak_of([str(found.get("device_name", "")) for found in details], dtype)

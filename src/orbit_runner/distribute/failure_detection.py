@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
-from orbit_runner.distribute.cluster.barrier import unreachable
+from orbit_runner.distribute.cluster.barrier import unreachable_members
 from orbit_runner.distribute.cluster.description import Member
 from orbit_runner.distribute.cluster.errors import MemberLost
-from orbit_runner.distribute.data_service_failures import services_watched
+from orbit_runner.distribute.data_service_failures import data_service_watch_scope
 from orbit_runner.errors import first_line
 
 # Raised by collectives and the coordination service; the last two if a peer exits normally.
-_SIGNS = (
+_LOSS_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.DeadlineExceededError,
@@ -24,7 +24,9 @@ _SIGNS = (
     tf.errors.FailedPreconditionError,
     tf.errors.UnknownError,
 )
-_WORDS = re.compile(r"collective ops|coordination ?service|heartbeat|recvmsg|socket|peer", re.I)
+_LOSS_MESSAGES = re.compile(
+    r"collective ops|coordination ?service|heartbeat|recvmsg|socket|peer", re.I
+)
 _CAUSE = re.compile(r"ops is aborted by: (.+)")
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
@@ -38,13 +40,13 @@ def failure_detection_scope(
     Each data service is a `host:port`, and counts as lost after `silence` seconds without an
     answer.
     """
-    with services_watched(strategy, services, silence), _workers_watched(strategy):
+    with data_service_watch_scope(strategy, services, silence), _worker_watch_scope(strategy):
         yield
 
 
 @contextlib.contextmanager
-def _workers_watched(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    others = _others(strategy)
+def _worker_watch_scope(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    others = _other_workers(strategy)
     if not others:
         yield
         return
@@ -52,13 +54,13 @@ def _workers_watched(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
     except Exception as error:
         # A save that fails for this reason raises its own error.
-        cause = error if isinstance(error, _SIGNS) else error.__cause__
-        if not isinstance(cause, _SIGNS) or not _WORDS.search(str(cause)):
+        cause = error if isinstance(error, _LOSS_ERRORS) else error.__cause__
+        if not isinstance(cause, _LOSS_ERRORS) or not _LOSS_MESSAGES.search(str(cause)):
             raise
-        raise MemberLost(_message(strategy, cause, others)) from error
+        raise MemberLost(_loss_message(strategy, cause, others)) from error
 
 
-def _others(strategy: tf.distribute.Strategy) -> list[Member]:
+def _other_workers(strategy: tf.distribute.Strategy) -> list[Member]:
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return []
     resolver = strategy.cluster_resolver
@@ -74,26 +76,26 @@ def _others(strategy: tf.distribute.Strategy) -> list[Member]:
     return [member for member in members if (member.role, member.index) != me]
 
 
-def _message(strategy: tf.distribute.Strategy, error: Exception, others: list[Member]) -> str:
+def _loss_message(strategy: tf.distribute.Strategy, error: Exception, others: list[Member]) -> str:
     resolver = strategy.cluster_resolver
     return (
-        f"{resolver.task_type} {resolver.task_id}: {_who(error, others)} was lost\n"
-        f"  {_reason(error)}\n"
+        f"{resolver.task_type} {resolver.task_id}: {_describe_lost(error, others)} was lost\n"
+        f"  {_loss_reason(error)}\n"
         "restart all workers with the same flags to resume from the last checkpoint"
     )
 
 
-def _reason(error: Exception) -> str:
+def _loss_reason(error: Exception) -> str:
     found = _CAUSE.search(str(error))
     return found[1][:300] if found else first_line(error)
 
 
-def _who(error: Exception, others: list[Member]) -> str:
+def _describe_lost(error: Exception, others: list[Member]) -> str:
     """Returns the lost workers: those whose port is closed, or else those that the error names.
 
     A process that hangs still listens at its port.
     """
-    gone = unreachable(others)
+    gone = unreachable_members(others)
     if not gone:
         text = str(error)
         named = {(role, int(index)) for role, index in _TASK.findall(text)}

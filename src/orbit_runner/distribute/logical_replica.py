@@ -1,8 +1,8 @@
 """Lets a device compute what one of several mirrored replicas would compute, bit for bit.
 
-Two things that code of a task sees depend on the strategy: the number of replicas that it divides
-its loss by, and how it reads rows of a variable. From a mirrored variable, TensorFlow gathers rows
-with another op than from a plain one, so the gradients are added in another order.
+Two things that the code of a task sees depend on the strategy: the number of replicas by which it
+divides its loss, and how it reads rows of a variable. TensorFlow gathers the rows of a mirrored
+variable with a different op than those of a plain one, so it adds the gradients in another order.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.eager import context  # no public API sets the heartbeat timeout
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.barrier import meet
+from orbit_runner.distribute.cluster.barrier import wait_at_barrier
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.errors import RunnerError, first_line
@@ -31,7 +31,9 @@ def build_multi_worker(
     """
     trainers = cluster.trainers()
     others = [member for member in trainers if member != cluster.me]
-    meet(cluster, others, purpose=purpose, timeout=runtime.cluster_start_timeout, tell=phase)
+    wait_at_barrier(
+        cluster, others, purpose=purpose, timeout=runtime.cluster_start_timeout, tell=phase
+    )
     jobs = {role: list(cluster.jobs[role]) for role in ("chief", "worker") if role in cluster.jobs}
     spec = tf.train.ClusterSpec(jobs)
     _watch_members(spec, runtime)

@@ -14,11 +14,11 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Jobs, Member
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.liveness import (
-    Sign,
+    Liveness,
     Watch,
+    check_liveness,
     format_members,
     lost_message,
-    sign_of_life,
     wait_for_servers,
 )
 from orbit_runner.errors import RunnerError, first_line
@@ -57,7 +57,7 @@ def build_parameter_server(
         raise RunnerError(
             f"TensorFlow cannot use the servers {servers}: {first_line(error)}"
         ) from error
-    _make_whole_first(strategy.extended)
+    _initialize_before_sharding(strategy.extended)
     replicas = strategy.num_replicas_in_sync
     if replicas != 1:
         raise RunnerError(
@@ -79,35 +79,35 @@ def _is_not_of_coordinator(record: logging.LogRecord) -> bool:
     return os.path.basename(record.pathname) != "cluster_coordinator.py"
 
 
-def _make_whole_first(extended: Any) -> None:
+def _initialize_before_sharding(extended: Any) -> None:
     """Ensures that variables are initialized as a whole before they are partitioned.
 
-    TensorFlow calls the initializer for each shard, which gives other random numbers and, if the
-    initializer depends on the shape, another variance. A seed would then give other weights than
-    under other strategies.
+    TensorFlow calls the initializer for each shard, which gives different random numbers and, if
+    the initializer depends on the shape, a different variance. A seed would then give different
+    weights than under other strategies.
     """
     create = extended._create_variable
 
-    def created(next_creator: Any, **kwargs: Any) -> Any:
+    def create_variable(next_creator: Any, **kwargs: Any) -> Any:
         value = kwargs.get("initial_value")
         restored = isinstance(value, tf.__internal__.tracking.CheckpointInitialValueCallable)
         if callable(value) and not restored and extended._variable_partitioner is not None:
             kwargs["initial_value"] = value()
         return create(next_creator, **kwargs)
 
-    extended._create_variable = created
+    extended._create_variable = create_variable
 
 
 def partitioner(runtime: RuntimeConfig, servers: int) -> Any:
     """Returns the variable partitioner, or None if variables are not partitioned."""
-    made = tf.distribute.experimental.partitioners
+    partitioners = tf.distribute.experimental.partitioners
     shards, size = runtime.variable_shards or servers, runtime.variable_shard_bytes
     if runtime.variable_partitioner == "fixed":
-        return made.FixedShardsPartitioner(shards)
+        return partitioners.FixedShardsPartitioner(shards)
     if runtime.variable_partitioner == "min_size":
-        return made.MinSizePartitioner(size, shards)
+        return partitioners.MinSizePartitioner(size, shards)
     if runtime.variable_partitioner == "max_size":
-        return made.MaxSizePartitioner(size, runtime.variable_shards or None)
+        return partitioners.MaxSizePartitioner(size, runtime.variable_shards or None)
     return None
 
 
@@ -125,7 +125,7 @@ def is_asynchronous(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
 
-def own_strategy(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
+def local_strategy(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
     """Returns the strategy for computations of this process alone.
 
     Under `parameter_server`, that is the default strategy, because steps that are not scheduled on
@@ -156,7 +156,7 @@ def strategy_servers(strategy: tf.distribute.ParameterServerStrategy) -> list[Me
 
 
 @contextlib.contextmanager
-def servers_watched(strategy: tf.distribute.Strategy, runtime: RuntimeConfig) -> Iterator[None]:
+def server_watch_scope(strategy: tf.distribute.Strategy, runtime: RuntimeConfig) -> Iterator[None]:
     """Watches the servers during a `with` block.
 
     Raises `MemberLost` if a parameter server is lost, or was restarted and has lost its variables.
@@ -180,7 +180,7 @@ def servers_watched(strategy: tf.distribute.Strategy, runtime: RuntimeConfig) ->
         lost = True
         raise
     except Exception as error:
-        reason = _loss(error, servers)
+        reason = _loss_reason(error, servers)
         if not reason:
             raise
         lost = True
@@ -197,20 +197,20 @@ _watches: dict[tf.distribute.Strategy, Watch] = {}
 
 
 def check_servers(strategy: tf.distribute.Strategy) -> None:
-    """Raises `MemberLost` if a server is lost; does nothing outside of `servers_watched`."""
+    """Raises `MemberLost` if a server is lost; does nothing outside of `server_watch_scope`."""
     watch = _watches.get(strategy)
-    reason = watch.lost() if watch is not None else ""
+    reason = watch.failure_reason() if watch is not None else ""
     if reason:
         raise MemberLost(lost_message(reason))
 
 
-def _loss(error: Exception, servers: list[Member]) -> str:
+def _loss_reason(error: Exception, servers: list[Member]) -> str:
     """Returns which lost parameter server caused an error, and how; "" if none did."""
     cause = _server_error(error)
     if cause is None:
         return ""
     holders = [member for member in servers if member.role == "ps"]
-    gone = [m for m in holders if sign_of_life(m.address) is not Sign.ALIVE]
+    gone = [m for m in holders if check_liveness(m.address) is not Liveness.ALIVE]
     if not gone and not isinstance(cause, _LOST):
         return ""
     how = f"{format_members(gone)} was lost" if gone else "a parameter server was restarted"

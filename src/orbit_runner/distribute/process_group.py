@@ -27,21 +27,21 @@ class Workers:
         if self.count > 1:
             resolver = strategy.cluster_resolver
             self.name = f"{resolver.task_type} {resolver.task_id}"
-            self._sum = tf.function(self._summed, autograph=False)
+            self._sum = tf.function(self._all_reduce, autograph=False)
 
-    def sums(self, values: Sequence[int]) -> list[int]:
+    def all_reduce_sum(self, values: Sequence[int]) -> list[int]:
         """Returns the sum of each value over all workers; all must call it at the same point."""
         if self.count == 1:
             return [int(value) for value in values]
         return [int(value) for value in self._sum(tf.constant(values, tf.int64)).numpy()]
 
-    def of_chief(self, value: int) -> int:
+    def broadcast_from_chief(self, value: int) -> int:
         """Returns the chief's value on all workers; all must call it at the same point."""
-        return self.sums([value if self.is_chief else 0])[0]
+        return self.all_reduce_sum([value if self.is_chief else 0])[0]
 
     def all(self, fact: bool) -> bool:
         """Returns whether `fact` holds on every worker; all must call it at the same point."""
-        return self.sums([0 if fact else 1])[0] == 0
+        return self.all_reduce_sum([0 if fact else 1])[0] == 0
 
     def acknowledge(self) -> None:
         """Waits until every worker has the result of the last agreement.
@@ -51,9 +51,9 @@ class Workers:
         """
         if self.count > 1:
             with contextlib.suppress(tf.errors.OpError):  # All others have already exited.
-                self.sums([0])
+                self.all_reduce_sum([0])
 
-    def _summed(self, values: tf.Tensor) -> tf.Tensor:
+    def _all_reduce(self, values: tf.Tensor) -> tf.Tensor:
         def add(own: tf.Tensor) -> tf.Tensor:
             context = tf.distribute.get_replica_context()
             # A worker with several devices counts once.

@@ -23,16 +23,16 @@ def is_variable(value: Any) -> bool:
 def name_of(variable: Any) -> str:
     """Returns the name that a variable has if it is not sharded."""
     if isinstance(variable, _Sharded):
-        return pieces(variable)[0].name.partition(":")[0].removesuffix("/part_0")
+        return shards_of(variable)[0].name.partition(":")[0].removesuffix("/part_0")
     return variable.name.partition(":")[0]
 
 
-def pieces(variable: Any) -> list[tf.Variable]:
+def shards_of(variable: Any) -> list[tf.Variable]:
     """Returns the shards of a variable, or only the variable itself if it is not sharded."""
     return list(variable.variables) if isinstance(variable, _Sharded) else [variable]
 
 
-def whole(variables: Iterable[Any]) -> list[Any]:
+def merge_shards(variables: Iterable[Any]) -> list[Any]:
     """Returns variables with all shards replaced by the variable that they belong to.
 
     Each variable is returned once, in the order of first appearance.
@@ -55,7 +55,7 @@ def name_shards(root: tf.Module) -> None:
             found._name = name_of(found)
 
 
-def hold_slots(optimizer: Any) -> None:
+def cache_sharded_slots(optimizer: Any) -> None:
     """Makes a legacy optimizer return the same object for a sharded slot variable each time.
 
     Otherwise it creates a new object for each call, which a checkpoint restores as another

@@ -17,7 +17,7 @@ from orbit_runner.distribute.tpu.strategy import build_tpu_strategy
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class StrategySpec:
     """The settings and devices that a strategy is built for."""
 
     runtime: RuntimeConfig
@@ -26,23 +26,23 @@ class Place:
     purpose: str = ""  # Must be the same text on all members of the cluster.
 
     @property
-    def leads(self) -> list[str]:
+    def lead_devices(self) -> list[str]:
         """The first device of each replica."""
         return list(self.devices[:: self.runtime.parts])
 
 
-def _off(place: Place) -> tf.distribute.Strategy:
+def _build_default(spec: StrategySpec) -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
-def _one_device(place: Place) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(place.leads[0])
+def _build_one_device(spec: StrategySpec) -> tf.distribute.Strategy:
+    return tf.distribute.OneDeviceStrategy(spec.lead_devices[0])
 
 
-def _build_mirrored(place: Place) -> tf.distribute.Strategy:
-    runtime = place.runtime
+def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
+    runtime = spec.runtime
     ops = cross_device_ops(runtime.effective_all_reduce, runtime.num_packs)
-    return tf.distribute.MirroredStrategy(place.leads, cross_device_ops=ops)
+    return tf.distribute.MirroredStrategy(spec.lead_devices, cross_device_ops=ops)
 
 
 def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:
@@ -60,24 +60,24 @@ def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDev
     return tf.distribute.ReductionToOneDevice()
 
 
-def _multi_worker_mirrored(place: Place) -> tf.distribute.Strategy:
-    assert place.cluster is not None
-    return build_multi_worker(place.runtime, place.cluster, place.purpose)
+def _build_multi_worker_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
+    assert spec.cluster is not None
+    return build_multi_worker(spec.runtime, spec.cluster, spec.purpose)
 
 
-def _parameter_server(place: Place) -> tf.distribute.Strategy:
-    jobs = place.cluster.jobs if place.cluster else remote_cluster(place.runtime)
-    return build_parameter_server(place.runtime, jobs)
+def _build_parameter_server(spec: StrategySpec) -> tf.distribute.Strategy:
+    jobs = spec.cluster.jobs if spec.cluster else remote_cluster(spec.runtime)
+    return build_parameter_server(spec.runtime, jobs)
 
 
 # To add a strategy, add its name to `config.schema.strategies.STRATEGIES` and a line here.
-FACTORIES: dict[str, Callable[[Place], tf.distribute.Strategy]] = {
-    "off": _off,
-    "one_device": _one_device,
+FACTORIES: dict[str, Callable[[StrategySpec], tf.distribute.Strategy]] = {
+    "off": _build_default,
+    "one_device": _build_one_device,
     "mirrored": _build_mirrored,
-    "multi_worker_mirrored": _multi_worker_mirrored,
-    "parameter_server": _parameter_server,
-    "tpu": lambda place: build_tpu_strategy(place.runtime),
+    "multi_worker_mirrored": _build_multi_worker_mirrored,
+    "parameter_server": _build_parameter_server,
+    "tpu": lambda spec: build_tpu_strategy(spec.runtime),
 }
 
 
@@ -92,5 +92,5 @@ def build_strategy(
     on all members of the cluster, such as a config's fingerprint. Raises `DeviceError` if requested
     devices are not available, and `MemberLost` if another member does not start in time.
     """
-    place = Place(runtime, select_devices(runtime), cluster, purpose)
-    return FACTORIES[runtime.distribution_strategy](place)
+    spec = StrategySpec(runtime, select_devices(runtime), cluster, purpose)
+    return FACTORIES[runtime.distribution_strategy](spec)

@@ -10,11 +10,11 @@ from pathlib import Path
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
 from orbit_runner.utils import xla_cache
-from orbit_runner.utils.deferred_imports import defer
-from orbit_runner.utils.streams import tolerant
+from orbit_runner.utils.deferred_imports import defer_imports
+from orbit_runner.utils.streams import open_tolerant_stream
 
 # The environment of this process when it imported TensorFlow, if it was forked after that.
-_imported_with: Mapping[str, str] | None = None
+_import_environment: Mapping[str, str] | None = None
 
 
 class ImportedTooEarly(BaseException):
@@ -24,13 +24,13 @@ class ImportedTooEarly(BaseException):
     """
 
 
-def imported_with(environ: Mapping[str, str]) -> None:
-    """Tells that TensorFlow was imported with an environment, before the config was known."""
-    global _imported_with
-    _imported_with = dict(environ)
+def set_import_environment(environ: Mapping[str, str]) -> None:
+    """Records the environment with which TensorFlow was imported, before the config was known."""
+    global _import_environment
+    _import_environment = dict(environ)
 
 
-def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
+def required_variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
     """Yields the names and values of the environment variables that the settings require."""
     if runtime.gpu_thread_mode:
         yield "TF_GPU_THREAD_MODE", runtime.gpu_thread_mode
@@ -39,7 +39,7 @@ def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
     if runtime.batchnorm_spatial_persistent:
         yield "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT", "1"
     if runtime.xla_cache_dir:
-        yield xla_cache.VARIABLE, xla_cache.with_cache(runtime.xla_cache_dir)
+        yield xla_cache.VARIABLE, xla_cache.prepare_xla_cache(runtime.xla_cache_dir)
     if runtime.enable_winograd_nonfused is not None:
         yield "TF_ENABLE_WINOGRAD_NONFUSED", str(int(runtime.enable_winograd_nonfused))
     if runtime.is_portable:  # Last: it also unsets variables.
@@ -58,16 +58,16 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     # The runner and Model Garden use Keras 2. Without this, TensorFlow also imports Keras 3 and its
     # dependencies, which takes a fifth of the time until the first step.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    defer()
-    required = dict(variables(runtime))
-    if _imported_with is not None:
-        late = [name for name, value in required.items() if _imported_with.get(name) != value]
+    defer_imports()
+    required = dict(required_variables(runtime))
+    if _import_environment is not None:
+        late = [name for name, value in required.items() if _import_environment.get(name) != value]
         if late:
             raise ImportedTooEarly(f"{', '.join(late)} must be set before TensorFlow is imported")
     os.environ.update(required)
 
 
-def keep_native_output(path: Path | None) -> None:
+def redirect_native_output(path: Path | None) -> None:
     """Redirects what TensorFlow's native code writes to stderr to a file; None discards it.
 
     In a cluster, the native code reports each connection that opens or closes, whatever the log
@@ -78,7 +78,7 @@ def keep_native_output(path: Path | None) -> None:
         return
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr = tolerant(os.dup(2), sys.stderr)
+    sys.stderr = open_tolerant_stream(os.dup(2), sys.stderr)
     kept = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(kept, 2)
     os.close(kept)

@@ -1,1 +1,1 @@
-"""What a training run would do, before it starts: layers, batches, memory and schedule."""
+"""Inspects a training run before it starts: layers, batches, memory and schedule."""

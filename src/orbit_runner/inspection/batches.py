@@ -23,9 +23,9 @@ def named_tensors(batch: Any) -> Iterator[tuple[str, Any]]:
     """Yields the name and the value of each tensor in a batch."""
     if isinstance(batch, tuple) and 2 <= len(batch) <= len(_PARTS):
         for name, part in zip(_PARTS, batch, strict=False):
-            yield from _named(name, part)
+            yield from _flatten_part(name, part)
     else:
-        yield from _named("", batch)
+        yield from _flatten_part("", batch)
 
 
 def batch_bytes(batch: Any) -> int:
@@ -65,7 +65,7 @@ def sentences(task: Any, batch: Any) -> list[tuple[str, str]]:
     return found
 
 
-def _named(name: str, part: Any) -> Iterator[tuple[str, Any]]:
+def _flatten_part(name: str, part: Any) -> Iterator[tuple[str, Any]]:
     inner: Iterable[tuple[Any, Any]]
     if isinstance(part, dict):
         inner = part.items()
@@ -75,7 +75,7 @@ def _named(name: str, part: Any) -> Iterator[tuple[str, Any]]:
         yield name or "batch", part.flat_values if isinstance(part, tf.RaggedTensor) else part
         return
     for key, value in inner:
-        yield from _named(f"{name}.{key}" if name else str(key), value)
+        yield from _flatten_part(f"{name}.{key}" if name else str(key), value)
 
 
 def _summary(name: str, tensor: Any) -> TensorSummary:

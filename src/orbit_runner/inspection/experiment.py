@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.data.tables.summary import TableSummary
@@ -29,16 +29,16 @@ from orbit_runner.inspection.memory.estimate import MemoryEstimate, estimate_mem
 from orbit_runner.inspection.rows import LayerRow, TensorSummary
 from orbit_runner.inspection.schedule import Schedule, make_schedule
 from orbit_runner.inspection.step_graph import StepGraph, trace_model, trace_step
-from orbit_runner.serving.loader import by_itself, make_task
+from orbit_runner.serving.loader import make_task, single_process_runtime
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.layer_table import LayerGroup, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
-from orbit_runner.train.builders import Parts
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.utils.log import phase
 
@@ -47,7 +47,7 @@ _SECTIONS = {"training": "train_data", "validation": "validation_data"}
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A batch of a section; without tensors, `problem` says why.
+    """A batch of a section, or the reason why there is none.
 
     Attributes:
         tensors: The tensors.
@@ -66,7 +66,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What a run would train, on what, with how much memory, and when.
+    """The model, the data, the memory and the schedule of a run.
 
     Attributes:
         name: The name of the experiment.
@@ -76,9 +76,9 @@ class Inspection:
         batches: The batches by name: `training` and `validation`.
         memory: The memory of a step.
         schedule: The schedule, or why it is unknown.
-        measured: What a few steps took; None if they were not run.
+        measured: The measured times of a few steps; None if they were not run.
         every_layer: Whether each layer has a row of its own.
-        table: A first look at the table; None if the data is no table.
+        table: A summary of the table; None if the data is not a table.
         fine_tuning: Which layers are frozen and loaded; empty if the config does not fine-tune.
         loss_by_class: The weight of each class in the loss; empty if all are 1.
     """
@@ -131,15 +131,15 @@ def inspect_experiment(
     """
     start = time.perf_counter()
     replicas = config.runtime.num_replicas(max(1, config.runtime.num_workers)) or 1
-    alone = of_one_replica(localize(config), replicas)
+    alone = single_replica_config(localize(config), replicas)
     task = make_task(alone, None, alone.runtime.num_gpus)
     strategy, adapter = tf.distribute.get_strategy(), adapt(task)
-    device = allocator.measured_device() if measure else ""
+    device = allocator.measurable_device() if measure else ""
     phase("building the model")
     state = build_state(alone, adapter, strategy)
     built = time.perf_counter() - start
     groups = _fine_tuning(alone, task, state)
-    found = Parts(alone, adapter, strategy, state, "")
+    builder = RunBuilder(alone, adapter, strategy, state, "")
     plan = _plan(config, adapter, problems)
     schedule = _schedule(config, adapter, state.optimizer, plan, replicas)
     phase("reading a batch of each section")
@@ -152,20 +152,20 @@ def inspect_experiment(
         trace_model(state.model, calls)
     else:
         with error_message_scope():
-            trainer = found.trainer(plan)
+            trainer = builder.build_trainer(plan)
             pieces = alone.trainer.gradient_accumulation_steps
             step = trace_step(trainer, task, state.model, batch, pieces)
         calls, flops = step.calls, step.flops
     memory = estimate_memory(state, batch if step else None, step)
     measured = None
     if measure and step is not None and not isinstance(schedule, str):
-        measured = _measure(found, trainer, step, batch, schedule, built, device, memory)
+        measured = _measure(builder, trainer, step, batch, schedule, built, device, memory)
     return Inspection(
         name=config.name or "",
         replicas=replicas,
         layers=layer_rows(state.model, calls, every=every_layer),
         step_flops=flops,
-        batches={name: _described(task, one) for name, one in raw.items()},
+        batches={name: _describe_batch(task, one) for name, one in raw.items()},
         memory=memory,
         schedule=schedule,
         measured=measured,
@@ -193,12 +193,12 @@ def _loss_by_class(task: Any) -> dict[str, float]:
         return {}
 
 
-def of_one_replica(config: ExperimentConfig, replicas: int) -> ExperimentConfig:
+def single_replica_config(config: ExperimentConfig, replicas: int) -> ExperimentConfig:
     """Returns the config of a single process with the batches of one of its replicas."""
     runtime: RuntimeConfig = config.runtime
     changes: dict[str, Any] = {
         # -1: a GPU if this machine has one.
-        "runtime": by_itself(runtime, -1 if runtime.num_gpus else 0).replace(
+        "runtime": single_process_runtime(runtime, -1 if runtime.num_gpus else 0).replace(
             deterministic=runtime.deterministic
         )
     }
@@ -250,12 +250,14 @@ def _schedule(
 def _batch(config: ExperimentConfig, adapter: TaskAdapter, section: str) -> Any:
     """Returns the first batch of a section, or why there is none."""
     data = getattr(config.for_task.task, section, None)
-    if data is None or adapter.parts:
-        return "several tasks are trained together" if adapter.parts else "has no such section"
+    if data is None or adapter.subtasks:
+        return "several tasks are trained together" if adapter.subtasks else "has no such section"
     try:
         strategy = tf.distribute.get_strategy()
         with error_message_scope():
-            dataset = distribute(strategy, adapter, with_seed(data, config.runtime), config.runtime)
+            dataset = distribute(
+                strategy, adapter, resolve_data_config(data, config.runtime), config.runtime
+            )
             return next(iter(dataset))
     except StopIteration:
         return "the dataset has no batches"
@@ -263,7 +265,7 @@ def _batch(config: ExperimentConfig, adapter: TaskAdapter, section: str) -> Any:
         return str(error)
 
 
-def _described(task: Any, batch: Any) -> Batch:
+def _describe_batch(task: Any, batch: Any) -> Batch:
     if isinstance(batch, str):
         return Batch(problem=batch)
     images, labels = pictures(batch) or (None, [])
@@ -271,7 +273,7 @@ def _described(task: Any, batch: Any) -> Batch:
 
 
 def _measure(
-    parts: Parts,
+    builder: RunBuilder,
     trainer: Any,
     step: StepGraph,
     batch: Any,
@@ -286,7 +288,7 @@ def _measure(
         phase("measuring the speed")
         first, steps, seconds = training_speed(trainer)
         batches = schedule.validation_steps or -1
-        evaluation = evaluation_seconds(parts.evaluator(batches), batches)
+        evaluation = evaluation_seconds(builder.build_evaluator(batches), batches)
     speed = steps / seconds
     return Measurement(
         build_seconds=built,

@@ -30,8 +30,8 @@ class LayerCalls:
     @contextlib.contextmanager
     def recorded_scope(self) -> Iterator[None]:
         """Records in a `with` block, in which the model is traced."""
-        layers = _unique([self._model, *_all_below(self._model)])
-        with replaced_methods_scope(layers, "call", self._recording):
+        layers = _unique_layers([self._model, *_all_sublayers(self._model)])
+        with replaced_methods_scope(layers, "call", self._make_recording_call):
             yield
 
     def shape(self, layer: Any) -> tuple[int | None, ...] | None:
@@ -45,7 +45,7 @@ class LayerCalls:
             return None
         return sum(count or 0 for count in counts) / (self._examples or 1)
 
-    def _recording(self, layer: Any) -> Any:
+    def _make_recording_call(self, layer: Any) -> Any:
         original = layer.call
         control = tf.__internal__.autograph.control_status_ctx
 
@@ -57,7 +57,7 @@ class LayerCalls:
             if self._is_done or tf.executing_eagerly():
                 return run(*args, **kwargs)
             if layer is self._model:
-                self._examples = _leading(tf.nest.flatten((args, kwargs)))
+                self._examples = _leading_size(tf.nest.flatten((args, kwargs)))
             start = len(graph.get_operations())
             outputs = run(*args, **kwargs)
             self.record(layer, graph.get_operations()[start:], outputs)
@@ -104,14 +104,14 @@ def layer_rows(model: Any, calls: LayerCalls, *, every: bool = False) -> list[La
     """
     parts = [_Part(model, None)]
     while True:
-        inner = [one for part in parts for one in part.expanded()]
+        inner = [one for part in parts for one in part.expand()]
         if len(inner) == len(parts) and all(a is b for a, b in zip(inner, parts, strict=True)):
             break
-        if not every and len(parts) > 1 and len(_merged(_rows(inner, calls))) > MOST_ROWS:
+        if not every and len(parts) > 1 and len(_merge_rows(_rows(inner, calls))) > MOST_ROWS:
             break
         parts = inner
     rows = _rows(parts, calls)
-    return rows if every or len(rows) <= MOST_ROWS else _merged(rows)
+    return rows if every or len(rows) <= MOST_ROWS else _merge_rows(rows)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,14 +120,14 @@ class _Part:
 
     layer: Any
     inside: str | None  # names of the layers that contain it; None for the outermost
-    alone: bool = False
+    is_shallow: bool = False
 
     @property
     def name(self) -> str:
         return f"{self.inside}/{self.layer.name}" if self.inside else self.layer.name
 
-    def expanded(self) -> list[_Part]:
-        below = [] if self.alone else _below(self.layer)
+    def expand(self) -> list[_Part]:
+        below = [] if self.is_shallow else _sublayers(self.layer)
         if not below:
             return [self]
         # The outermost model would be in all names, so it is left out.
@@ -135,12 +135,16 @@ class _Part:
         return [_Part(self.layer, self.inside, True), *(_Part(one, inside) for one in below)]
 
     def layers(self) -> list[Any]:
-        return [self.layer] if self.alone else _unique([self.layer, *_all_below(self.layer)])
+        return (
+            [self.layer]
+            if self.is_shallow
+            else _unique_layers([self.layer, *_all_sublayers(self.layer)])
+        )
 
     def weights(self) -> list[Any]:
-        if not self.alone:
+        if not self.is_shallow:
             return list(self.layer.weights)
-        inner = {id(one) for below in _below(self.layer) for one in below.weights}
+        inner = {id(one) for below in _sublayers(self.layer) for one in below.weights}
         return [one for one in self.layer.weights if id(one) not in inner]
 
 
@@ -163,12 +167,12 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
             flops=None if None in flops else sum(count or 0 for count in flops),
         )
         # A layer that only calls those inside it has nothing of its own to show.
-        if not part.alone or row.parameters or row.flops:
+        if not part.is_shallow or row.parameters or row.flops:
             rows.append(row)
     return rows
 
 
-def _merged(rows: Sequence[LayerRow]) -> list[LayerRow]:
+def _merge_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
     """Joins each layer without matrix products to the row before it."""
     found: list[LayerRow] = []
     for row in rows:
@@ -188,19 +192,19 @@ def _merged(rows: Sequence[LayerRow]) -> list[LayerRow]:
     return found
 
 
-def _below(layer: Any) -> list[Any]:
+def _sublayers(layer: Any) -> list[Any]:
     return list(layer._flatten_layers(recursive=False, include_self=False))
 
 
-def _all_below(layer: Any) -> list[Any]:
+def _all_sublayers(layer: Any) -> list[Any]:
     return list(layer._flatten_layers(recursive=True, include_self=False))
 
 
-def _unique(layers: Sequence[Any]) -> list[Any]:
+def _unique_layers(layers: Sequence[Any]) -> list[Any]:
     return list({id(layer): layer for layer in layers}.values())
 
 
-def _leading(tensors: Sequence[Any]) -> int | None:
+def _leading_size(tensors: Sequence[Any]) -> int | None:
     sizes = [one.shape[0] for one in tensors if tf.is_tensor(one) and one.shape.rank]
     return sizes[0] if sizes else None
 

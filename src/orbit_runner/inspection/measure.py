@@ -12,12 +12,12 @@ from orbit_runner.inspection.schedule import Schedule
 
 _WARM_UP = 2
 _SECONDS, _MOST_STEPS = 3.0, 500
-_EVALUATED = 2
+_TIMED_BATCHES = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What a few steps took.
+    """The measured times and memory of a few steps.
 
     Attributes:
         build_seconds: The time to build the task, the model and the optimizer.
@@ -55,7 +55,7 @@ def evaluation_seconds(evaluator: Any, batches: int) -> float | None:
     """Returns the estimated seconds of an evaluation of a number of batches; None if unknown."""
     if batches < 1:
         return None
-    some = min(_EVALUATED, batches)
+    some = min(_TIMED_BATCHES, batches)
     evaluator.evaluate(tf.constant(some))  # traces
     start = time.perf_counter()
     evaluator.evaluate(tf.constant(some))

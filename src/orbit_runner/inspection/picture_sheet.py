@@ -32,7 +32,7 @@ def picture_sheet(
         columns: The number of pictures in a row.
         most: The number of pictures after which the sheet ends.
     """
-    pixels = enlarged(as_rgb(images[:most]))
+    pixels = enlarge_images(to_rgb(images[:most]))
     count, height, width, _ = pixels.shape
     columns = min(columns, count)
     cell = height + _GAP + (_CAPTION if captions else 0), width + _GAP
@@ -51,7 +51,7 @@ def corner(index: int, cell: tuple[int, int], columns: int) -> tuple[int, int]:
     return index // columns * cell[0] + _GAP, index % columns * cell[1] + _GAP
 
 
-def png(sheet: np.ndarray) -> bytes:
+def encode_png(sheet: np.ndarray) -> bytes:
     """Returns a sheet as a PNG file."""
     import tensorflow as tf
 
@@ -65,15 +65,15 @@ def thumbnails(images: np.ndarray, *, side: int = 96, most_bytes: int = 400_000)
     The pictures are rescaled together, as in a sheet. They become smaller than `side` if the files
     would have more than `most_bytes` bytes together.
     """
-    pixels = as_rgb(images)
+    pixels = to_rgb(images)
     while True:
-        files = [png(one) for one in _reduced(pixels, side)]
+        files = [encode_png(one) for one in _shrink_images(pixels, side)]
         if side <= _SMALLEST_SIDE or sum(map(len, files)) <= most_bytes:
             return files
         side = side * 2 // 3
 
 
-def as_rgb(images: np.ndarray) -> np.ndarray:
+def to_rgb(images: np.ndarray) -> np.ndarray:
     """Returns pictures as uint8 with three channels, rescaled to 0 to 255."""
     values = images.astype(np.float64)
     low, high = values.min(), values.max()
@@ -81,7 +81,7 @@ def as_rgb(images: np.ndarray) -> np.ndarray:
     return np.repeat(images, 3, axis=-1) if images.shape[-1] == 1 else images[..., :3]
 
 
-def _reduced(images: np.ndarray, side: int) -> np.ndarray:
+def _shrink_images(images: np.ndarray, side: int) -> np.ndarray:
     """Returns pictures with at most `side` pixels a side; each pixel is the mean of an area."""
     height, width = images.shape[1:3]
     if max(height, width) <= side:
@@ -94,7 +94,7 @@ def _reduced(images: np.ndarray, side: int) -> np.ndarray:
     return np.asarray(np.round(found).clip(0, 255), np.uint8)
 
 
-def enlarged(images: np.ndarray) -> np.ndarray:
+def enlarge_images(images: np.ndarray) -> np.ndarray:
     """Returns small pictures with each pixel as a square of pixels."""
     factor = max(1, math.ceil(_SMALLEST / max(images.shape[1:3])))
     return images.repeat(factor, axis=1).repeat(factor, axis=2)

@@ -1,4 +1,4 @@
-"""What an inspection says of layers and tensors. Does not import TensorFlow."""
+"""Rows of the tables of layers and tensors in an inspection. Does not import TensorFlow."""
 
 from __future__ import annotations
 

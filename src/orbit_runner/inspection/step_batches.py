@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.distribute.devices import select_devices
@@ -22,7 +22,7 @@ from orbit_runner.inspection.batches import (
     pictures,
     sentences,
 )
-from orbit_runner.serving.loader import by_itself
+from orbit_runner.serving.loader import single_process_runtime
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.error_messages import error_message_scope
@@ -32,7 +32,7 @@ from orbit_runner.utils.log import phase
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayedStep:
-    """The batch of a step, whose examples have no names but their position in the stream.
+    """The batch of a step whose examples are known only by their position in the stream.
 
     Attributes:
         step: The step, from 1.
@@ -90,7 +90,9 @@ def step_batches(
     Raises:
         RunnerError: The task has no single training dataset, or it has fewer batches.
     """
-    runtime = by_itself(config.runtime).replace(deterministic=config.runtime.deterministic)
+    runtime = single_process_runtime(config.runtime).replace(
+        deterministic=config.runtime.deterministic
+    )
     config = config.replace(runtime=runtime)
     # Not `make_task`: with deterministic ops, a pipeline draws the same numbers as in the run.
     configure_numerics(runtime, require_threads=False)
@@ -98,17 +100,19 @@ def step_batches(
     task = build_task(config, str(run) if run else None)
     adapter = adapt(task)
     data = getattr(config.for_task.task, "train_data", None)
-    if adapter.parts or data is None:
-        reason = "several tasks are trained together" if adapter.parts else "it has no train_data"
+    if adapter.subtasks or data is None:
+        reason = (
+            "several tasks are trained together" if adapter.subtasks else "it has no train_data"
+        )
         raise RunnerError(f"the task has no single training dataset: {reason}")
     phase("making the batch")
-    seeded = with_seed(data, config.runtime, recoveries)
+    seeded = resolve_data_config(data, config.runtime, recoveries)
     with error_message_scope():
         dataset = distribute(tf.distribute.get_strategy(), adapter, seeded, runtime, first - 1)
         try:
             return task, _batches(iter(dataset), first, last)
         except StopIteration:  # While the batches of earlier steps were made.
-            raise _ended(first) from None
+            raise _end_error(first) from None
 
 
 def _batches(batches: Iterator[Any], first: int, last: int) -> Iterator[Any]:
@@ -116,9 +120,9 @@ def _batches(batches: Iterator[Any], first: int, last: int) -> Iterator[Any]:
         with error_message_scope():
             batch = next(batches, None)
         if batch is None:
-            raise _ended(step)
+            raise _end_error(step)
         yield batch
 
 
-def _ended(step: int) -> RunnerError:
+def _end_error(step: int) -> RunnerError:
     return RunnerError(f"--step: the training dataset ends before step {step}")

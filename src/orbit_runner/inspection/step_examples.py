@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.order.step_order import Occurrences, StepOrder, StepRows, owners
+from orbit_runner.data.order.step_order import Occurrences, StepOrder, StepRows, row_owners
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.recoveries import read_recoveries, recoveries_of
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.run_directory.skipped_steps import read_skipped
+from orbit_runner.run_directory.skipped_steps import read_skipped_steps
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
@@ -66,11 +66,11 @@ class TrainingOrder:
         self.config, self.run = localize(config), run
         self.placement = _placement(config, run)
         self.parts = read_recoveries(RunDirectory(run).metrics) if run else [(1, 0)]
-        found = read_skipped(RunDirectory(run).metrics) if run else ()
+        found = read_skipped_steps(RunDirectory(run).metrics) if run else ()
         # The steps that change no weight.
         self.skipped = frozenset((*config.trainer.skip_steps, *found))
         # The step that the run has reached; 0 if there is none.
-        self.reached = read_summary(run).step if run else 0
+        self.reached_step = read_summary(run).step if run else 0
         self._examples = functools.lru_cache(maxsize=2)(self._load)
 
     def recoveries(self, step: int) -> int:
@@ -79,18 +79,18 @@ class TrainingOrder:
 
     def seed(self, recoveries: int) -> int:
         """Returns the seed of the training data after some recoveries."""
-        data = with_seed(self.config.task.train_data, self.config.runtime, recoveries)
+        data = resolve_data_config(self.config.task.train_data, self.config.runtime, recoveries)
         return int(data.seed or 0)
 
     def examples(self, recoveries: int = 0) -> TrainingExamples | None:
         """Returns the examples; None if they are only known by running the input pipeline."""
         return self._examples(recoveries)
 
-    def excluded(self) -> np.ndarray:
+    def excluded_examples(self) -> np.ndarray:
         """Returns the indices of the examples that the config leaves out, ascending."""
         if not getattr(self.config.task.train_data, "exclude", ""):
             return NO_EXAMPLES
-        return self._known(0).excluded
+        return self._require_examples(0).excluded
 
     def step(
         self,
@@ -106,14 +106,14 @@ class TrainingOrder:
         `text` adds the sentences. The task must know its examples.
         """
         recoveries = self.recoveries(step)
-        examples = self._known(recoveries)
+        examples = self._require_examples(recoveries)
         rows = examples.order.rows(step - 1)
         count = len(rows.examples)
         mine = self.rows(count, worker)
         workers, replicas = self._owners(count)
         chosen = mine[:most]
         described = [
-            _numbers(rows, row) | self._owner(workers[row], replicas[row]) | one
+            _row_numbers(rows, row) | self._owner(workers[row], replicas[row]) | one
             for row, one in zip(
                 chosen.tolist(), examples.describe(rows, chosen, text=text), strict=True
             )
@@ -144,7 +144,7 @@ class TrainingOrder:
     def last_step(self) -> int:
         """Returns the last step of the run, or of the experiment; 0 if it is not known."""
         found = read_summary(self.run).train_steps if self.run else None
-        per_epoch = self._known(0).order.steps_per_epoch
+        per_epoch = self._require_examples(0).order.steps_per_epoch
         return found or make_plan(self.config.trainer, per_epoch).train_steps
 
     def occurrences(self, example: int, until: int) -> list[dict[str, Any]]:
@@ -154,16 +154,18 @@ class TrainingOrder:
         for (first, recoveries), end in zip(self.parts, ends, strict=True):
             stop = min(end, until)
             if first <= stop:
-                order = self._known(recoveries).order
-                found += self._described(order.occurrences(example, first - 1, stop), order)
+                order = self._require_examples(recoveries).order
+                found += self._describe_occurrences(
+                    order.occurrences(example, first - 1, stop), order
+                )
         return found
 
-    def about(self, step: int, row: int) -> dict[str, Any]:
+    def describe_example(self, step: int, row: int) -> dict[str, Any]:
         """Returns what is known about the example in a row of a step."""
-        examples = self._known(self.recoveries(step))
+        examples = self._require_examples(self.recoveries(step))
         return examples.describe(examples.order.rows(step - 1), np.array([row]))[0]
 
-    def _described(self, part: Occurrences, order: StepOrder) -> list[dict[str, Any]]:
+    def _describe_occurrences(self, part: Occurrences, order: StepOrder) -> list[dict[str, Any]]:
         found = []
         columns = (part.steps, part.epochs, part.places, part.rows)
         for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
@@ -184,13 +186,13 @@ class TrainingOrder:
                 f"a batch of {rows} rows cannot be divided by {replicas} replicas\n"
                 "run `runner validate` to check the settings"
             )
-        return owners(rows, replicas, self.placement.workers)
+        return row_owners(rows, replicas, self.placement.workers)
 
     def _owner(self, worker: np.int64, replica: np.int64) -> dict[str, int]:
         found = {"worker": int(worker)} if self.placement.workers > 1 else {}
         return found | ({"replica": int(replica)} if self.placement.replicas > 1 else {})
 
-    def _known(self, recoveries: int) -> TrainingExamples:
+    def _require_examples(self, recoveries: int) -> TrainingExamples:
         examples = self.examples(recoveries)
         assert examples is not None, "the order is only known by running the input pipeline"
         return examples
@@ -199,7 +201,7 @@ class TrainingOrder:
         if self.config.is_official:
             return None
         task = self.config.task
-        data = with_seed(task.train_data, self.config.runtime, recoveries)
+        data = resolve_data_config(task.train_data, self.config.runtime, recoveries)
         try:
             found: TrainingExamples | None = task.training_examples(
                 data, str(self.run) if self.run else None
@@ -209,7 +211,7 @@ class TrainingOrder:
         return found
 
 
-def _numbers(rows: StepRows, row: int) -> dict[str, Any]:
+def _row_numbers(rows: StepRows, row: int) -> dict[str, Any]:
     example = int(rows.examples[row])
     return {
         "row": row,

@@ -1,4 +1,4 @@
-"""How processes end, and which ending explains the others."""
+"""How processes end, and which of them explains why the others ended."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from orbit_runner.distribute.cluster.errors import MemberLost
 
 LOST = MemberLost.exit_code
-_SOFT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LEFT = tuple(128 + number for number in _SOFT)
+_EXIT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_EXIT_SIGNAL_CODES = tuple(128 + number for number in _EXIT_SIGNALS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Ending:
         """`done`, `left` (on request), `lost` (reports a lost member), `killed` or `failed`."""
         if self.status == 0:
             return "done"
-        if self.code in _LEFT:
+        if self.code in _EXIT_SIGNAL_CODES:
             return "left"
         if self.code == LOST:
             return "lost"
@@ -57,17 +57,17 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def by_weight(endings: Iterable[Ending]) -> list[Ending]:
+def sort_by_significance(endings: Iterable[Ending]) -> list[Ending]:
     """Returns endings of about the same time, those that explain the others first, `done` last.
 
     SIGKILL comes from outside, and an error or a request to exit has its own exit code. But
     TensorFlow may abort, and members report a loss, because another member was lost. The sort is
     stable.
     """
-    return sorted(endings, key=_weight)
+    return sorted(endings, key=_significance)
 
 
-def _weight(ending: Ending) -> int:
+def _significance(ending: Ending) -> int:
     if ending.status == -signal.SIGKILL:
         return 0
     return ("failed", "left", "killed", "lost", "done").index(ending.kind) + 1

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from orbit_runner.launch.elastic import Elastic
 from orbit_runner.launch.exit_status import Ending
-from orbit_runner.launch.log_multiplexer import Screen
+from orbit_runner.launch.log_multiplexer import LogMultiplexer
 from orbit_runner.launch.process import Process
-from orbit_runner.launch.process_pool import Crew
-from orbit_runner.launch.roles import Part
+from orbit_runner.launch.process_pool import ProcessPool
+from orbit_runner.launch.roles import RoleTraits
 from orbit_runner.launch.signals import Signals
 
 _SHORT_SECONDS = 5.0
@@ -38,28 +38,32 @@ class Job:
     """The processes of this machine, and the state of their supervision."""
 
     def __init__(
-        self, screen: Screen, signals: Signals, limits: Limits, elastic: Elastic | None = None
+        self,
+        output: LogMultiplexer,
+        signals: Signals,
+        limits: Limits,
+        elastic: Elastic | None = None,
     ) -> None:
-        self.crew = Crew(screen)
-        self.screen, self.signals, self.limits = screen, signals, limits
+        self.pool = ProcessPool(output)
+        self.output, self.signals, self.limits = output, signals, limits
         self.restarts = 0
         self.elastic = elastic  # None if the number of workers is fixed
 
     @property
-    def may_restart(self) -> bool:
+    def can_restart(self) -> bool:
         """Whether a lost member may still be replaced."""
         return self.restarts < self.limits.restarts
 
-    def may_regroup(self, cause: Ending) -> bool:
+    def can_regroup(self, cause: Ending) -> bool:
         """Returns whether another attempt may follow one that ended by `cause`."""
         elastic = self._elastic_for(cause)
-        return self.may_restart if elastic is None else elastic.may_go_on
+        return self.can_restart if elastic is None else elastic.can_continue
 
-    def next_attempt(self, cause: Ending) -> str:
-        """Prepares another attempt after a loss, and returns what follows, for a message."""
+    def prepare_attempt(self, cause: Ending) -> str:
+        """Prepares another attempt after a loss, and returns a message about what follows."""
         elastic = self._elastic_for(cause)
         if elastic is not None:
-            return elastic.lose()
+            return elastic.record_loss()
         return f"restarting all members from the last checkpoint {self.count_restart()}"
 
     def _elastic_for(self, cause: Ending) -> Elastic | None:
@@ -78,19 +82,19 @@ class Job:
     def end(self, processes: Sequence[Process], seconds: float = _SHORT_SECONDS) -> None:
         """Ends processes whose exit codes do not matter, within `seconds` and the grace period."""
         seconds = min(seconds, self.limits.grace)
-        self.crew.end(processes, seconds, lambda: self.signals.at_once)
+        self.pool.end(processes, seconds, lambda: self.signals.should_kill)
 
 
-def leads(part: Part) -> bool:
+def is_leader(traits: RoleTraits) -> bool:
     """Returns whether training waits for this kind of process."""
-    return part.leads
+    return traits.leads
 
 
-def works(part: Part) -> bool:
+def can_exit(traits: RoleTraits) -> bool:
     """Returns whether this kind of process exits without being killed, at the end or on request."""
-    return not part.serves
+    return not traits.serves
 
 
-def is_grouped(part: Part) -> bool:
+def is_grouped(traits: RoleTraits) -> bool:
     """Returns whether this kind of process starts and ends together with the others."""
-    return part.grouped
+    return traits.grouped

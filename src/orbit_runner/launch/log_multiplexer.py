@@ -15,7 +15,7 @@ _COLORS = (36, 33, 35, 32, 34, 96, 93, 95)
 LAUNCHER = "launcher"
 
 
-class Screen:
+class LogMultiplexer:
     """Shows the output of several processes, without mixing lines.
 
     Everything goes to `err`, the launcher's stderr, prefixed with the name of the process, except
@@ -29,7 +29,7 @@ class Screen:
         self._names: list[str] = [LAUNCHER]
         self._width = len(LAUNCHER)
 
-    def introduce(self, name: str) -> None:
+    def add_name(self, name: str) -> None:
         """Makes room for the name of a process."""
         with self._lock:
             if name not in self._names:
@@ -38,9 +38,9 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Shows a message of the launcher itself."""
-        self.line(LAUNCHER, text.encode())
+        self.write_line(LAUNCHER, text.encode())
 
-    def line(self, name: str, text: bytes) -> None:
+    def write_line(self, name: str, text: bytes) -> None:
         """Shows a line of a process."""
         with self._lock:
             prefix = f"{name:<{self._width}} │"
@@ -50,7 +50,7 @@ class Screen:
                 prefix = f"\x1b[{style}m{prefix}\x1b[0m"
             _write(self._err, prefix.encode() + b" " + text.rstrip(b"\r\n") + b"\n")
 
-    def result(self, text: bytes) -> None:
+    def write_result(self, text: bytes) -> None:
         """Writes a line of the results unchanged."""
         with self._lock:
             _write(self._out, text)
@@ -77,7 +77,9 @@ def is_chatter(text: bytes) -> bool:
     return _CHATTER.match(text) is not None
 
 
-def follow(stream: IO[bytes], log: Path, show: Callable[[bytes], None]) -> threading.Thread:
+def start_log_reader(
+    stream: IO[bytes], log: Path, show: Callable[[bytes], None]
+) -> threading.Thread:
     """Starts a thread that writes each line of a stream to a log file and passes it to `show`.
 
     Returns the thread, which ends with the stream. Two streams may share a log file.
@@ -85,7 +87,7 @@ def follow(stream: IO[bytes], log: Path, show: Callable[[bytes], None]) -> threa
     # Appending keeps lines whole if two threads write to the same file.
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 
-    def read() -> None:
+    def copy_lines() -> None:
         try:
             while text := stream.readline(_LONGEST_LINE):
                 # The last line may lack its end, and the other stream may write after it.
@@ -98,6 +100,6 @@ def follow(stream: IO[bytes], log: Path, show: Callable[[bytes], None]) -> threa
             os.close(file)
             stream.close()
 
-    thread = threading.Thread(target=read, daemon=True)
+    thread = threading.Thread(target=copy_lines, daemon=True)
     thread.start()
     return thread

@@ -11,7 +11,7 @@ from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.tf_config import NAME
 from orbit_runner.launch.attempt import Attempt
 from orbit_runner.launch.process import Spec
-from orbit_runner.launch.roles import PARTS, visible_gpus
+from orbit_runner.launch.roles import ROLE_TRAITS, visible_gpus
 
 # Returns the program and arguments of a member.
 Command = Callable[[Cluster, Attempt], Sequence[str]]
@@ -38,7 +38,7 @@ class Members:
         me = cluster.me
         return Spec(
             name=str(me),
-            part=PARTS[self.strategy][me.role],
+            traits=ROLE_TRAITS[self.strategy][me.role],
             command=tuple(self.command(cluster, attempt)),
             environ=self._environ(cluster, number),
             log=self.logs(attempt) / f"{me.role}-{me.index}.log",

@@ -18,8 +18,8 @@ from typing import IO
 from orbit_runner.distribute.cluster.heartbeat import HeartbeatReader
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.exit_status import Ending
-from orbit_runner.launch.log_multiplexer import Screen, follow, is_chatter
-from orbit_runner.launch.roles import Part
+from orbit_runner.launch.log_multiplexer import LogMultiplexer, is_chatter, start_log_reader
+from orbit_runner.launch.roles import RoleTraits
 
 _LAST_WORDS_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -30,7 +30,7 @@ class Spec:
     """How to start a process."""
 
     name: str  # shown before its lines
-    part: Part
+    traits: RoleTraits
     command: tuple[str, ...]
     environ: Mapping[str, str]  # complete environment
     log: Path  # file for its output
@@ -42,17 +42,17 @@ class Process:
     """A process in a separate session, so that Ctrl-C in a terminal reaches only the launcher.
 
     Must be created in the main thread: on Linux, the process is killed when the thread that created
-    it ends. Raises `RunnerError` if the program or the log file cannot be opened. `spoke` is set
-    when the process writes its first line to stdout; servers do so when they are ready.
+    it ends. Raises `RunnerError` if the program or the log file cannot be opened. `has_output` is
+    set when the process writes its first line to stdout; servers do so when they are ready.
     """
 
-    def __init__(self, spec: Spec, screen: Screen) -> None:
-        self.spec, self.spoke = spec, threading.Event()
+    def __init__(self, spec: Spec, output: LogMultiplexer) -> None:
+        self.spec, self.has_output = spec, threading.Event()
         self._heartbeat: HeartbeatReader | None = None
         try:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
             spec.log.touch()
-            if spec.part.leads:
+            if spec.traits.leads:
                 self._heartbeat = HeartbeatReader(spec.stall_timeout, spec.log)
             self._child = subprocess.Popen(
                 spec.command,
@@ -60,33 +60,34 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**spec.environ, **(self._heartbeat.environ() if self._heartbeat else {})},
-                pass_fds=(self._heartbeat.writes,) if self._heartbeat else (),
+                pass_fds=(self._heartbeat.write_end,) if self._heartbeat else (),
                 start_new_session=True,
-                preexec_fn=dies_with(os.getpid()),
+                preexec_fn=parent_death_hook(os.getpid()),
             )
         except OSError as error:
             raise RunnerError(f"cannot start {spec.name}: {error}") from error
         if self._heartbeat:
-            self._heartbeat.close_writes()
-        self._readers = self._follow(screen)
+            self._heartbeat.close_write_end()
+        self._readers = self._start_readers(output)
 
-    def _follow(self, screen: Screen) -> list[tuple[IO[bytes], threading.Thread]]:
-        def err(text: bytes) -> None:
+    def _start_readers(self, output: LogMultiplexer) -> list[tuple[IO[bytes], threading.Thread]]:
+        def show_stderr(text: bytes) -> None:
             if not is_chatter(text):
-                screen.line(self.spec.name, text)
+                output.write_line(self.spec.name, text)
 
-        def out(text: bytes) -> None:
-            self.spoke.set()
+        def show_stdout(text: bytes) -> None:
+            self.has_output.set()
             if self.spec.results:
-                screen.result(text)
+                output.write_result(text)
             else:
-                err(text)
+                show_stderr(text)
 
-        screen.introduce(self.spec.name)
+        output.add_name(self.spec.name)
         assert self._child.stdout is not None
         assert self._child.stderr is not None
-        log, shows = self.spec.log, {self._child.stdout: out, self._child.stderr: err}
-        return [(stream, follow(stream, log, show)) for stream, show in shows.items()]
+        log = self.spec.log
+        shows = {self._child.stdout: show_stdout, self._child.stderr: show_stderr}
+        return [(stream, start_log_reader(stream, log, show)) for stream, show in shows.items()]
 
     @property
     def pid(self) -> int:
@@ -103,7 +104,7 @@ class Process:
             self._kill_group()
             self._child.wait()
             for stream, reader in self._readers:
-                _join(stream, reader)
+                _join_reader(stream, reader)
             if self._heartbeat:
                 self._heartbeat.close()
         return Ending(self.spec.name, self._child.returncode)
@@ -130,7 +131,7 @@ class Process:
         flags = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, flags) is not None
 
-    def send(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Sends a signal to the process, but not to its children."""
         if self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -140,7 +141,7 @@ class Process:
         """Kills the process and its children, even if it is stopped."""
         if self._child.returncode is None:
             self._kill_group()
-            self.send(signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
 
     def _kill_group(self) -> None:
         if hasattr(os, "killpg"):
@@ -148,7 +149,7 @@ class Process:
                 os.killpg(self.pid, signal.SIGKILL)
 
 
-def _join(stream: IO[bytes], reader: threading.Thread) -> None:
+def _join_reader(stream: IO[bytes], reader: threading.Thread) -> None:
     """Waits until a stream is read, unless another process keeps it open and writes nothing."""
     silence = 0.0
     while reader.is_alive() and silence < _LAST_WORDS_SECONDS:
@@ -158,7 +159,7 @@ def _join(stream: IO[bytes], reader: threading.Thread) -> None:
             silence = 0.0 if readable else silence + _PAUSE_SECONDS
 
 
-def dies_with(parent: int) -> Callable[[], None] | None:
+def parent_death_hook(parent: int) -> Callable[[], None] | None:
     """Returns a `preexec_fn` that ends the child with the launcher, or None if not on Linux.
 
     On Linux, the function makes the kernel kill the child when the launcher dies, for whatever

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """What a process does in a job."""
+class RoleTraits:
+    """How the launcher treats the processes of a role."""
 
     leads: bool = False  # training is done when all that lead are done
     serves: bool = False  # runs until the launcher ends it, when its clients are done
@@ -18,18 +18,18 @@ class Part:
 
 
 # The evaluator reads checkpoints and does not communicate.
-_EVALUATOR = Part(alone=True)
+_EVALUATOR = RoleTraits(alone=True)
 # A restarted service does not know the members' requests.
-SERVICE = Part(serves=True, grouped=True, first=True)
-PARTS: Mapping[str, Mapping[str, Part]] = {
+SERVICE = RoleTraits(serves=True, grouped=True, first=True)
+ROLE_TRAITS: Mapping[str, Mapping[str, RoleTraits]] = {
     "multi_worker_mirrored": {
-        "worker": Part(leads=True, grouped=True),
+        "worker": RoleTraits(leads=True, grouped=True),
         "evaluator": _EVALUATOR,
     },
     "parameter_server": {
-        "chief": Part(leads=True, grouped=True),
-        "worker": Part(serves=True, grouped=True, alone=True),
-        "ps": Part(serves=True, grouped=True),
+        "chief": RoleTraits(leads=True, grouped=True),
+        "worker": RoleTraits(serves=True, grouped=True, alone=True),
+        "ps": RoleTraits(serves=True, grouped=True),
         "evaluator": _EVALUATOR,
     },
 }

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from orbit_runner.utils.signals import leave_signals
+from orbit_runner.utils.signals import exit_signals
 
 
 class Signals:
@@ -16,16 +16,16 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self.at_once = False
+        self.should_kill = False
 
     @contextlib.contextmanager
-    def installed_scope(self) -> Iterator[None]:
+    def handler_scope(self) -> Iterator[None]:
         """Handles the signals within a `with` block."""
         if threading.current_thread() is not threading.main_thread():
             yield  # Python delivers signals to the main thread only.
             return
         # Members are in separate sessions, so SIGHUP of a terminal reaches only the launcher.
-        before = {number: signal.signal(number, self.receive) for number in leave_signals()}
+        before = {number: signal.signal(number, self.receive) for number in exit_signals()}
         try:
             yield
         finally:
@@ -37,9 +37,9 @@ class Signals:
         if self.received is None:
             self.received = number
         elif number == signal.SIGINT:
-            self.at_once = True
+            self.should_kill = True
 
     @property
-    def passed_on(self) -> int:
+    def forwarded_signal(self) -> int:
         """The signal to send to members: SIGINT for Ctrl-C, SIGTERM for all others."""
         return signal.SIGINT if self.received == signal.SIGINT else signal.SIGTERM

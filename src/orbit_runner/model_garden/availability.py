@@ -1,4 +1,4 @@
-"""Finds out which experiments of Model Garden can be imported, and caches the result.
+"""Checks which experiments of Model Garden can be imported, and caches the result.
 
 This requires importing every module that registers an experiment, which takes half a minute on a
 busy machine. The cached result is valid until an installed package changes.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from orbit_runner import __version__
 from orbit_runner.model_garden import catalogue
-from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 
 # Maps the name of an experiment to its module and to the reason why that cannot be imported ("" if
 # it can).
@@ -28,28 +28,28 @@ Availability = dict[str, tuple[str, str]]
 def read_cache() -> Availability | None:
     """Returns the cached result for the installed packages, or None if nothing valid is cached."""
     try:
-        found = json.loads(_path().read_text(encoding="utf-8"))
+        found = json.loads(_cache_path().read_text(encoding="utf-8"))
         return {name: (str(module), str(reason)) for name, (module, reason) in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return None  # Missing, unreadable or damaged: computed again.
 
 
-def find_out(failures: Callable[[list[str]], dict[str, str]]) -> Availability:
+def check_imports(failures: Callable[[list[str]], dict[str, str]]) -> Availability:
     """Imports the modules that register experiments, and caches and returns the result.
 
     `failures` imports modules and returns the reason why each one fails, "" if it can be imported.
     """
-    path, entries = _path(), catalogue.experiments()
+    path, entries = _cache_path(), catalogue.experiments()
     reasons = failures(sorted({entry.module for entry in entries.values()}))
     found = {name: (entry.module, reasons[entry.module]) for name, entry in entries.items()}
     # The home directory may be read-only. The result is then computed again next time.
     with contextlib.suppress(OSError):
-        write_aside(path, json.dumps(found).encode())
+        write_shared_file(path, json.dumps(found).encode())
     return found
 
 
-def _path() -> Path:
-    return cache_folder("official") / f"experiments-{_fingerprint()}.json"
+def _cache_path() -> Path:
+    return cache_directory("official") / f"experiments-{_fingerprint()}.json"
 
 
 def _fingerprint() -> str:
@@ -58,11 +58,11 @@ def _fingerprint() -> str:
     places = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     distributions = metadata.distributions(path=places)
     packages = sorted(f"{found.name}=={found.version}" for found in distributions)
-    known = [__version__, sys.version, sys.prefix, packages, sorted(_files())]
+    known = [__version__, sys.version, sys.prefix, packages, sorted(_source_files())]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
 
-def _files() -> Iterator[tuple[str, int, int]]:
+def _source_files() -> Iterator[tuple[str, int, int]]:
     """Yields path, size and modification time (ns) of each source file of Model Garden."""
     spec = importlib.util.find_spec(catalogue.PACKAGE)
     waiting = [*(spec.submodule_search_locations or ())] if spec else []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.errors import unknown
+from orbit_runner.errors import unknown_name_message
 
 PACKAGE = "official"
 PREFIX = f"{PACKAGE}/"
@@ -67,7 +67,7 @@ def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
     `own` are the names that the user's modules register.
     """
     known = [f"{PREFIX}{found}" for found in (*experiments(), *own)]
-    message, _, _ = unknown("experiment", f"{PREFIX}{name}", known).partition("\n")
+    message, _, _ = unknown_name_message("experiment", f"{PREFIX}{name}", known).partition("\n")
     text = f"{message}\nrun `runner list --official` to list all; use --import MODULE for your own"
     return ConfigError([Problem("--experiment", text)])
 
@@ -104,20 +104,22 @@ def registrations() -> tuple[Registration, ...]:
     """Returns everything that a decorator at the top level of a module registers."""
     spec = importlib.util.find_spec(PACKAGE)
     roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
-    return tuple(found for root in roots for found in _below(root))
+    return tuple(found for root in roots for found in _scan_directory(root))
 
 
-def _below(root: Path) -> Iterator[Registration]:
+def _scan_directory(root: Path) -> Iterator[Registration]:
     for path in sorted(root.rglob("*.py")):
         if path.stem.endswith("_test"):
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         if any(f"{kind}(" in text for kind in (_EXPERIMENT, _TASK, *_PARTS)):
             dotted = path.relative_to(root).with_suffix("").parts
-            yield from _in(text, ".".join([PACKAGE, *(p for p in dotted if p != "__init__")]))
+            yield from _find_registrations(
+                text, ".".join([PACKAGE, *(p for p in dotted if p != "__init__")])
+            )
 
 
-def _in(text: str, module: str) -> Iterator[Registration]:
+def _find_registrations(text: str, module: str) -> Iterator[Registration]:
     for found in _DECORATOR.finditer(text):
         # Skips examples in docstrings.
         if text.count('"""', 0, found.start()) % 2 == 0:

@@ -24,17 +24,17 @@ from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.model_garden.schema import (
     extra_fields,
     mirror,
-    mirror_as,
+    mirror_config,
     nested_classes,
-    plain,
-    signature,
+    to_plain,
+    type_signature,
 )
 from orbit_runner.model_garden.task_config import OfficialTask
 from orbit_runner.model_garden.to_native import to_native
 
 # Settings with defaults that Model Garden does not have: `auto` (loops of about a second) and None
 # (if the task allows it).
-_LEFT_TO_US, _OUR_WORDS = ("steps_per_loop", "eval_tf_while_loop"), ("auto", None)
+_RUNNER_DEFAULTS, _RUNNER_ONLY_VALUES = ("steps_per_loop", "eval_tf_while_loop"), ("auto", None)
 
 _OPTIMIZERS = "official.modeling.optimization.configs."
 
@@ -96,18 +96,24 @@ class OfficialExperiment(ExperimentConfig):
 
     def _native_trainer(self) -> TrainerConfig:
         ours, theirs = self.trainer, self.template.trainer
-        words = {name: getattr(theirs, name) for name in _LEFT_TO_US if hasattr(theirs, name)}
-        return ours.replace(**{n: w for n, w in words.items() if getattr(ours, n) in _OUR_WORDS})
+        native_values = {
+            name: getattr(theirs, name) for name in _RUNNER_DEFAULTS if hasattr(theirs, name)
+        }
+        return ours.replace(
+            **{n: w for n, w in native_values.items() if getattr(ours, n) in _RUNNER_ONLY_VALUES}
+        )
 
     def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
         """Yields the problems that prevent a run, including restrictions that do not hold."""
         yield from super().preflight(mode)
         yield from broken_restrictions(self.for_task)
         if mode in TRAINING:
-            yield from _unset_required(self.trainer.optimizer_config, "trainer.optimizer_config")
+            yield from _required_field_problems(
+                self.trainer.optimizer_config, "trainer.optimizer_config"
+            )
 
 
-def adopt(params: Any, name: str = "") -> OfficialExperiment:
+def from_model_garden(params: Any, name: str = "") -> OfficialExperiment:
     """Returns a config of this runner with the values of a config of Model Garden.
 
     `name` is the name that it is registered under, "" if it is not registered. Raises ConfigError
@@ -131,7 +137,7 @@ def build_like(params: Any, name: str = "") -> OfficialExperiment:
         extra: mirror(getattr(params, extra), fixed=plain_config)
         for extra, *_ in _extra_sections(params)
     }
-    task = mirror_as(_section(params, "task"), bases=(OfficialTask,), fixed=plain_config)
+    task = mirror_config(_section(params, "task"), bases=(OfficialTask,), fixed=plain_config)
     return _class_of(params)(official=name, name=name.replace("/", "_"), task=task, **extras)
 
 
@@ -140,13 +146,13 @@ def explicit_settings(params: Any, name: str = "") -> Section:
 
     They form the lowest config layer.
     """
-    return section_of(_common(params), Origin(f"official/{name}", None, -1))
+    return section_of(_common_values(params), Origin(f"official/{name}", None, -1))
 
 
 def _class_of(params: Any) -> type[OfficialExperiment]:
     # Configs that are based on the same values share a class, so that equal configs compare equal.
     # Types count at any depth: a user's optimizer class may have the same values as a built-in one.
-    key = signature(params)
+    key = type_signature(params)
     if key not in _CLASSES:
         _CLASSES[key] = _make_class(params)
     return _CLASSES[key]
@@ -207,7 +213,7 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
     """Returns this runner's class, with the fields that only Model Garden's trainer has."""
     extras = extra_fields(trainer, TrainerConfig)
     if not _has_our_optimizers(trainer):
-        own = mirror_as(trainer.optimizer_config, bases=(OfficialOptimization,))
+        own = mirror_config(trainer.optimizer_config, bases=(OfficialOptimization,))
         extras.append(
             (
                 "optimizer_config",
@@ -237,18 +243,18 @@ def _has_our_optimizers(trainer: Any) -> bool:
     return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested_classes(found))
 
 
-def _common(params: Any) -> dict[str, Any]:
+def _common_values(params: Any) -> dict[str, Any]:
     """Returns the values of `trainer` and `runtime` in terms of this runner's classes."""
     section = _section(params, "trainer")
-    trainer = plain(section)
+    trainer = to_plain(section)
     optimizer = trainer.pop("optimizer_config", None)
     if optimizer is not None and _has_our_optimizers(section):
         trainer["optimizer_config"] = section.optimizer_config.as_dict()
-    ordinary = config_definitions.TrainerConfig()
-    for name in _LEFT_TO_US:
-        if trainer.get(name) == getattr(ordinary, name):
+    defaults = config_definitions.TrainerConfig()
+    for name in _RUNNER_DEFAULTS:
+        if trainer.get(name) == getattr(defaults, name):
             del trainer[name]
-    return {"trainer": trainer, "runtime": plain(_section(params, "runtime"))}
+    return {"trainer": trainer, "runtime": to_plain(_section(params, "runtime"))}
 
 
 def broken_restrictions(params: Any) -> Iterator[tuple[str, str]]:
@@ -263,7 +269,7 @@ def broken_restrictions(params: Any) -> Iterator[tuple[str, str]]:
             yield path, f"Model Garden's experiment requires {rule.replace('None', 'null')}"
 
 
-def _unset_required(section: Config, path: str) -> Iterator[tuple[str, str]]:
+def _required_field_problems(section: Config, path: str) -> Iterator[tuple[str, str]]:
     builder = Builder()
     builder.check(section, path)
     for problem in builder.problems:

@@ -17,7 +17,7 @@ _UNREGISTERED = {
 }
 
 
-def experiment(name: str) -> Any:
+def load_experiment(name: str) -> Any:
     """Returns the unlocked config that Model Garden registers under a name, without `official/`.
 
     Raises ConfigError if there is no such experiment or its module cannot be imported.
@@ -27,9 +27,9 @@ def experiment(name: str) -> Any:
 
     remember_annotations()
     if entry is not None:
-        reason = import_failure(entry.module)
+        reason = try_import(entry.module)
         if reason:
-            raise _problem(f"Model Garden cannot import {entry.module}: {reason}")
+            raise _experiment_error(f"Model Garden cannot import {entry.module}: {reason}")
         _import_parts(entry.module)
     factory = _find_factory(name)
     if factory is None:
@@ -37,7 +37,7 @@ def experiment(name: str) -> Any:
     return factory()
 
 
-def import_failure(module: str) -> str:
+def try_import(module: str) -> str:
     """Imports a module and returns the error in one line, or "" if the import succeeds."""
     try:
         with warnings.catch_warnings():
@@ -56,11 +56,11 @@ def _import(module: str) -> None:
         if "mutable default" not in str(error):
             raise
         # Python 3.11 rejects unhashable default values of dataclass fields, such as configs.
-        _let_defaults_be_shared()
+        _allow_mutable_defaults()
         importlib.import_module(module)
 
 
-def _let_defaults_be_shared() -> None:
+def _allow_mutable_defaults() -> None:
     from official.modeling.optimization.configs import optimization_config as configs
 
     for cls in (configs.OptimizerConfig, configs.LrConfig, configs.WarmupConfig):
@@ -72,7 +72,7 @@ def registered_factories() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yields (name, factory) of the experiments registered so far, including the user's own."""
     from official.core import exp_factory
 
-    yield from _flat(exp_factory._REGISTERED_CONFIGS, "")
+    yield from _flatten_factories(exp_factory._REGISTERED_CONFIGS, "")
 
 
 def task_class(config: Any) -> Any:
@@ -88,7 +88,7 @@ def task_class(config: Any) -> Any:
     unregistered = _UNREGISTERED.get(f"{cls.__module__}.{cls.__qualname__}", "")
     modules = catalogue.task_modules(cls.__name__, cls.__module__)
     for module in ("", cls.__module__, *modules, unregistered):
-        reason = import_failure(module) if module else ""
+        reason = try_import(module) if module else ""
         if reason:
             failures.append(f"  {module}: {reason}")
             continue
@@ -111,20 +111,20 @@ def task_class(config: Any) -> Any:
 def _import_parts(module: str) -> None:
     # A failure matters only to an experiment that uses the part, and then names the part.
     for part in catalogue.part_modules(module):
-        import_failure(part)
+        try_import(part)
 
 
 def _find_factory(name: str) -> Callable[[], Any] | None:
     return dict(registered_factories()).get(name)
 
 
-def _flat(found: dict[str, Any], path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _flatten_factories(found: dict[str, Any], path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     for name, value in found.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{path}{name}/")
+            yield from _flatten_factories(value, f"{path}{name}/")
         else:
             yield f"{path}{name}", value
 
 
-def _problem(message: str) -> ConfigError:
+def _experiment_error(message: str) -> ConfigError:
     return ConfigError([Problem("--experiment", message)])

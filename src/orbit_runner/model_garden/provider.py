@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
 
 
-def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, Section]:
+def registered_experiment(name: str, user_settings: Section) -> tuple[ExperimentConfig, Section]:
     """Returns the config that Model Garden registers under a name, and its lowest config layer.
 
-    `said` are the user's settings, some of which must be known before TensorFlow is imported.
-    Raises ConfigError if there is no such experiment or it cannot be imported.
+    Some of the user's settings must be known before TensorFlow is imported. Raises ConfigError
+    if there is no such experiment or it cannot be imported.
     """
     if "official.core.exp_factory" not in sys.modules and name not in catalogue.experiments():
         raise catalogue.unknown_experiment(name)  # No user module has registered it.
-    _refuse_references(_section(said, "runtime"))
-    runtime = Builder(lenient=True).build(RuntimeConfig(), _section(said, "runtime"))
+    _reject_references(_section(user_settings, "runtime"))
+    runtime = Builder(lenient=True).build(RuntimeConfig(), _section(user_settings, "runtime"))
     assert isinstance(runtime, RuntimeConfig)
     prepare_environment(runtime)
     # The dependencies of Model Garden, such as tensorflow-recommenders, must use the same Keras.
@@ -39,7 +39,7 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
         from orbit_runner.model_garden import loading
         from orbit_runner.model_garden.experiment import build_like, explicit_settings
 
-        params = loading.experiment(name)
+        params = loading.load_experiment(name)
     return build_like(params, name), explicit_settings(params, name)
 
 
@@ -50,7 +50,7 @@ class Experiments:
     make = staticmethod(registered_experiment)
 
 
-def adopt(params: Any) -> ExperimentConfig:
+def from_model_garden(params: Any) -> ExperimentConfig:
     """Returns a config of this runner with the values of a config of Model Garden.
 
     Its `for_task` has the same values as a config of Model Garden's class. Raises ConfigError if
@@ -58,10 +58,10 @@ def adopt(params: Any) -> ExperimentConfig:
     """
     from orbit_runner.model_garden import experiment
 
-    return experiment.adopt(params)
+    return experiment.from_model_garden(params)
 
 
-def _refuse_references(runtime: Section) -> None:
+def _reject_references(runtime: Section) -> None:
     """Raises ConfigError if settings are references, because TensorFlow needs their values now."""
     message = "cannot be a reference in an experiment of Model Garden; write the value"
     found = [

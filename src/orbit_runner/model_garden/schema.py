@@ -18,7 +18,7 @@ from official.modeling.hyperparams import base_config, oneof
 
 from orbit_runner.config.parsing.conversion import Mismatch, convert
 from orbit_runner.config.schema.base import Config, OneOf, config_class
-from orbit_runner.model_garden.unsupported_fields import why_dead
+from orbit_runner.model_garden.unused_fields import unused_reason
 
 _HELP = "a Model Garden setting"
 _SCALARS = (str, int, float, bool, type(None))
@@ -47,15 +47,15 @@ def mirror(config: Any, *, fixed: bool = False) -> Any:
     holds.
     """
     if isinstance(config, base_config.Config):
-        if _is_free(config, fixed=fixed):
-            return types.MappingProxyType(plain(config))
-        return mirror_as(config, fixed=fixed)
+        if _is_free_form(config, fixed=fixed):
+            return types.MappingProxyType(to_plain(config))
+        return mirror_config(config, fixed=fixed)
     if isinstance(config, (list, tuple)):
         return tuple(mirror(item) for item in config)
     return config
 
 
-def mirror_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool = False) -> Any:
+def mirror_config(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool = False) -> Any:
     """Returns the mirror of a config of Model Garden that has a fixed shape.
 
     `bases` are the base classes of its class; if empty, they depend on the kind of config. If
@@ -63,25 +63,25 @@ def mirror_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool 
     """
     values = {name: mirror(value, fixed=fixed) for name, value in _values(config).items()}
     kind: Any = type(config)
-    cls = mirror_class(kind, _extras(config), bases, _misfits(kind, values))
+    cls = mirror_class(kind, _extras(config), bases, _misfit_types(kind, values))
     known = {f.name for f in dataclasses.fields(cls)}
     return cls(**{name: value for name, value in values.items() if name in known})
 
 
-def plain(config: Any) -> Any:
+def to_plain(config: Any) -> Any:
     """Returns a config of Model Garden as nested dicts, lists and scalars."""
     if isinstance(config, base_config.Config):
-        return {name: plain(value) for name, value in _values(config).items()}
-    return [plain(item) for item in config] if isinstance(config, (list, tuple)) else config
+        return {name: to_plain(value) for name, value in _values(config).items()}
+    return [to_plain(item) for item in config] if isinstance(config, (list, tuple)) else config
 
 
-def signature(value: Any) -> Any:
+def type_signature(value: Any) -> Any:
     """Returns a hashable value that is equal for equal values of equal types, at any depth."""
     if isinstance(value, base_config.Config):
-        items = ((name, signature(item)) for name, item in _values(value).items())
+        items = ((name, type_signature(item)) for name, item in _values(value).items())
         return type(value), tuple(items)
     if isinstance(value, (list, tuple)):
-        return type(value), tuple(signature(item) for item in value)
+        return type(value), tuple(type_signature(item) for item in value)
     return type(value), repr(value)
 
 
@@ -112,8 +112,8 @@ def mirror_class(
     specs: list[Any] = [
         (
             name,
-            _either(hints[name], more[name]) if name in more else hints[name],
-            _field(value, why_dead(cls, name)),
+            _union_of(hints[name], more[name]) if name in more else hints[name],
+            _field(value, unused_reason(cls, name)),
         )
         for name, value in _defaults(cls).items()
         if name in hints
@@ -141,12 +141,12 @@ def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
         if name not in known and name in hints
     ]
     # A plain `hyperparams.Config` declares no fields and has whatever it was created with.
-    held = [
+    undeclared = [
         (name, Any, _field(mirror(getattr(config, name), fixed=True)))
         for name in _extras(config)
         if name not in known
     ]
-    return declared + held
+    return declared + undeclared
 
 
 @functools.cache
@@ -160,11 +160,11 @@ def _defaults(cls: Any) -> dict[str, Any]:
     return {name: mirror(value) for name, value in _values(cls()).items()}
 
 
-def _misfits(cls: Any, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _misfit_types(cls: Any, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Returns (name, type) of the fields whose value in an experiment does not fit their type."""
     hints = _hints(cls)
     return tuple(
-        (name, _natural(value))
+        (name, _type_of_value(value))
         for name, value in values.items()
         if name in hints and not isinstance(value, Config) and not _fits(value, hints[name])
     )
@@ -195,7 +195,7 @@ def _extras(config: Any) -> tuple[str, ...]:
     return () if isinstance(config, oneof.OneOfConfig) else extras
 
 
-def _is_free(config: Any, *, fixed: bool = False) -> bool:
+def _is_free_form(config: Any, *, fixed: bool = False) -> bool:
     """Returns whether a config has no fixed shape: it is bare, or a name is not an identifier."""
     is_bare = type(config) is base_config.Config and not fixed
     return is_bare or not all(n.isidentifier() for n in _extras(config))
@@ -205,12 +205,12 @@ def _hint(hint: Any, value: Any) -> Any:
     """Returns the type of a setting, widened to accept its own default."""
     converted_hint = _convert_hint(hint)
     if isinstance(value, base_config.Config):
-        return Mapping[str, Any] if _is_free(value) else converted_hint
+        return Mapping[str, Any] if _is_free_form(value) else converted_hint
     fits = _fits(mirror(value), converted_hint)
-    return converted_hint if fits else _either(converted_hint, _natural(value))
+    return converted_hint if fits else _union_of(converted_hint, _type_of_value(value))
 
 
-def _natural(value: Any) -> Any:
+def _type_of_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return list[Any]
     return type(value) if isinstance(value, _SCALARS) else Any  # also for a mapping
@@ -219,10 +219,10 @@ def _natural(value: Any) -> Any:
 def _convert_hint(hint: Any) -> Any:
     origin, options = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _either(*(_convert_hint(option) for option in options))
+        return _union_of(*(_convert_hint(option) for option in options))
     if origin in _LISTS:
         items = [_convert_hint(option) for option in options if option is not Ellipsis]
-        return types.GenericAlias(list, (_either(*items),))
+        return types.GenericAlias(list, (_union_of(*items),))
     if isinstance(hint, type) and issubclass(hint, base_config.Config):
         return Mapping[str, Any] if hint is base_config.Config else mirror_class(hint)
     if hint in _LISTS:
@@ -232,6 +232,6 @@ def _convert_hint(hint: Any) -> Any:
     return hint if hint in _SCALARS else Any
 
 
-def _either(*hints: Any) -> Any:
+def _union_of(*hints: Any) -> Any:
     # Not `a | b`, which generic types and `Any` do not support in Python 3.10.
     return Union[tuple(hints) or (Any,)]  # noqa: UP007

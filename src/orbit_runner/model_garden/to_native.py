@@ -20,39 +20,41 @@ def to_native(original: Any, config: Config) -> Any:
     """
     made = copy.deepcopy(original)
     made._locked = False
-    _lay(made, config)
+    _copy_values(made, config)
     return made
 
 
-def _lay(target: Any, config: Config) -> None:
-    for name in _in_use(config):
+def _copy_values(target: Any, config: Config) -> None:
+    for name in _used_fields(config):
         if name not in vars(target):
             continue
         value, there = getattr(config, name), vars(target)[name]
         if isinstance(value, Config) and isinstance(there, base_config.Config):
             there._locked = False
-            _lay(there, value)
+            _copy_values(there, value)
         elif value != mirror(there):
-            vars(target)[name] = _original(value, there, type(target), name)
+            vars(target)[name] = _native_value(value, there, type(target), name)
 
 
-def _in_use(config: Config) -> list[str]:
+def _used_fields(config: Config) -> list[str]:
     # Blocks that are not chosen keep the experiment's values; nothing reads them.
     if isinstance(config, OneOf):
         return ["type", config.type] if config.type else ["type"]
     return list(config.__dataclass_fields__)
 
 
-def _original(value: Any, there: Any, owner: Any, name: str) -> Any:
+def _native_value(value: Any, there: Any, owner: Any, name: str) -> Any:
     """Returns a value as Model Garden has it: with lists and its own classes."""
     if isinstance(value, Config):
         # Sections that both packages define, such as `ema`, do not mirror a class.
         made = (getattr(value, "mirrors", None) or owner._get_subconfig_type(name))()
-        _lay(made, value)
+        _copy_values(made, value)
         return made
     if isinstance(value, Mapping):
-        return base_config.Config({k: _original(v, None, owner, name) for k, v in value.items()})
+        return base_config.Config(
+            {k: _native_value(v, None, owner, name) for k, v in value.items()}
+        )
     if isinstance(value, tuple):
-        items = [_original(item, None, owner, name) for item in value]
+        items = [_native_value(item, None, owner, name) for item in value]
         return tuple(items) if isinstance(there, tuple) else items
     return value

@@ -34,12 +34,12 @@ def classifier(
     logits = tf_keras.layers.Dense(
         num_classes, kernel_initializer=kernel_initializer, dtype="float32", name="logits"
     )(x)
-    with room_for_recursion(4 * depth):
+    with recursion_limit_scope(4 * depth):
         return tf_keras.Model(inputs, logits, name=name)
 
 
 @contextlib.contextmanager
-def room_for_recursion(frames: int) -> Iterator[None]:
+def recursion_limit_scope(frames: int) -> Iterator[None]:
     """Raises Python's recursion limit by `frames`, because Keras recurses once per layer."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(before + frames)

@@ -51,7 +51,7 @@ def neumf(
             _embedding(num_users, half, "mlp_user", mlp_regularization)(user),
             _embedding(num_items, half, "mlp_item", mlp_regularization)(item),
         ]
-        branches.append(_tower(pair, layer_sizes[1:], mlp_regularization))
+        branches.append(_mlp_tower(pair, layer_sizes[1:], mlp_regularization))
     x = layers.Concatenate(name="fusion")(branches) if len(branches) > 1 else branches[0]
     # The initializer is that of the published code; the loss needs more than 16 bits.
     logit = layers.Dense(1, kernel_initializer="lecun_uniform", dtype="float32", name="logit")(x)
@@ -60,13 +60,15 @@ def neumf(
     )
 
 
-def _tower(pair: Sequence[tf.Tensor], widths: Sequence[int], regularization: float) -> tf.Tensor:
+def _mlp_tower(
+    pair: Sequence[tf.Tensor], widths: Sequence[int], regularization: float
+) -> tf.Tensor:
     x = layers.Concatenate(name="mlp_input")(pair)
     for index, width in enumerate(widths, start=1):
         x = layers.Dense(
             width,
             activation="relu",
-            kernel_regularizer=_squares(regularization),
+            kernel_regularizer=_l2_regularizer(regularization),
             name=f"mlp_dense{index}",
         )(x)
     return x
@@ -78,10 +80,10 @@ def _embedding(count: int, width: int, name: str, regularization: float) -> tf_k
         count,
         width,
         embeddings_initializer=tf_keras.initializers.RandomNormal(stddev=0.01),
-        embeddings_regularizer=_squares(regularization),
+        embeddings_regularizer=_l2_regularizer(regularization),
         name=name,
     )
 
 
-def _squares(weight: float) -> tf_keras.regularizers.Regularizer | None:
+def _l2_regularizer(weight: float) -> tf_keras.regularizers.Regularizer | None:
     return tf_keras.regularizers.L2(weight) if weight else None

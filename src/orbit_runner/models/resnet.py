@@ -11,7 +11,7 @@ import tf_keras
 
 from orbit_runner.models.heads import classifier
 from orbit_runner.models.normalize import normalized_input
-from orbit_runner.models.resnet_imagenet import features
+from orbit_runner.models.resnet_imagenet import resnet_features
 from orbit_runner.models.resnet_imagenet_blocks import Norms
 
 # Goyal et al. 2017, section 5.1.
@@ -56,9 +56,9 @@ def resnet(
     }
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
     if version == 1.5:
-        x = _garden(x, depth, norm, zero_init_last_bn)
+        x = _model_garden_features(x, depth, norm, zero_init_last_bn)
     else:
-        x = features(x, depth, int(version), _norms(norm, zero_init_last_bn))
+        x = resnet_features(x, depth, int(version), _make_norms(norm, zero_init_last_bn))
     return classifier(
         inputs,
         x,
@@ -70,14 +70,16 @@ def resnet(
     )
 
 
-def _norms(options: dict[str, Any], zero: bool) -> Norms:
+def _make_norms(options: dict[str, Any], zero_init: bool) -> Norms:
     def norm(x: tf.Tensor, name: str, gamma: str = "ones") -> tf.Tensor:
         return tf_keras.layers.BatchNormalization(name=name, gamma_initializer=gamma, **options)(x)
 
-    return Norms(norm, functools.partial(norm, gamma="zeros") if zero else norm)
+    return Norms(norm, functools.partial(norm, gamma="zeros") if zero_init else norm)
 
 
-def _garden(x: tf.Tensor, depth: int, norm: dict[str, Any], zero: bool) -> tf.Tensor:
+def _model_garden_features(
+    x: tf.Tensor, depth: int, norm: dict[str, Any], zero_init: bool
+) -> tf.Tensor:
     from official.vision.modeling.backbones.resnet import ResNet
 
     # Layer names must not depend on what was built before in this process.
@@ -91,7 +93,7 @@ def _garden(x: tf.Tensor, depth: int, norm: dict[str, Any], zero: bool) -> tf.Te
         kernel_initializer="he_normal",
         name="backbone",
     )
-    if zero:
+    if zero_init:
         _zero_last_scales(backbone)
     return backbone(x)["5"]
 

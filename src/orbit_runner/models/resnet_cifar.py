@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.heads import room_for_recursion
+from orbit_runner.models.heads import recursion_limit_scope
 from orbit_runner.models.normalize import normalized_input
 from orbit_runner.models.resnet_blocks import (
     Norm,
@@ -67,7 +67,7 @@ def resnet_cifar(
     logits = tf_keras.layers.Dense(
         num_classes, kernel_initializer="he_normal", dtype="float32", name="logits"
     )(x)
-    with room_for_recursion(4 * depth):
+    with recursion_limit_scope(4 * depth):
         return tf_keras.Model(inputs, logits, name=f"resnet{depth}_v{version}")
 
 

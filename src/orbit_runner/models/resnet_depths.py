@@ -6,10 +6,10 @@ from __future__ import annotations
 # et al. 2015, section 4.2), three per bottleneck (He et al. 2016, appendix).
 _LAYERS_PER_ROUND = {1: 6, 2: 9}
 # The first convolution and the classifier.
-_ENDS = 2
+_STEM_AND_HEAD = 2
 
 
-def valid_depth(depth: int, version: int) -> bool:
+def is_valid_depth(depth: int, version: int) -> bool:
     """Returns whether a network of this depth exists; False if the version is unknown.
 
     The depth is the number of layers with weights on the longest path: 6n+2 in version 1 (basic
@@ -27,10 +27,10 @@ def nearest_depths(depth: int, version: int) -> tuple[int, ...]:
     if version not in _LAYERS_PER_ROUND:
         return ()
     step = _LAYERS_PER_ROUND[version]
-    rounds, rest = divmod(depth - _ENDS, step)
+    rounds, rest = divmod(depth - _STEM_AND_HEAD, step)
     if rounds < 1:
-        return (step + _ENDS,)
-    below = rounds * step + _ENDS
+        return (step + _STEM_AND_HEAD,)
+    below = rounds * step + _STEM_AND_HEAD
     return (below, below + step) if rest else (below,)
 
 
@@ -42,10 +42,10 @@ def blocks_per_stage(depth: int, version: int) -> int:
     if version not in _LAYERS_PER_ROUND:
         raise ValueError(f"`version` ({version}) must be 1 or 2.")
     step = _LAYERS_PER_ROUND[version]
-    if not valid_depth(depth, version):
+    if not is_valid_depth(depth, version):
         near = " and ".join(str(value) for value in nearest_depths(depth, version))
         raise ValueError(
-            f"`depth` ({depth}) must be {step}n+{_ENDS} with n >= 1 in version {version}; "
+            f"`depth` ({depth}) must be {step}n+{_STEM_AND_HEAD} with n >= 1 in version {version}; "
             f"nearest: {near}."
         )
-    return (depth - _ENDS) // step
+    return (depth - _STEM_AND_HEAD) // step

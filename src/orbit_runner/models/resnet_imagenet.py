@@ -30,7 +30,7 @@ _BOTTLENECK_FROM = 50
 _STEM_FILTERS = 64
 
 
-def features(x: tf.Tensor, depth: int, version: int, norms: Norms) -> tf.Tensor:
+def resnet_features(x: tf.Tensor, depth: int, version: int, norms: Norms) -> tf.Tensor:
     """Returns the features of a residual network before the global pooling.
 
     Maps [batch, height, width, channels], normalized, to [batch, ceil(height / 32), ceil(width /
@@ -41,13 +41,13 @@ def features(x: tf.Tensor, depth: int, version: int, norms: Norms) -> tf.Tensor:
     # After a ReLU, padding with zeros does not change the maximum.
     x = tf_keras.layers.ZeroPadding2D(1, name="stem_pool_pad")(x)
     x = tf_keras.layers.MaxPool2D(3, 2, padding="valid", name="stem_pool")(x)
-    here, block = _blocks(depth, version)
-    for filters, stride, name in _plan(depth):
-        x, here = here(x, filters, stride, name, norms), block
+    current, block = _block_functions(depth, version)
+    for filters, stride, name in _block_plan(depth):
+        x, current = current(x, filters, stride, name, norms), block
     return norm_relu(x, "final", norms.inner) if version == 2 else x
 
 
-def _blocks(depth: int, version: int) -> tuple[Block, Block]:
+def _block_functions(depth: int, version: int) -> tuple[Block, Block]:
     """Returns the first block and the others; in version 2, the first has an activated input."""
     deep = depth >= _BOTTLENECK_FROM
     if version == 1:
@@ -56,7 +56,7 @@ def _blocks(depth: int, version: int) -> tuple[Block, Block]:
     return functools.partial(block, activated=True), block
 
 
-def _plan(depth: int) -> list[tuple[int, int, str]]:
+def _block_plan(depth: int) -> list[tuple[int, int, str]]:
     """Returns channels, stride and name of each block; stages 2 to 4 start by halving the size."""
     width = 4 * _STEM_FILTERS if depth >= _BOTTLENECK_FROM else _STEM_FILTERS
     return [

@@ -15,7 +15,7 @@ import tf_keras
 
 from orbit_runner.models.resnet_blocks import Norm, convolution, norm_relu
 
-_SQUEEZE = 4
+_BOTTLENECK_RATIO = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ def _project(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -
     return norms.inner(projection, f"{name}_shortcut_bn")
 
 
-def _add(x: tf.Tensor, shortcut: tf.Tensor, name: str) -> tf.Tensor:
+def _add_shortcut(x: tf.Tensor, shortcut: tf.Tensor, name: str) -> tf.Tensor:
     x = tf_keras.layers.Add(name=f"{name}_add")([x, shortcut])
     return tf_keras.layers.ReLU(name=f"{name}_relu")(x)
 
@@ -55,7 +55,7 @@ def basic_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -
     shortcut = _project(x, filters, stride, name, norms)
     x = convolution(x, filters, 3, f"{name}_conv1", stride)
     x = convolution(norm_relu(x, f"{name}_conv1", norms.inner), filters, 3, f"{name}_conv2")
-    return _add(norms.last(x, f"{name}_conv2_bn"), shortcut, name)
+    return _add_shortcut(norms.last(x, f"{name}_conv2_bn"), shortcut, name)
 
 
 def bottleneck_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -> tf.Tensor:
@@ -64,11 +64,11 @@ def bottleneck_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Nor
     He et al. 2015, figure 5 right. The first convolution has the stride, as in the models that the
     authors released; in version 1.5, the second one has it.
     """
-    shortcut, inner = _project(x, filters, stride, name, norms), filters // _SQUEEZE
+    shortcut, inner = _project(x, filters, stride, name, norms), filters // _BOTTLENECK_RATIO
     x = convolution(x, inner, 1, f"{name}_conv1", stride)
     x = convolution(norm_relu(x, f"{name}_conv1", norms.inner), inner, 3, f"{name}_conv2")
     x = convolution(norm_relu(x, f"{name}_conv2", norms.inner), filters, 1, f"{name}_conv3")
-    return _add(norms.last(x, f"{name}_conv3_bn"), shortcut, name)
+    return _add_shortcut(norms.last(x, f"{name}_conv3_bn"), shortcut, name)
 
 
 def _activate(
@@ -104,7 +104,7 @@ def bottleneck_v2(
     ImageNet networks to which the paper's repository links. `activated` is as in `basic_v2`.
     """
     x, shortcut = _activate(x, filters, stride, name, norms, activated)
-    inner = filters // _SQUEEZE
+    inner = filters // _BOTTLENECK_RATIO
     x = convolution(x, inner, 1, f"{name}_conv1")
     x = convolution(norm_relu(x, f"{name}_conv2", norms.inner), inner, 3, f"{name}_conv2", stride)
     x = convolution(norm_relu(x, f"{name}_conv3", norms.inner), filters, 1, f"{name}_conv3")

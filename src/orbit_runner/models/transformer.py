@@ -9,7 +9,7 @@ from typing import Any
 import tf_keras
 from official.nlp.modeling import models
 
-from orbit_runner.models.transformer_sizes import SIZES, Size
+from orbit_runner.models.transformer_sizes import SIZES, TransformerSize
 
 
 def transformer(
@@ -44,8 +44,8 @@ def transformer(
         eos_id=eos_id,
         embedding_width=embedding_width or size.embedding_width,
         dropout_rate=size.dropout_rate,
-        encoder_layer=models.TransformerEncoder(**_stack(encoder, size)),
-        decoder_layer=models.TransformerDecoder(**_stack(decoder, size)),
+        encoder_layer=models.TransformerEncoder(**_stack_options(encoder, size)),
+        decoder_layer=models.TransformerDecoder(**_stack_options(decoder, size)),
         name="transformer",
         **decoding,
     )
@@ -72,9 +72,9 @@ def count_parameters(
     return vocab_size * width + encoder + decoder
 
 
-def _stack(options: Mapping[str, Any] | None, size: Size) -> dict[str, Any]:
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    of_preset = {
+def _stack_options(options: Mapping[str, Any] | None, size: TransformerSize) -> dict[str, Any]:
+    overrides = {name: value for name, value in (options or {}).items() if value is not None}
+    preset_options = {
         "num_layers": size.num_layers,
         "num_attention_heads": size.num_attention_heads,
         "intermediate_size": size.intermediate_size,
@@ -83,4 +83,4 @@ def _stack(options: Mapping[str, Any] | None, size: Size) -> dict[str, Any]:
         "attention_dropout_rate": 0.1,
         "intermediate_dropout": 0.1,
     }
-    return of_preset | given
+    return preset_options | overrides

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Size:
+class TransformerSize:
     """The hyperparameters of one size."""
 
     embedding_width: int  # Also the width of the layers.
@@ -19,15 +19,15 @@ class Size:
 
 
 # Vaswani et al. 2017, table 3. `tiny` is from the tests of this project's predecessor.
-SIZES: Mapping[str, Size] = MappingProxyType(
+SIZES: Mapping[str, TransformerSize] = MappingProxyType(
     {
-        "tiny": Size(
+        "tiny": TransformerSize(
             embedding_width=32, num_layers=6, num_attention_heads=4, intermediate_size=256
         ),
-        "base": Size(
+        "base": TransformerSize(
             embedding_width=512, num_layers=6, num_attention_heads=8, intermediate_size=2048
         ),
-        "big": Size(
+        "big": TransformerSize(
             embedding_width=1024, num_layers=6, num_attention_heads=16, intermediate_size=4096
         ),
     }

@@ -54,7 +54,7 @@ class Calls:
 
 
 @dataclasses.dataclass
-class Recorded:
+class RecordedSteps:
     """What a trace contains about the steps; times are in picoseconds.
 
     Attributes:
@@ -72,9 +72,9 @@ class Recorded:
     fetches: list[Interval] = dataclasses.field(default_factory=list)
 
 
-def read_calls(xspace: Any) -> Recorded:
+def read_calls(xspace: Any) -> RecordedSteps:
     """Returns the calls during the steps. `xspace` is from `read_xspace`."""
-    found = Recorded()
+    found = RecordedSteps()
     hosts = [plane for plane in xspace.planes if plane.name.startswith("/host:CPU")]
     for plane in hosts:
         _read_windows(plane, found)
@@ -82,24 +82,24 @@ def read_calls(xspace: Any) -> Recorded:
     for plane in hosts:
         for line in plane.lines:
             source = "pipeline" if line.name.startswith(_PIPELINE) else "graph"
-            _add(found.host, _named(plane, line, found.windows, source))
+            _add_calls(found.host, _host_calls(plane, line, found.windows, source))
         found.fetches += _fetches(plane, found.windows)
         if all(op.source == "pipeline" for op in found.host):
             for line in plane.lines:
-                _add(found.host, _named(plane, line, found.windows, "eager"))
+                _add_calls(found.host, _host_calls(plane, line, found.windows, "eager"))
     for plane in xspace.planes:
         if plane.name.startswith(_DEVICE):
             calls: dict[Op, Calls] = {}
             for line in plane.lines:
                 # Other lines repeat the same events, grouped by step or module.
                 if line.name.startswith(_STREAM) or line.name == _XLA_OPS:
-                    _add(calls, _on_device(plane, line, found.windows))
+                    _add_calls(calls, _device_calls(plane, line, found.windows))
             if calls:
                 found.devices[plane.name.removeprefix(_DEVICE)] = calls
     return found
 
 
-def _read_windows(plane: Any, found: Recorded) -> None:
+def _read_windows(plane: Any, found: RecordedSteps) -> None:
     """Adds the pieces of the loop that the runner marked, or the steps that a program marked."""
     steps = {id for id, one in plane.stat_metadata.items() if one.name == _STEP}
     others: list[Interval] = []
@@ -116,10 +116,10 @@ def _read_windows(plane: Any, found: Recorded) -> None:
         found.windows, found.steps = others, len(others)
 
 
-Named = tuple[Op, Interval]
+OpCall = tuple[Op, Interval]
 
 
-def _add(calls: dict[Op, Calls], found: Iterator[Named]) -> None:
+def _add_calls(calls: dict[Op, Calls], found: Iterator[OpCall]) -> None:
     """Adds the calls of one thread or stream."""
     named = list(found)
     times = self_times([interval for _, interval in named])
@@ -129,18 +129,20 @@ def _add(calls: dict[Op, Calls], found: Iterator[Named]) -> None:
         one.own += own
 
 
-def _named(plane: Any, line: Any, windows: Sequence[Interval], source: str) -> Iterator[Named]:
+def _host_calls(
+    plane: Any, line: Any, windows: Sequence[Interval], source: str
+) -> Iterator[OpCall]:
     ops: dict[int, Op | None] = {}
     for event in line.events:
         key = event.metadata_id
         if key not in ops:
-            ops[key] = _op(plane, event, source)
+            ops[key] = _parse_op(plane, event, source)
         op, interval = ops[key], _interval(line, event)
         if op is not None and _is_inside(interval, windows):
             yield op, interval
 
 
-def _op(plane: Any, event: Any, source: str) -> Op | None:
+def _parse_op(plane: Any, event: Any, source: str) -> Op | None:
     """Returns the op of an event; None if it is no call of an op."""
     name = plane.event_metadata[event.metadata_id].name
     if source == "eager":
@@ -153,7 +155,7 @@ def _op(plane: Any, event: Any, source: str) -> Op | None:
     return None
 
 
-def _on_device(plane: Any, line: Any, windows: Sequence[Interval]) -> Iterator[Named]:
+def _device_calls(plane: Any, line: Any, windows: Sequence[Interval]) -> Iterator[OpCall]:
     for event in line.events:
         interval = _interval(line, event)
         if not _is_inside(interval, windows):

@@ -1,4 +1,4 @@
-"""Computes from a trace where the time of a step goes, by op and by layer, and what waits."""
+"""Computes from a trace where the time of a step goes: ops, layers, and waiting for input."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.profiling.calls import GET_NEXT, Calls, Op, Recorded, read_calls
+from orbit_runner.profiling.calls import GET_NEXT, Calls, Op, RecordedSteps, read_calls
 from orbit_runner.profiling.intervals import Interval, length, overlap, union
-from orbit_runner.profiling.places import INPUT, OTHERS, Place, Places
+from orbit_runner.profiling.op_attribution import INPUT, OTHERS, OpAttribution, StepPart
 from orbit_runner.profiling.trace_files import (
-    Description,
+    TraceDescription,
     TraceFiles,
     read_description,
     require_trace,
@@ -21,7 +21,7 @@ from orbit_runner.profiling.xspace import read_xspace
 
 _SECOND = 1e12  # in picoseconds
 # The same limits as in TensorFlow's own analysis of traces.
-SOME, MUCH = 0.05, 0.20
+SOME_WAIT, MUCH_WAIT = 0.05, 0.20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,12 +120,12 @@ def profile_of(trace: TraceFiles) -> Profile:
     return _profile(recorded, read_description(trace), str(trace.directory))
 
 
-def _profile(recorded: Recorded, description: Description, trace: str) -> Profile:
-    ops = _merged(recorded.devices.values()) if recorded.devices else recorded.host
+def _profile(recorded: RecordedSteps, description: TraceDescription, trace: str) -> Profile:
+    ops = _merge_devices(recorded.devices.values()) if recorded.devices else recorded.host
     every = [*recorded.host, *ops]
-    places = Places(description, every, fetches=_gets_batches(recorded))
-    where = {op: places.place(op) for op in every}
-    windows = _trimmed(recorded, ops, where)
+    attribution = OpAttribution(description, every, fetches=_gets_batches(recorded))
+    where = {op: attribution.attribute(op) for op in every}
+    windows = _trim_windows(recorded, ops, where)
     steps = recorded.steps
     total = sum(calls.own for calls in ops.values())
     return Profile(
@@ -133,18 +133,18 @@ def _profile(recorded: Recorded, description: Description, trace: str) -> Profil
         trace=trace,
         steps=steps,
         step_seconds=length(windows) / steps / _SECOND,
-        wait_seconds=_waiting(recorded, ops, where, windows) / steps / _SECOND,
+        wait_seconds=_wait_time(recorded, ops, where, windows) / steps / _SECOND,
         op_seconds=total / steps / _SECOND,
         cores=description.cores,
-        busy=_busy(recorded, description),
+        busy=_busy_fraction(recorded, description),
         devices=tuple(recorded.devices),
         pipeline=_gets_batches(recorded),
-        kinds=_kinds(ops, steps, total),
-        parts=_parts(ops, where, steps, total),
+        kinds=_kind_rows(ops, steps, total),
+        parts=_part_rows(ops, where, steps, total),
     )
 
 
-def _merged(devices: Iterable[Mapping[Op, Calls]]) -> dict[Op, Calls]:
+def _merge_devices(devices: Iterable[Mapping[Op, Calls]]) -> dict[Op, Calls]:
     found: dict[Op, Calls] = {}
     for calls in devices:
         for op, one in calls.items():
@@ -154,13 +154,13 @@ def _merged(devices: Iterable[Mapping[Op, Calls]]) -> dict[Op, Calls]:
     return found
 
 
-def _gets_batches(recorded: Recorded) -> bool:
+def _gets_batches(recorded: RecordedSteps) -> bool:
     """Returns whether batches come from tf.data, and not from ops of the same graph."""
     return bool(recorded.fetches) or any(GET_NEXT in op.kind for op in recorded.host)
 
 
-def _trimmed(
-    recorded: Recorded, ops: Mapping[Op, Calls], where: Mapping[Op, Place]
+def _trim_windows(
+    recorded: RecordedSteps, ops: Mapping[Op, Calls], where: Mapping[Op, StepPart]
 ) -> list[Interval]:
     """Returns when steps ran, from the first op of a step to the last one.
 
@@ -184,14 +184,14 @@ def _spans(
 ) -> Iterator[tuple[Interval, Interval]]:
     """Yields each window with the time from the start to the end of what ran in it."""
     for window in windows:
-        inside = _cut(steps, window) or [window]
+        inside = _clip(steps, window) or [window]
         yield window, (inside[0][0], inside[-1][1])
 
 
-def _waiting(
-    recorded: Recorded,
+def _wait_time(
+    recorded: RecordedSteps,
     ops: Mapping[Op, Calls],
-    where: Mapping[Op, Place],
+    where: Mapping[Op, StepPart],
     windows: Sequence[Interval],
 ) -> int:
     """Returns how long ops of the input ran, or waited for tf.data, while no other op ran."""
@@ -204,16 +204,16 @@ def _waiting(
             works += calls.intervals
     busy, waiting = union(works), union(waits)
     return sum(
-        overlap(waiting, [window]) - overlap(_cut(waiting, window), busy) for window in windows
+        overlap(waiting, [window]) - overlap(_clip(waiting, window), busy) for window in windows
     )
 
 
-def _cut(intervals: Sequence[Interval], window: Interval) -> list[Interval]:
+def _clip(intervals: Sequence[Interval], window: Interval) -> list[Interval]:
     start, end = window
     return [(max(a, start), min(b, end)) for a, b in intervals if a < end and b > start]
 
 
-def _busy(recorded: Recorded, description: Description) -> float | None:
+def _busy_fraction(recorded: RecordedSteps, description: TraceDescription) -> float | None:
     wall = length(union(recorded.windows))
     if recorded.devices:
         times = [
@@ -226,10 +226,10 @@ def _busy(recorded: Recorded, description: Description) -> float | None:
     return min(1.0, description.cpu_seconds * _SECOND / (wall * description.cores))
 
 
-def _kinds(ops: Mapping[Op, Calls], steps: int, total: int) -> tuple[KindRow, ...]:
+def _kind_rows(ops: Mapping[Op, Calls], steps: int, total: int) -> tuple[KindRow, ...]:
     found: dict[str, list[int]] = {}
     for op, calls in ops.items():
-        one = found.setdefault(_plain(op.kind), [0, 0])
+        one = found.setdefault(_strip_prefix(op.kind), [0, 0])
         one[0] += calls.own
         one[1] += len(calls.intervals)
     rows = [
@@ -239,8 +239,8 @@ def _kinds(ops: Mapping[Op, Calls], steps: int, total: int) -> tuple[KindRow, ..
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
-def _parts(
-    ops: Mapping[Op, Calls], where: Mapping[Op, Place], steps: int, total: int
+def _part_rows(
+    ops: Mapping[Op, Calls], where: Mapping[Op, StepPart], steps: int, total: int
 ) -> tuple[PartRow, ...]:
     found: dict[str, list[int]] = {}
     for op, calls in ops.items():
@@ -258,8 +258,8 @@ def _parts(
     return tuple(sorted(rows, key=lambda row: -row.share))
 
 
-def _plain(kind: str) -> str:
-    """Returns a type of ops without what TensorFlow's optimizations of graphs put before it."""
+def _strip_prefix(kind: str) -> str:
+    """Returns the type of an op without the prefix that TensorFlow's graph optimizations add."""
     for beginning in ("_MklNative", "_Mkl", "_"):
         if kind.startswith(beginning):
             return kind.removeprefix(beginning)

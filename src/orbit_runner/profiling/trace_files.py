@@ -13,7 +13,7 @@ from typing import Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import read_json_object, write_whole
+from orbit_runner.utils.files import read_json_object, write_atomically
 
 # The event around each piece of a loop that is profiled, with the steps in it.
 MARKER, FIRST, STEPS = "orbit_runner_steps", "first", "steps"
@@ -30,7 +30,7 @@ _TYPES: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Description:
+class TraceDescription:
     """What the runner knows about profiled steps.
 
     Attributes:
@@ -72,7 +72,7 @@ def newest_trace(directory: Path) -> TraceFiles | None:
     places = (below, directory / below.relative_to(directory / "train"), directory.parent)
     found = [one for place in places[:2] for one in _traces(place)]
     found += [one for one in _traces(places[2]) if one.directory == directory]
-    return max(found, key=_written, default=None)
+    return max(found, key=_modified_time, default=None)
 
 
 def require_trace(directory: Path) -> TraceFiles:
@@ -95,24 +95,24 @@ def require_trace(directory: Path) -> TraceFiles:
     )
 
 
-def write_description(trace: TraceFiles, description: Description) -> None:
+def write_description(trace: TraceFiles, description: TraceDescription) -> None:
     """Writes the description of a trace next to it."""
     text = json.dumps(dataclasses.asdict(description), indent=2)
-    write_whole(trace.directory / _DESCRIPTION, f"{text}\n")
+    write_atomically(trace.directory / _DESCRIPTION, f"{text}\n")
 
 
-def read_description(trace: TraceFiles) -> Description:
+def read_description(trace: TraceFiles) -> TraceDescription:
     """Returns the description of a trace; an empty one if there is none or it is damaged."""
     try:
         found = read_json_object(trace.directory / _DESCRIPTION)
     except (OSError, ValueError):
-        return Description()
+        return TraceDescription()
     values: dict[str, Any] = {}
     for name, kind in _TYPES.items():
         value = found.get(name)
         if isinstance(value, kind):
             values[name] = tuple(map(str, value)) if isinstance(value, list) else value
-    return Description(**values)
+    return TraceDescription(**values)
 
 
 def _traces(place: Path) -> list[TraceFiles]:
@@ -124,5 +124,5 @@ def _traces(place: Path) -> list[TraceFiles]:
     return [one for one in found if one.hosts]
 
 
-def _written(trace: TraceFiles) -> float:
+def _modified_time(trace: TraceFiles) -> float:
     return max(path.stat().st_mtime for path in trace.hosts)

@@ -1,4 +1,4 @@
-"""Takes the next step of a run in Python's debugger, and leaves the run as it was."""
+"""Runs the next step of a run in Python's debugger, without changing the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def debug_step(run: Run) -> None:
-    """Takes the next step of a run eagerly, and stops at the first line of `task.train_step`.
+    """Runs the next step of a run eagerly, and stops at the first line of `task.train_step`.
 
     Each replica stops there. An error of the step ends it; the debugger then shows where it was
     raised.
@@ -37,13 +37,13 @@ def debug_step(run: Run) -> None:
         run.strategy.scope(),
         kept_state_scope(run),
         eager_functions_scope(),
-        replaced_methods_scope([run.task], "train_step", _in_debugger),
+        replaced_methods_scope([run.task], "train_step", _wrap_in_debugger),
         contextlib.suppress(bdb.BdbQuit),
     ):
         run.trainer.train_step(iter([batch]))
 
 
-def _in_debugger(task: Any) -> Callable[..., Any]:
+def _wrap_in_debugger(task: Any) -> Callable[..., Any]:
     original = task.train_step
 
     @tf.autograph.experimental.do_not_convert

@@ -1,4 +1,4 @@
-"""What is found in a step that is taken under instruments. Does not import TensorFlow."""
+"""The results of examining a training step. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.files import to_jsonable
 
 # Where the losses of the examples come from.
-OF_THE_STEP = "computed in the step"
-BY_ROWS = "the loss of each row alone, on the outputs of the step"
+COMPUTED_IN_STEP = "computed in the step"
+COMPUTED_PER_ROW = "the loss of each row alone, on the outputs of the step"
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 LOSS = "loss"  # In place of the name of a layer: the loss function of the task.
@@ -26,7 +26,7 @@ class ExampleLoss:
     Attributes:
         row: The row in the global batch, from 0.
         loss: The loss; None if it could not be computed.
-        error: The error with which computing it failed; "" if there was none.
+        error: The error that computing it raised; "" if there was none.
         about: What else is known about the example by name, such as its index and label.
     """
 
@@ -64,7 +64,7 @@ class VariableStep:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FirstBad:
+class FirstBadValue:
     """The first value that is NaN or infinite, of those that made the step fail.
 
     Attributes:
@@ -106,7 +106,7 @@ class Examination:
     """What was found in a step.
 
     Attributes:
-        step: The step, after which `global_step` has this value.
+        step: The step; `global_step` has this value after it.
         loss: The mean loss of the batch; None if the step failed before it was known.
         rows: The number of rows of the global batch.
         examples: The losses of the examples, worst first; empty if they are not known.
@@ -125,7 +125,7 @@ class Examination:
     examples: Sequence[ExampleLoss]
     losses: str
     variables: Sequence[VariableStep]
-    first_bad: FirstBad | None
+    first_bad: FirstBadValue | None
     layers: Sequence[LayerOutput]
     error: str = ""
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -147,7 +147,7 @@ class Examination:
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, with null for NaN and infinities, without the arrays."""
         bad = None if self.first_bad is None else dataclasses.asdict(self.first_bad)
-        values: dict[str, Any] = jsonable(
+        values: dict[str, Any] = to_jsonable(
             {
                 "step": self.step,
                 "loss": self.loss,
@@ -165,7 +165,7 @@ class Examination:
         return values
 
 
-def worst_first(examples: Sequence[ExampleLoss]) -> list[ExampleLoss]:
+def sort_worst_first(examples: Sequence[ExampleLoss]) -> list[ExampleLoss]:
     """Returns examples sorted: those with bad losses, then the others by descending loss."""
 
     def key(one: ExampleLoss) -> tuple[bool, float, int]:

@@ -17,10 +17,10 @@ class StepExamined(Exception):
 
 
 class ExamineAtStep(Callback):
-    """Calls a function when the run is about to take a step for the first time.
+    """Calls a function before the run takes a step for the first time.
 
     `check` is called when the run begins, so that mistakes are reported before any step is taken.
-    With `stops`, the run ends with `StepExamined` afterwards; otherwise, it continues.
+    With `stops`, the run ends with `StepExamined` afterward; otherwise, it continues.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Takes the next step of a run under instruments, and leaves the run as it was."""
+"""Runs the next step of a run under observation, without changing the run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
 from orbit_runner.distribute.parameter_server import is_asynchronous
-from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.inspection.step_batches import replayed_step
 from orbit_runner.inspection.step_examples import TrainingOrder
 from orbit_runner.replay.examination import (
     UPDATE,
     Examination,
     ExampleLoss,
-    FirstBad,
+    FirstBadValue,
     VariableStep,
-    worst_first,
+    sort_worst_first,
 )
 from orbit_runner.replay.example_losses import error_text, example_losses
 from orbit_runner.replay.instruments import Instruments, rows_of
@@ -38,7 +38,7 @@ _OP = re.compile(r"__wrapped__(\w+?)_device_|node: (\w+)")
 
 
 def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
-    """Takes the next step of a run eagerly, and returns what is found in it.
+    """Runs the next step of a run eagerly, and returns what is found in it.
 
     All variables of the run keep their values, and its input pipeline its position, so that it can
     be called in the middle of training. The batch, the weights and the random draws are those of
@@ -69,31 +69,31 @@ def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
         starts=[sum(sizes[:index]) for index in range(len(sizes))],
         batch=tf.nest.flatten(parts, expand_composites=True),
         pieces=run.config.trainer.gradient_accumulation_steps,
-        kept=layers,
+        kept_layers=layers,
     )
     with run.strategy.scope(), kept_state_scope(run) as kept, eager_functions_scope():
-        error = _take(run, batch, instruments)
+        error = _take_step(run, batch, instruments)
         found, losses = example_losses(instruments, sum(sizes))
-        gradients = _gradients(instruments)
+        gradients = _sum_gradients(instruments)
         names = variable_names(run.model)
         variables = [
-            _variable(one, names.get(id(one), one.name), kept, gradients)
+            _describe_variable(one, names.get(id(one), one.name), kept, gradients)
             for one in run.model.trainable_variables
         ]
-    about = _examples(run, step, batch, sum(sizes))
+    about = _describe_examples(run, step, batch, sum(sizes))
     return Examination(
         step=step,
         loss=_mean(instruments.losses),
         rows=sum(sizes),
-        examples=worst_first(
+        examples=sort_worst_first(
             [dataclasses.replace(one, about=about.get(one.row, {})) for one in found]
         ),
         losses=losses,
         variables=variables,
-        first_bad=_first_bad(instruments, variables, error, found, len(parts)),
+        first_bad=_find_first_bad(instruments, variables, error, found, len(parts)),
         layers=instruments.layers.summaries(),
         error="" if error is None else error_text(error),
-        arrays={**instruments.layers.arrays(), **_arrays(run, layers, gradients)},
+        arrays={**instruments.layers.arrays(), **_gradient_arrays(run, layers, gradients)},
     )
 
 
@@ -102,7 +102,7 @@ def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
     reason = ""
     if run.trainer is None:
         reason = "it does not train"
-    elif run.adapter.parts:
+    elif run.adapter.subtasks:
         reason = "several tasks are trained together"
     elif is_asynchronous(run.strategy):
         reason = "asynchronous workers have no common step"
@@ -117,7 +117,7 @@ def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
     known = layers_by_name(run.model)
     for name in layers:
         if name not in known:
-            raise RunnerError(f"--layer: {unknown('layer', name, [*known])}")
+            raise RunnerError(f"--layer: {unknown_name_message('layer', name, [*known])}")
 
 
 @contextlib.contextmanager
@@ -133,8 +133,8 @@ def eager_functions_scope() -> Iterator[None]:
         tf.config.run_functions_eagerly(before)
 
 
-def _take(run: Run, batch: Any, instruments: Instruments) -> Exception | None:
-    """Takes the step, and returns the error with which it failed."""
+def _take_step(run: Run, batch: Any, instruments: Instruments) -> Exception | None:
+    """Runs the step, and returns the error that it raised."""
     assert run.trainer is not None
     try:
         with instruments.installed_scope(run.state.optimizer):
@@ -150,7 +150,7 @@ def _mean(losses: Sequence[Any]) -> float | None:
     return float(np.mean([float(one) for one in losses])) if losses else None
 
 
-def _gradients(instruments: Instruments) -> dict[int, np.ndarray]:
+def _sum_gradients(instruments: Instruments) -> dict[int, np.ndarray]:
     """Returns the gradients of the whole batch by the `id` of their variables."""
     found: dict[int, np.ndarray] = {}
     for gradient, variable in instruments.gradients:
@@ -160,7 +160,7 @@ def _gradients(instruments: Instruments) -> dict[int, np.ndarray]:
     return found
 
 
-def _variable(
+def _describe_variable(
     variable: Any, name: str, kept: KeptState, gradients: Mapping[int, np.ndarray]
 ) -> VariableStep:
     before, after = kept.value(variable), np.asarray(variable.numpy())
@@ -181,22 +181,22 @@ def _norm(value: np.ndarray) -> float:
         return float(np.linalg.norm(value.astype(np.float64)))
 
 
-def _first_bad(
+def _find_first_bad(
     instruments: Instruments,
     variables: Sequence[VariableStep],
     error: Exception | None,
     examples: Sequence[ExampleLoss],
     replicas: int,
-) -> FirstBad | None:
+) -> FirstBadValue | None:
     if error is not None:
-        return _failed(instruments, error, examples, replicas)
+        return _describe_failure(instruments, error, examples, replicas)
     updated = [one for one in variables if one.non_finite_updated]
-    if not updated and not instruments.bad_final():
+    if not updated and not instruments.has_bad_result():
         return None
     bad = instruments.origin()
     if bad is None:
         return _bad_update(updated)
-    return FirstBad(
+    return FirstBadValue(
         layer=bad.layer,
         op=bad.op,
         kind=bad.kind,
@@ -207,22 +207,22 @@ def _first_bad(
     )
 
 
-def _bad_update(updated: Sequence[VariableStep]) -> FirstBad:
-    """Returns the first bad value if no op's output is known that led to it."""
+def _bad_update(updated: Sequence[VariableStep]) -> FirstBadValue:
+    """Returns the first bad value if the output of the op that led to it is unknown."""
     worst = next((one for one in updated if not one.non_finite_weights), None) or (
         updated[0] if updated else None
     )
     layer = worst.name.rpartition("/")[0] if worst is not None else ""
     source = "weights" if worst is not None and worst.non_finite_weights else ""
-    return FirstBad(layer=layer, op="", kind="inf", phase=UPDATE, source=source)
+    return FirstBadValue(layer=layer, op="", kind="inf", phase=UPDATE, source=source)
 
 
-def _failed(
+def _describe_failure(
     instruments: Instruments, error: Exception, examples: Sequence[ExampleLoss], replicas: int
-) -> FirstBad:
+) -> FirstBadValue:
     place = instruments.failure
     match = _OP.search(str(error))
-    return FirstBad(
+    return FirstBadValue(
         layer=place.layer if place is not None else "",
         op=next((one for one in match.groups() if one), "") if match else "",
         kind="error",
@@ -233,7 +233,7 @@ def _failed(
     )
 
 
-def _examples(run: Run, step: int, batch: Any, rows: int) -> dict[int, Mapping[str, Any]]:
+def _describe_examples(run: Run, step: int, batch: Any, rows: int) -> dict[int, Mapping[str, Any]]:
     """Returns what is known about the example in each row of the global batch."""
     order = TrainingOrder(run.written_config, run.model_dir)
     if order.examples(order.recoveries(step)) is not None:
@@ -247,7 +247,7 @@ def _examples(run: Run, step: int, batch: Any, rows: int) -> dict[int, Mapping[s
     return {one["row"]: {k: v for k, v in one.items() if k != "row"} for one in found}
 
 
-def _arrays(
+def _gradient_arrays(
     run: Run, layers: Sequence[str], gradients: Mapping[int, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Returns the gradients of the weights of some layers, by layer and variable."""

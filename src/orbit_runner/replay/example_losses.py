@@ -1,4 +1,4 @@
-"""The losses of the examples in a step, and the examples with which computing them fails."""
+"""Computes the losses of the examples in a step, and finds the examples for which that fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.errors import first_line
-from orbit_runner.replay.examination import BY_ROWS, OF_THE_STEP, ExampleLoss
+from orbit_runner.replay.examination import COMPUTED_IN_STEP, COMPUTED_PER_ROW, ExampleLoss
 from orbit_runner.replay.instruments import Instruments, LossCall, rows_of
 
 _MOST_ROWS = 8192  # A call for each row of a larger batch would take minutes.
@@ -23,19 +23,21 @@ def example_losses(instruments: Instruments, rows: int) -> tuple[list[ExampleLos
     step, outside of the instruments.
     """
     if instruments.loss_calls:
-        return _joined(instruments.loss_calls, _of_call, rows, OF_THE_STEP)
+        return _collect_losses(instruments.loss_calls, _losses_of_call, rows, COMPUTED_IN_STEP)
     if not instruments.batch_loss_calls:
         return [], "the step did not call a loss function of the task"
     if rows > _MOST_ROWS:
         return [], f"the task has no losses of examples, and the batch has over {_MOST_ROWS} rows"
-    return _joined(instruments.batch_loss_calls, _by_rows, rows, BY_ROWS)
+    return _collect_losses(
+        instruments.batch_loss_calls, _compute_row_losses, rows, COMPUTED_PER_ROW
+    )
 
 
-_Found = tuple[float | None, str]  # a loss, and the error in its place
+_LossOrError = tuple[float | None, str]  # a loss, and the error in its place
 
 
-def _joined(
-    calls: Sequence[LossCall], losses: Callable[[LossCall], list[_Found]], rows: int, how: str
+def _collect_losses(
+    calls: Sequence[LossCall], losses: Callable[[LossCall], list[_LossOrError]], rows: int, how: str
 ) -> tuple[list[ExampleLoss], str]:
     # The calls of a replica are in the order of the rows, but replicas may take turns.
     found = [one for call in sorted(calls, key=lambda call: call.replica) for one in losses(call)]
@@ -47,21 +49,21 @@ def _joined(
     ], how
 
 
-def _of_call(call: LossCall) -> list[_Found]:
+def _losses_of_call(call: LossCall) -> list[_LossOrError]:
     if call.result is None:
-        return _by_rows(call)
+        return _compute_row_losses(call)
     values = np.asarray(call.result.numpy()).astype(np.float64)
     if not values.ndim:
         return []
     return [(float(one), "") for one in values.reshape(len(values), -1).mean(axis=1)]
 
 
-def _by_rows(call: LossCall) -> list[_Found]:
-    return [_of_row(call, row) for row in range(rows_of(call.arguments))]
+def _compute_row_losses(call: LossCall) -> list[_LossOrError]:
+    return [_compute_row_loss(call, row) for row in range(rows_of(call.arguments))]
 
 
-def _of_row(call: LossCall, row: int) -> _Found:
-    arguments, keywords = _one_row(call.arguments, row, rows_of(call.arguments))
+def _compute_row_loss(call: LossCall, row: int) -> _LossOrError:
+    arguments, keywords = _slice_row(call.arguments, row, rows_of(call.arguments))
     # The same for each row, such as weight decay.
     keywords |= {"aux_losses": None} if "aux_losses" in keywords else {}
     try:
@@ -76,13 +78,13 @@ def error_text(error: Exception) -> str:
     return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", first_line(error))
 
 
-def _one_row(nested: Any, row: int, rows: int) -> Any:
+def _slice_row(nested: Any, row: int, rows: int) -> Any:
     """Returns one row of nested tensors; those that do not have the rows of a batch are whole."""
 
-    def one_row(value: Any) -> Any:
+    def slice_row(value: Any) -> Any:
         has_rows = isinstance(value, tf.RaggedTensor) or (
             tf.is_tensor(value) and value.shape.rank and value.shape[0] == rows
         )
         return value[row : row + 1] if has_rows else value
 
-    return tf.nest.map_structure(one_row, nested)
+    return tf.nest.map_structure(slice_row, nested)

@@ -22,7 +22,7 @@ from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.layer_names import layers_by_name
 from orbit_runner.train.evaluator import as_scalar
 
-_READS = "ReadVariableOp"
+_READ_OP = "ReadVariableOp"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,7 +60,7 @@ class Failure:
     replica: int
 
 
-class _Thread(threading.local):
+class _ThreadState(threading.local):
     """What a replica does at the moment; `MirroredStrategy` runs each one in a thread."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Instruments:
 
     `starts` are the first rows of the replicas in the global batch, and `batch` its tensors.
     `pieces` is the number of parts into which gradient accumulation splits a batch. The outputs of
-    the layers `kept` are kept as arrays.
+    `kept_layers` are kept as arrays.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Instruments:
         starts: Sequence[int],
         batch: Sequence[Any],
         pieces: int,
-        kept: Sequence[str],
+        kept_layers: Sequence[str],
     ) -> None:
         self._task, self._model = task, model
         self._layers = layers_by_name(model)
@@ -96,12 +96,12 @@ class Instruments:
         self._batch = {id(tensor) for tensor in batch}
         self._shapes = {tuple(one.shape.as_list()) for one in model.trainable_variables}
         # The layers of the ops in the forward pass, by their outputs, and by op and input.
-        self._made: dict[int, str] = {}
-        self._read: dict[tuple[str, int], str] = {}
-        self._thread = _Thread()
+        self._output_layers: dict[int, str] = {}
+        self._input_layers: dict[tuple[str, int], str] = {}
+        self._thread = _ThreadState()
         self._bad: dict[int, BadOutput] = {}
         self._stored: list[BadOutput] = []  # values that an op without outputs stored
-        self.layers = LayerOutputs(kept)
+        self.layers = LayerOutputs(kept_layers)
         self.losses: list[Any] = []  # of each replica, or of each piece
         self.gradients: list[tuple[Any, Any]] = []  # (gradient, variable) of each replica
         self.loss_calls: list[LossCall] = []  # of `example_losses`
@@ -113,16 +113,18 @@ class Instruments:
         """Observes the ops in a `with` block. Functions must run eagerly."""
         task, layers = [self._task], [*self._layers.values()]
         with contextlib.ExitStack() as stack:
-            stack.enter_context(replaced_methods_scope(layers, "call", self._layer_call))
-            stack.enter_context(replaced_methods_scope(task, "train_step", self._train_step))
+            stack.enter_context(replaced_methods_scope(layers, "call", self._wrap_call))
+            stack.enter_context(replaced_methods_scope(task, "train_step", self._wrap_train_step))
             if hasattr(self._task, "build_losses"):
-                stack.enter_context(replaced_methods_scope(task, "build_losses", self._batch_loss))
+                stack.enter_context(
+                    replaced_methods_scope(task, "build_losses", self._wrap_build_losses)
+                )
             if has_example_losses(self._task):
                 stack.enter_context(
-                    replaced_methods_scope(task, "example_losses", self._example_losses)
+                    replaced_methods_scope(task, "example_losses", self._wrap_example_losses)
                 )
             stack.enter_context(
-                replaced_methods_scope([optimizer], "apply_gradients", self._apply_gradients)
+                replaced_methods_scope([optimizer], "apply_gradients", self._wrap_apply_gradients)
             )
             stack.enter_context(self._ops_scope())
             yield
@@ -142,7 +144,9 @@ class Instruments:
 
         Returns None if none did. Infinities that a later op masks led to nothing.
         """
-        finals = [self._bad[id(one)] for one in self._finals() if id(one) in self._bad]
+        finals = [
+            self._bad[id(one)] for one in self._losses_and_gradients() if id(one) in self._bad
+        ]
         waiting, seen, origins = [*finals, *self._stored], set[int](), list[BadOutput]()
         while waiting:
             one = waiting.pop()
@@ -156,11 +160,11 @@ class Instruments:
                 origins.append(one)
         return min(origins, key=lambda one: one.order, default=None)
 
-    def bad_final(self) -> bool:
+    def has_bad_result(self) -> bool:
         """Returns whether the loss or a gradient is not finite."""
-        return any(count_non_finite(one.numpy()) for one in self._finals())
+        return any(count_non_finite(one.numpy()) for one in self._losses_and_gradients())
 
-    def _finals(self) -> list[Any]:
+    def _losses_and_gradients(self) -> list[Any]:
         gradients = (getattr(gradient, "values", gradient) for gradient, _ in self.gradients)
         found = [*self.losses, *gradients]
         return [one for one in found if tf.is_tensor(one)]
@@ -173,17 +177,17 @@ class Instruments:
         op = op.decode() if isinstance(op, bytes) else op
         if self._thread.layers:
             layer = self._thread.layers[-1]
-            self._made.update((id(one), layer) for one in outputs or ())
-            self._read.update(((op, id(one)), layer) for one in inputs or ())
+            self._output_layers.update((id(one), layer) for one in outputs or ())
+            self._input_layers.update(((op, id(one)), layer) for one in inputs or ())
         for output in outputs or ():
             if _is_float(output):
                 value = output.numpy()
                 if count_non_finite(value):
-                    self._add(op, inputs or (), output, value)
+                    self._record_bad_output(op, inputs or (), output, value)
         if not outputs and self._phase() == UPDATE:
             self._stored += [self._bad[id(one)] for one in inputs or () if id(one) in self._bad]
 
-    def _add(self, op: str, inputs: Any, output: Any, value: np.ndarray) -> None:
+    def _record_bad_output(self, op: str, inputs: Any, output: Any, value: np.ndarray) -> None:
         parents = tuple(self._bad[id(one)] for one in inputs if id(one) in self._bad)
         phase = self._phase()
         self._bad[id(output)] = BadOutput(
@@ -193,7 +197,7 @@ class Instruments:
             phase=phase,
             layer=self._layer(phase),
             replica=_replica(),
-            rows=() if op == _READS else self._rows(value, phase),
+            rows=() if op == _READ_OP else self._rows(value, phase),
             source="" if parents else self._source(op, inputs),
             parents=parents,
             tensor=output,
@@ -202,10 +206,10 @@ class Instruments:
     def _gradient_function(
         self, op: str, attrs: Any, count: int, inputs: Any, outputs: Any, *rest: Any
     ) -> Any:
-        """Computes the gradient of an op, with which TensorFlow calls it."""
+        """Computes the gradient of an op. TensorFlow calls this function."""
         # TensorFlow keeps only the inputs and outputs that the gradient needs.
-        made = [self._made.get(id(one)) for one in outputs or ()]
-        read = [self._read.get((op, id(one))) for one in inputs or ()]
+        made = [self._output_layers.get(id(one)) for one in outputs or ()]
+        read = [self._input_layers.get((op, id(one))) for one in inputs or ()]
         self._thread.gradient_of = next((one for one in (*made, *read) if one is not None), "")
         try:
             return backprop._gradient_function(op, attrs, count, inputs, outputs, *rest)
@@ -224,7 +228,7 @@ class Instruments:
 
     def _source(self, op: str, inputs: Any) -> str:
         """Returns where an op got values that are not finite, if no other op computed them."""
-        if op == _READS:
+        if op == _READ_OP:
             return "weights"
         bad = [one for one in inputs if _is_float(one) and count_non_finite(one.numpy())]
         if any(id(one) in self._batch for one in bad):
@@ -243,7 +247,7 @@ class Instruments:
         bad = ~np.isfinite(value.astype(np.float64)).reshape(rows, -1).all(axis=1)
         return tuple(int(row) + first for row in np.flatnonzero(bad))
 
-    def _layer_call(self, layer: Any) -> Callable[..., Any]:
+    def _wrap_call(self, layer: Any) -> Callable[..., Any]:
         original, name, thread = layer.call, self._names[id(layer)], self._thread
 
         @tf.autograph.experimental.do_not_convert
@@ -274,7 +278,7 @@ class Instruments:
             thread.layers.pop()
             thread.phase = after
 
-    def _train_step(self, task: Any) -> Callable[..., Any]:
+    def _wrap_train_step(self, task: Any) -> Callable[..., Any]:
         original = task.train_step
 
         def train_step(*args: Any, **kwargs: Any) -> Any:
@@ -294,13 +298,13 @@ class Instruments:
             self.failure = self.failure or Failure("", self._phase(), _replica())
             raise
 
-    def _batch_loss(self, task: Any) -> Callable[..., Any]:
-        return self._loss(task.build_losses, self.batch_loss_calls, after=BACKWARD)
+    def _wrap_build_losses(self, task: Any) -> Callable[..., Any]:
+        return self._wrap_loss(task.build_losses, self.batch_loss_calls, after=BACKWARD)
 
-    def _example_losses(self, task: Any) -> Callable[..., Any]:
-        return self._loss(task.example_losses, self.loss_calls, after=FORWARD)
+    def _wrap_example_losses(self, task: Any) -> Callable[..., Any]:
+        return self._wrap_loss(task.example_losses, self.loss_calls, after=FORWARD)
 
-    def _loss(
+    def _wrap_loss(
         self, function: Callable[..., Any], calls: list[LossCall], after: str
     ) -> Callable[..., Any]:
         def loss(*args: Any, **kwargs: Any) -> Any:
@@ -321,7 +325,7 @@ class Instruments:
 
         return tf.autograph.experimental.do_not_convert(loss)
 
-    def _apply_gradients(self, optimizer: Any) -> Callable[..., Any]:
+    def _wrap_apply_gradients(self, optimizer: Any) -> Callable[..., Any]:
         original = optimizer.apply_gradients
 
         def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:

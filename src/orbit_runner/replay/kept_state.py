@@ -1,4 +1,4 @@
-"""Restores the state of a run after a step that must leave no traces."""
+"""Restores the state of a run after a step that must not change it."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from orbit_runner.replay.examination import LayerOutput
 
 
 class LayerOutputs:
-    """Collects the outputs of layers over all replicas. Those of the layers `kept` are kept."""
+    """Collects the outputs of layers over all replicas; keeps the arrays of `kept_layers`."""
 
-    def __init__(self, kept: Sequence[str]) -> None:
-        self._kept = {name: list[np.ndarray]() for name in kept}
+    def __init__(self, kept_layers: Sequence[str]) -> None:
+        self._kept_arrays = {name: list[np.ndarray]() for name in kept_layers}
         self._parts: dict[str, list[_Part]] = {}
 
     def add(self, layer: str, outputs: Any) -> None:
@@ -26,17 +26,17 @@ class LayerOutputs:
             return
         value = output.numpy()
         self._parts.setdefault(layer, []).append(_Part(value))
-        if layer in self._kept:
-            self._kept[layer].append(value)
+        if layer in self._kept_arrays:
+            self._kept_arrays[layer].append(value)
 
     def summaries(self) -> list[LayerOutput]:
         """Returns the outputs of all layers that were called."""
-        return [_joined(layer, parts) for layer, parts in self._parts.items()]
+        return [_merge_parts(layer, parts) for layer, parts in self._parts.items()]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the outputs of the layers to keep; those of several calls are concatenated."""
         found = {}
-        for layer, values in self._kept.items():
+        for layer, values in self._kept_arrays.items():
             if values:
                 alike = values[0].ndim and len({one.shape[1:] for one in values}) == 1
                 found[f"{layer}/output"] = np.concatenate(values) if alike else values[0]
@@ -57,7 +57,7 @@ class _Part:
         self.max = float(good.max()) if good.size else None
 
 
-def _joined(layer: str, parts: Sequence[_Part]) -> LayerOutput:
+def _merge_parts(layer: str, parts: Sequence[_Part]) -> LayerOutput:
     size = sum(part.size for part in parts)
     return LayerOutput(
         layer=layer,

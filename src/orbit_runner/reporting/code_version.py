@@ -18,7 +18,7 @@ from typing import Any
 from orbit_runner.errors import first_line
 from orbit_runner.reporting.git import MAX_OUTPUT, Git, GitError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 
 _MAX_FILE, _MAX_PATCH, _MAX_FILES = 256 * 2**10, 2**20, 300
 _MAX_NAMES = 300  # in each list of the record
@@ -29,7 +29,7 @@ _FOREIGN = (b"__pycache__", b"node_modules", b"site-packages")
 _SECRET = re.compile(rb"secret|credential|password|passwd|api_?key", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 # Options that the user's configuration of git would otherwise change.
-_DIFF = (
+_DIFF_COMMAND = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index"),
     *("--unified=3", "--inter-hunk-context=0", "--diff-algorithm=default"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=untracked"),
@@ -84,7 +84,7 @@ def read_code_version(run: Path | None = None) -> CodeVersion:
         revision=head[2].decode(), branch=ref.removeprefix("refs/heads/") if ref != "HEAD" else None
     )
     try:
-        own = _own_files(run, git.root)
+        own = _run_directory_prefix(run, git.root)
         _add_tracked(changes, git, own)
         _add_untracked(changes, git, own)
     except Exception as error:  # Whatever it is, the run must start.
@@ -93,8 +93,8 @@ def read_code_version(run: Path | None = None) -> CodeVersion:
     title = f"Uncommitted changes to revision {code.revision}, for git apply\n\n".encode()
     return dataclasses.replace(
         code,
-        changed=_bounded(changes.digests, changes.notes, "changed files"),
-        left_out=_bounded(changes.left_out, changes.notes, "files that were left out"),
+        changed=_limit_names(changes.digests, changes.notes, "changed files"),
+        left_out=_limit_names(changes.left_out, changes.notes, "files that were left out"),
         notes=tuple(changes.notes),
         patch=title + b"".join(changes.parts) if changes.parts else b"",
     )
@@ -120,7 +120,7 @@ def _patch_file(patch: bytes, run: Path) -> str | None:
     for number in range(1, _MAX_PATCHES + 1):
         path = RunDirectory(run).code_patch(number)
         if not os.path.lexists(path):
-            write_whole(path, patch)
+            write_atomically(path, patch)
             return path.name
         if path.read_bytes() == patch:
             return path.name
@@ -183,7 +183,7 @@ class _Changes:
         self._size += len(text)
 
     @property
-    def full(self) -> str:
+    def limit_reason(self) -> str:
         """The reason why no file can be added; "" if one can."""
         return f"more than {_MAX_FILES} files" if len(self.digests) > _MAX_FILES else ""
 
@@ -194,17 +194,17 @@ class _Changes:
             return f"larger than {_MAX_FILE // 2**10} KiB"
         if self._size + len(text) > _MAX_PATCH:
             return f"the patch would be larger than {_MAX_PATCH // 2**20} MiB"
-        return self.full
+        return self.limit_reason
 
 
 def _add_tracked(changes: _Changes, git: Git, own: bytes | None) -> None:
-    diff = git.output(*_DIFF)
+    diff = git.output(*_DIFF_COMMAND)
     if len(diff) > MAX_OUTPUT:
         raise GitError(f"they are larger than {MAX_OUTPUT // 2**20} MiB")
     for name, text in diffs_by_file(diff).items():
         # The run directory may be the root of the repository.
         if not own or not name.startswith(own):
-            changes.add(name, text, _unfit(text))
+            changes.add(name, text, _skip_reason(text))
 
 
 def diffs_by_file(diff: bytes) -> dict[bytes, bytes]:
@@ -222,14 +222,14 @@ def diffs_by_file(diff: bytes) -> dict[bytes, bytes]:
     return found
 
 
-def _unfit(text: bytes) -> str:
+def _skip_reason(text: bytes) -> str:
     header = text.partition(b"\n@@ ")[0]
     if _SUBMODULE.search(header):
         return "a submodule"
     return "a binary file" if _BINARY.search(header) else ""
 
 
-def _own_files(run: Path | None, root: Path) -> bytes | None:
+def _run_directory_prefix(run: Path | None, root: Path) -> bytes | None:
     """Returns the prefix of the files of a run directory; None if it is not in the repository."""
     if run is None:
         return None
@@ -257,7 +257,7 @@ def _add_untracked(changes: _Changes, git: Git, own: bytes | None) -> None:
     # Files near the root come first, because those far below it may be data.
     for name in sorted(names, key=lambda name: (name.count(b"/"), name)):
         if generated.isdisjoint(_directories(name)):
-            changes.add(name, *_added_file(git.root, name, changes.full))
+            changes.add(name, *_diff_added_file(git.root, name, changes.limit_reason))
 
 
 def _directories(name: bytes) -> Iterator[bytes]:
@@ -291,10 +291,10 @@ def _is_run_record(root: Path, name: bytes) -> bool:
         return False
 
 
-def _added_file(root: Path, name: bytes, full: str) -> tuple[bytes, str]:
+def _diff_added_file(root: Path, name: bytes, limit_reason: str) -> tuple[bytes, str]:
     """Returns the diff that adds an untracked file, and the reason to leave it out if any."""
-    if full:
-        return b"", full
+    if limit_reason:
+        return b"", limit_reason
     if _SECRET.search(name) and not name.endswith((b".py", b".sh")):
         return b"", "may contain a secret"
     path = root / os.fsdecode(name)
@@ -308,11 +308,11 @@ def _added_file(root: Path, name: bytes, full: str) -> tuple[bytes, str]:
     except OSError as error:
         return b"", first_line(error)
     reason = "a binary file" if b"\0" in content else ""
-    return _addition(name, content, executable=bool(info.st_mode & stat.S_IXUSR)), reason
+    return _format_addition(name, content, executable=bool(info.st_mode & stat.S_IXUSR)), reason
 
 
-def _addition(name: bytes, content: bytes, *, executable: bool) -> bytes:
-    old, new = _quoted(b"a/" + name), _quoted(b"b/" + name)
+def _format_addition(name: bytes, content: bytes, *, executable: bool) -> bytes:
+    old, new = _quote_name(b"a/" + name), _quote_name(b"b/" + name)
     text = b"diff --git %s %s\nnew file mode 100%d\n" % (old, new, 755 if executable else 644)
     if not content:
         return text
@@ -323,7 +323,7 @@ def _addition(name: bytes, content: bytes, *, executable: bool) -> bytes:
     return text + b"".join(b"+%s\n" % line for line in lines) + end
 
 
-def _quoted(name: bytes) -> bytes:
+def _quote_name(name: bytes) -> bytes:
     if _PLAIN_NAME.fullmatch(name):
         return name
     plain = (b"%c" % byte if 32 <= byte < 127 and byte not in b'"\\' else b"\\%03o" % byte
@@ -331,7 +331,7 @@ def _quoted(name: bytes) -> bytes:
     return b'"%s"' % b"".join(plain)
 
 
-def _bounded(values: Mapping[str, str], notes: list[str], what: str) -> dict[str, str]:
+def _limit_names(values: Mapping[str, str], notes: list[str], what: str) -> dict[str, str]:
     if len(values) > _MAX_NAMES:
         notes.append(f"{len(values) - _MAX_NAMES} more {what} are not listed")
     return dict([*values.items()][:_MAX_NAMES])

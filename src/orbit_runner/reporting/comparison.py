@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.serialize import inline
-from orbit_runner.reporting.run_data import NO_METRICS, RunData, read_run
+from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.reporting.run_data import NON_METRICS, RunData, read_run
 from orbit_runner.run_directory.branch import last_common_step
 from orbit_runner.run_directory.metric_records import SPEED, SPLITS, SYSTEM, UPDATE_RATIO, WATCH
 
-# Describe an experiment, but are no settings of it.
-_LEFT_OUT = ("description",)
+# Settings that only describe an experiment.
+_IGNORED_SETTINGS = ("description",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +37,11 @@ class RunComparison:
 
         The value is None if a run does not have the setting.
         """
-        return differing([run.settings for run in self.runs], without=_LEFT_OUT)
+        return differing_values([run.settings for run in self.runs], ignored=_IGNORED_SETTINGS)
 
     def software(self) -> dict[str, list[Any]]:
         """Returns versions and revisions that differ."""
-        return differing([run.software for run in self.runs])
+        return differing_values([run.software for run in self.runs])
 
     def metrics(self) -> dict[str, list[float | None]]:
         """Returns each metric of the last evaluation, and of the last training record."""
@@ -49,7 +49,7 @@ class RunComparison:
         return {
             name: [run.summary.metrics.get(name) for run in self.runs]
             for name in names
-            if name not in NO_METRICS
+            if name not in NON_METRICS
         }
 
     def best(self) -> dict[str, list[float | None]]:
@@ -58,7 +58,7 @@ class RunComparison:
         return {
             name: [run.summary.best.get(name) for run in self.runs]
             for name in names
-            if name not in NO_METRICS
+            if name not in NON_METRICS
         }
 
     def curve_keys(self) -> list[tuple[str, str]]:
@@ -70,7 +70,7 @@ class RunComparison:
         wanted = [key for key in keys if key[1] != "validation_examples"]
         wanted = [key for key in wanted if key != ("validation", SPEED)]
         wanted = [key for key in wanted if not key[1].startswith((SYSTEM, UPDATE_RATIO))]
-        return sorted(wanted, key=lambda key: (key[0] != "validation", key[1] in NO_METRICS))
+        return sorted(wanted, key=lambda key: (key[0] != "validation", key[1] in NON_METRICS))
 
     def main_curve_keys(self) -> list[tuple[str, str]]:
         """Returns the curves to draw where there is little room."""
@@ -88,7 +88,10 @@ class RunComparison:
         The last common value is kept, so that the curve of a branch begins on that of its parent.
         """
         starts = dict(zip(self.names, self.common_steps(), strict=True))
-        return {name: _after(points, starts[name]) for name, points in self.curve(key).items()}
+        return {
+            name: _drop_common_points(points, starts[name])
+            for name, points in self.curve(key).items()
+        }
 
     def common_steps(self) -> list[int | None]:
         """Returns the last step that each run has in common with an earlier one, if any."""
@@ -143,7 +146,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return [os.path.relpath(text, common) if common else text for text in texts]
 
 
-def _after(points: Mapping[int, float], step: int | None) -> Mapping[int, float]:
+def _drop_common_points(points: Mapping[int, float], step: int | None) -> Mapping[int, float]:
     if step is None:
         return points
     last = max((one for one in points if one <= step), default=step)
@@ -152,11 +155,11 @@ def _after(points: Mapping[int, float], step: int | None) -> Mapping[int, float]
 
 def format_value(value: Any) -> str:
     """Returns a setting on one line; `-` if the run does not have it."""
-    return "-" if value is None else inline(value)
+    return "-" if value is None else inline_yaml(value)
 
 
-def differing(
-    all_values: Sequence[Mapping[str, Any]], without: Sequence[str] = ()
+def differing_values(
+    all_values: Sequence[Mapping[str, Any]], ignored: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
     """Returns the values that differ, by dotted path; None where one is missing."""
     paths = dict.fromkeys(path for values in all_values for path in values)
@@ -164,7 +167,7 @@ def differing(
     return {
         path: row
         for path, row in rows.items()
-        if path not in without and any(value != row[0] for value in row[1:])
+        if path not in ignored and any(value != row[0] for value in row[1:])
     }
 
 

@@ -18,7 +18,7 @@ _SETTINGS = ("-c", "core.quotePath=true", "-c", "diff.autoRefreshIndex=false")
 
 
 class GitError(Exception):
-    """Why git gave no result."""
+    """Raised if git gives no result."""
 
 
 class Git:
@@ -41,18 +41,18 @@ class Git:
                 )  # fmt: skip
             except FileNotFoundError:
                 raise GitError("git is not installed") from None
-            found = self._read(process)
+            found = self._read_output(process)
             errors.seek(0)
-            said = errors.read(1000).decode("utf-8", "backslashreplace").strip()
+            message = errors.read(1000).decode("utf-8", "backslashreplace").strip()
         if process.returncode == 0 or len(found) > MAX_OUTPUT:
             return found
         if time.monotonic() >= self._end:
             raise GitError(f"git took longer than {SECONDS:g} seconds")
-        if "not a git repository" in said:
+        if "not a git repository" in message:
             raise GitError("not in a git repository")
-        raise GitError(said.removeprefix("fatal: ") or f"git {arguments[0]} failed")
+        raise GitError(message.removeprefix("fatal: ") or f"git {arguments[0]} failed")
 
-    def _read(self, process: subprocess.Popen[bytes]) -> bytes:
+    def _read_output(self, process: subprocess.Popen[bytes]) -> bytes:
         timer = threading.Timer(max(0.0, self._end - time.monotonic()), _kill, [process])
         timer.start()
         try:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import math
 
-_GROUPED, _LARGEST = 1e3, 1e12
+_LEAST_GROUPED, _LARGEST = 1e3, 1e12
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Returns a number with four significant digits, such as `0.5000` or `5,786`."""
-    return _grouped(value) or f"{value:#.4g}"
+    return _group_digits(value) or f"{value:#.4g}"
 
 
 def short_number(value: float) -> str:
     """Returns a number with at most four significant digits, such as `0.5` or `5,786`."""
-    return _grouped(value) or f"{value:.4g}"
+    return _group_digits(value) or f"{value:.4g}"
 
 
-def _grouped(value: float) -> str:
-    if not math.isfinite(value) or not _GROUPED <= abs(float(f"{value:.4g}")) < _LARGEST:
+def _group_digits(value: float) -> str:
+    if not math.isfinite(value) or not _LEAST_GROUPED <= abs(float(f"{value:.4g}")) < _LARGEST:
         return ""
     return f"{float(f'{value:.4g}'):,.0f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Returns a time such as `4:34`, `1:02:03` or `3 d 4:05:06`."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
     return f"{days} d {clock}" if days else clock
 
 
-def age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """Returns a duration in its largest unit, such as `3 h`."""
     for unit, length in _UNITS:
         if seconds >= length:
@@ -53,4 +53,4 @@ def number_or_dash(value: float | None) -> str:
 
 def duration_or_dash(seconds: float | None) -> str:
     """Returns a duration such as `1:02:03`, or `-` for None."""
-    return "-" if seconds is None else duration(seconds)
+    return "-" if seconds is None else format_duration(seconds)

@@ -10,15 +10,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.fingerprint import never_touches_weights
-from orbit_runner.errors import RunnerError, format_list, nearest
-from orbit_runner.reporting.comparison import differing, format_value
-from orbit_runner.reporting.run_data import NO_METRICS, RunData
+from orbit_runner.config.fingerprint import cannot_affect_weights
+from orbit_runner.errors import RunnerError, format_list, nearest_name_hint
+from orbit_runner.reporting.comparison import differing_values, format_value
+from orbit_runner.reporting.run_data import NON_METRICS, RunData
 from orbit_runner.reporting.statistics import Estimate, PairedTest, estimate, paired_test
 
 SEED = "runtime.seed"
 _ADVICE = "compare runs that differ only in runtime.seed, such as a trial of a sweep with seeds"
-_NOT_COMPARED = (*NO_METRICS, "learning_rate")
+_NOT_COMPARED = (*NON_METRICS, "learning_rate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +77,13 @@ class PairedComparison:
 
     def settings(self) -> dict[str, list[Any]]:
         """Returns the settings that differ: dotted path to the value in each group."""
-        return differing([run.settings for run in self._pair()], without=("description", SEED))
+        return differing_values(
+            [run.settings for run in self._pair()], ignored=("description", SEED)
+        )
 
     def software(self) -> dict[str, list[Any]]:
         """Returns the versions and revisions that differ between the groups."""
-        return differing([run.software for run in self._pair()])
+        return differing_values([run.software for run in self._pair()])
 
     def has_equal_weights(self) -> bool:
         """Returns whether the runs of each seed have the same weights at the end."""
@@ -118,8 +120,8 @@ def seed_group(name: str, runs: Sequence[RunData]) -> SeedGroup:
                 f"{by_seed[seed].summary.path} and {run.summary.path}\n{_ADVICE}"
             )
         by_seed[seed] = run
-    settings = differing([run.settings for run in runs], without=("description", SEED))
-    found = {path: row for path, row in settings.items() if not never_touches_weights(path)}
+    settings = differing_values([run.settings for run in runs], ignored=("description", SEED))
+    found = {path: row for path, row in settings.items() if not cannot_affect_weights(path)}
     if found:
         rows = [f"{path}: {', '.join(_distinct(row))}" for path, row in found.items()]
         raise RunnerError(
@@ -130,17 +132,17 @@ def seed_group(name: str, runs: Sequence[RunData]) -> SeedGroup:
 
 
 def compare_paired(
-    first: SeedGroup, second: SeedGroup, asked: Sequence[str] = ()
+    first: SeedGroup, second: SeedGroup, requested: Sequence[str] = ()
 ) -> PairedComparison:
     """Returns the comparison of two groups.
 
     Args:
         first: The group to compare with.
         second: The group that is compared.
-        asked: The metrics to compare; empty for all.
+        requested: The metrics to compare; empty for all.
 
     Raises:
-        RunnerError: The groups have less than two seeds in common, or a metric is missing.
+        RunnerError: The groups have fewer than two seeds in common, or a metric is missing.
     """
     seeds = sorted(set(first.runs) & set(second.runs))
     if len(seeds) < 2:
@@ -154,11 +156,11 @@ def compare_paired(
         )
     sides = [[_values(group.runs[seed]) for seed in seeds] for group in (first, second)]
     names = list(dict.fromkeys(name for side in sides for values in side for name in values))
-    for name in asked:
+    for name in requested:
         _check_metric(name, names, (first, second), seeds, sides)
     metrics = [
         PairedMetric(name, *([values[name] for values in side] for side in sides))
-        for name in (asked or names)
+        for name in (requested or names)
         if all(math.isfinite(values.get(name, math.nan)) for side in sides for values in side)
     ]
     if not metrics:
@@ -176,7 +178,7 @@ def _check_metric(
     """Raises RunnerError if a run lacks a metric or if its value is not finite."""
     if name not in names:
         raise RunnerError(
-            f"--metric: unknown metric {name!r}{nearest(name, names)}\n"
+            f"--metric: unknown metric {name!r}{nearest_name_hint(name, names)}\n"
             f"allowed: {', '.join(names) or 'none, because no run has records'}"
         )
     for group, side in zip(groups, sides, strict=True):

@@ -15,11 +15,11 @@ from orbit_runner.reporting.report_data.files import read_data
 from orbit_runner.reporting.run_data import read_run
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback, Logs
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import note, phase
 
 # An update waits for at least this many times as long as the previous one took.
-_PAUSE = 200
+_PAUSE_FACTOR = 200
 # A chart draws the ranges of 300 groups of points. More of them would need memory during training.
 _MOST_POINTS = 3000
 
@@ -40,7 +40,7 @@ def write_report(path: Path, target: Path, name: str = "") -> None:
     except OSError:
         config = ""
     run = read_run(path, name or str(path), _MOST_POINTS)
-    write_whole(target, report_page(run, config, _conditions(path), read_data(path)))
+    write_atomically(target, report_page(run, config, _conditions(path), read_data(path)))
 
 
 class ReportWriter(Callback):
@@ -93,7 +93,7 @@ class ReportWriter(Callback):
                 note(f"warning: {report} cannot be written: {first_line(error)}")
             self._failed = True
         end = time.monotonic()
-        self._due = end + max(self._interval, _PAUSE * (end - start))
+        self._due = end + max(self._interval, _PAUSE_FACTOR * (end - start))
 
 
 def _conditions(path: Path) -> Mapping[str, str]:

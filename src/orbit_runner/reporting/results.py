@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orbit_runner.reporting.sparkline import sparkline
-from orbit_runner.utils.files import jsonable
-from orbit_runner.utils.mfu import short
+from orbit_runner.utils.files import to_jsonable
+from orbit_runner.utils.mfu import format_si
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Results:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the results for `--json`, with null for NaN and infinities."""
-        values: dict[str, Any] = jsonable(dataclasses.asdict(self))
+        values: dict[str, Any] = to_jsonable(dataclasses.asdict(self))
         return values
 
 
@@ -69,7 +69,7 @@ def rows(results: Results) -> list[tuple[str, str]]:
 
 def _compute(flops_per_second: float, results: Results) -> str:
     a_step = flops_per_second / (results.steps_per_second or 1.0)
-    words = f"{short(a_step)}FLOP per step, {short(flops_per_second)}FLOP/s"
+    words = f"{format_si(a_step)}FLOP per step, {format_si(flops_per_second)}FLOP/s"
     return words if results.mfu is None else f"{words}, {results.mfu:.1%} of the devices' peak"
 
 

@@ -1,4 +1,4 @@
-"""What reports and comparisons show of a run. Does not import TensorFlow.
+"""The data of a run that reports and comparisons show. Does not import TensorFlow.
 
 The config is not built, so that runs of a task that is not installed can be shown.
 """
@@ -19,8 +19,8 @@ from orbit_runner.run_directory.metric_records import SPEED, Curves, read_curves
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import RunSummary, attempt_seconds, read_summary
 
-# Values of records that say nothing about the quality of a model.
-NO_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
+# Values of records that do not measure the quality of a model.
+NON_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner import __version__
-from orbit_runner.utils.files import jsonable, read_json_object, set_aside, write_whole
+from orbit_runner.utils.files import read_json_object, set_aside, to_jsonable, write_atomically
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "numpy", "PyYAML")
 
@@ -70,27 +70,29 @@ class RunRecord:
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._path = path
-        self._before = _attempts(path, note) if path else []
-        self._now: dict[str, Any] = {
+        self._earlier_attempts = _attempts(path, note) if path else []
+        self._attempt: dict[str, Any] = {
             "argv": list(argv),
             "mode": mode,
             "seed": seed,
-            "started": _now(),
+            "started": _timestamp(),
             "software": describe_software(),
             "command": sys.executable,
         }
 
     def update(self, **values: Any) -> None:
         """Adds JSON-compatible values to this attempt and writes the record."""
-        self._now.update(values)
+        self._attempt.update(values)
         if self._path is None:
             return
-        attempts = [*self._before, self._now]
-        write_whole(self._path, json.dumps(jsonable({"attempts": attempts}), indent=2) + "\n")
+        attempts = [*self._earlier_attempts, self._attempt]
+        write_atomically(
+            self._path, json.dumps(to_jsonable({"attempts": attempts}), indent=2) + "\n"
+        )
 
     def finish(self, outcome: str, **values: Any) -> None:
         """Records how this attempt ended: `done`, `left` or an error message, and other values."""
-        self.update(finished=_now(), outcome=outcome, **values)
+        self.update(finished=_timestamp(), outcome=outcome, **values)
 
 
 def _attempts(path: Path, note: Callable[[str], None]) -> list[Any]:
@@ -109,5 +111,5 @@ def _attempts(path: Path, note: Callable[[str], None]) -> list[Any]:
     return []
 
 
-def _now() -> str:
+def _timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")

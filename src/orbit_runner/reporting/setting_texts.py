@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from orbit_runner.config.serialize import inline
+from orbit_runner.config.serialize import inline_yaml
 
 
 def short_setting_names(paths: Iterable[str]) -> dict[str, str]:
@@ -24,7 +24,7 @@ def short_setting_names(paths: Iterable[str]) -> dict[str, str]:
 
 def value_text(value: Any) -> str:
     """Returns the value of a setting on one line; a float with four significant digits."""
-    return f"{value:.4g}" if isinstance(value, float) else inline(value)
+    return f"{value:.4g}" if isinstance(value, float) else inline_yaml(value)
 
 
 def cut_middle(text: str, most: int) -> str:

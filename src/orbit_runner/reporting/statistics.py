@@ -81,7 +81,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
-    """Compares two samples of finite values pair by pair. Raises ValueError for less than two."""
+    """Compares two samples of finite values pair by pair. Raises ValueError for fewer than two."""
     differences = [after - before for before, after in zip(first, second, strict=True)]
     if len(differences) < 2:
         raise ValueError(f"got {len(differences)} pairs, allowed: at least 2")

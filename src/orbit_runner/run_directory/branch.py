@@ -16,15 +16,15 @@ from orbit_runner.config.diff import ABSENT, Difference
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.yaml_files import parse_value
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import jsonable, read_json_object, write_whole
+from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
 
 # Runs to the last step in common with each of them; None for the run itself.
 Ancestry = dict[Path, int | None]
 
 NAME = "branch.json"
 _FORMAT = 1
-# Of the entries of the parent's `run.json`.
-_OF_ATTEMPTS = ("argv", "mode", "started", "finished", "outcome", "step")
+# The keys that are copied from the entries of the parent's `run.json`.
+_ATTEMPT_KEYS = ("argv", "mode", "started", "finished", "outcome", "step")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Branch:
                 {"path": one.path, "from": one.left, "to": one.right} for one in self.changes
             ],
             "attempts": [
-                {name: one[name] for name in _OF_ATTEMPTS if name in one} for one in self.attempts
+                {name: one[name] for name in _ATTEMPT_KEYS if name in one} for one in self.attempts
             ],
         }
 
@@ -76,8 +76,8 @@ class Branch:
 def write_branch(run: Path, branch: Branch) -> None:
     """Writes `branch.json` of a run."""
     path = os.path.relpath(branch.parent.resolve(), run.resolve())
-    values = jsonable({**branch.as_dict(), "parent": path})
-    write_whole(RunDirectory(run).branch, json.dumps(values, indent=1) + "\n")
+    values = to_jsonable({**branch.as_dict(), "parent": path})
+    write_atomically(RunDirectory(run).branch, json.dumps(values, indent=1) + "\n")
 
 
 def read_branch(run: Path) -> Branch | None:

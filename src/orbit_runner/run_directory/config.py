@@ -16,20 +16,20 @@ from typing import Any
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import (
     DATA_DIRECTORIES,
+    has_same_settings,
     identity_settings,
     is_fingerprint_of,
-    same_settings,
     settings_fingerprint,
 )
 from orbit_runner.config.parsing.tree import Section
 from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat
+from orbit_runner.config.serialize import flat_settings
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import read_json_object, write_whole
+from orbit_runner.utils.files import read_json_object, write_atomically
 
 
 def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
@@ -51,12 +51,12 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
             return False
     if _has_other_data_directory(settings, config) and not has_record(run):
         return False  # Without a record, it is unknown whether the data is the same.
-    return same_settings(settings, config)
+    return has_same_settings(settings, config)
 
 
 def _has_other_data_directory(settings: dict[str, Any], config: ExperimentConfig) -> bool:
     """Returns whether a data directory differs; only earlier versions kept these settings."""
-    now = flat(config)
+    now = flat_settings(config)
     return any(settings[path] != now.get(path) for path in DATA_DIRECTORIES if path in settings)
 
 
@@ -67,7 +67,7 @@ def keep_settings(run: Path, settings: dict[str, Any]) -> None:
     """
     path = _path(run, settings_fingerprint(settings))
     if not path.is_file():
-        write_whole(path, json.dumps(settings, indent=1, sort_keys=True) + "\n")
+        write_atomically(path, json.dumps(settings, indent=1, sort_keys=True) + "\n")
 
 
 def keep_config(run: Path, config: ExperimentConfig) -> None:

@@ -18,14 +18,14 @@ from orbit_runner.data.fingerprint import (
     DataDifference,
     DataFile,
     Fingerprint,
-    change_since,
     compare,
+    describe_file_change,
     describe_files,
 )
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.utils.files import parse_json, write_whole
+from orbit_runner.utils.files import parse_json, write_atomically
 from orbit_runner.utils.log import note
 
 NAME = "data.json"
@@ -60,7 +60,7 @@ class DataRecord(Callback):
         self.known = True
         self.difference = compare(before, now)
 
-    def of_new_run(self) -> DataRecord:
+    def clear_comparison(self) -> DataRecord:
         """Clears the comparison and returns `self`: a new run has no weights from earlier data."""
         self.difference, self.earlier = DataDifference(), []
         return self
@@ -98,7 +98,7 @@ class DataRecord(Callback):
             date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             lines = list(self.difference.changes[:100])
             changes.append({"step": run.step, "date": date, "changes": lines})
-        write_whole(self._path, _as_text(self._now, changes))
+        write_atomically(self._path, _format_record(self._now, changes))
         self._written = True
 
     def on_evaluate(self, run: Any, logs: Mapping[str, Any]) -> None:
@@ -112,7 +112,7 @@ class DataRecord(Callback):
     def _report_changes(self, step: int) -> None:
         rows = [(section, row) for section, rows in self._now.items() for row in rows]
         for section, row in rows:
-            change = "" if row.path in self._reported else change_since(row)
+            change = "" if row.path in self._reported else describe_file_change(row)
             if change:
                 self._reported.add(row.path)
                 note(
@@ -141,7 +141,7 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
         if found["format"] != _FORMAT:
             raise ValueError(f"unsupported format {found['format']!r}")
         sections = {
-            str(name): [_row(row) for row in rows] for name, rows in found["sections"].items()
+            str(name): [_parse_row(row) for row in rows] for name, rows in found["sections"].items()
         }
         changes = [{**change, "step": int(change["step"])} for change in found["changes"]]
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -149,7 +149,7 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
     return sections, changes
 
 
-def _as_text(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
+def _format_record(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
     """Returns the record as text, with one file per line."""
     parts = []
     for name, rows in sections.items():
@@ -161,7 +161,7 @@ def _as_text(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
     )
 
 
-def _row(row: Mapping[str, Any]) -> DataFile:
+def _parse_row(row: Mapping[str, Any]) -> DataFile:
     kinds = {"name": str, "bytes": int, "mtime_ns": int, "digest": str, "files": int}
     if not all(type(row[name]) is kind for name, kind in kinds.items()):
         raise ValueError("not a data record")
@@ -169,7 +169,7 @@ def _row(row: Mapping[str, Any]) -> DataFile:
 
 
 def inexact_data(model_dir: Path) -> list[str]:
-    """Returns why a run's config does not reproduce it, as far as its data is concerned."""
+    """Returns the changes of the data that keep a run's config from reproducing it."""
     try:
         changes = read_record(model_dir)[1]
     except (OSError, ValueError):

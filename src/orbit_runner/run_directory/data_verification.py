@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.data.fingerprint import DataDifference, DataFile, compare, read_digest
-from orbit_runner.data.text.lines import read_text_digest
+from orbit_runner.data.fingerprint import DataDifference, DataFile, compare, compute_digest
+from orbit_runner.data.text.lines import compute_text_digest
 from orbit_runner.data.tfrecord.framing import scan
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.run_directory.data_record import NAME, fingerprint_of, read_record
@@ -26,7 +26,7 @@ class DataVerification:
     read: bool  # Whether the contents of all files could be compared.
 
     @property
-    def well(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether the data is unchanged."""
         return not self.difference.changes
 
@@ -52,8 +52,8 @@ def verify_data(run: Path) -> DataVerification:
     now, damages, count = {}, list[str](), 0
     for section, rows in fingerprint_of(task).items():
         phase(f"reading the files of {section}")
-        now[section] = [_read(row) for row in rows]
-        damages += [f"{section}: {line}" for row in rows for line in _damages(row)]
+        now[section] = [_recompute_digest(row) for row in rows]
+        damages += [f"{section}: {line}" for row in rows for line in _find_damage(row)]
         count += sum(row.files for row in rows)
     found = compare(before, now)
     read = all(row.digest for rows in now.values() for row in rows)
@@ -61,19 +61,19 @@ def verify_data(run: Path) -> DataVerification:
     return DataVerification(count, difference, read)
 
 
-def _read(row: DataFile) -> DataFile:
+def _recompute_digest(row: DataFile) -> DataFile:
     """Computes the digest of a file from its contents, ignoring any cache."""
     kind = row.digest.partition(":")[0]
     if kind == "sha256":
-        return dataclasses.replace(row, digest=read_digest(Path(row.path)))
+        return dataclasses.replace(row, digest=compute_digest(Path(row.path)))
     if kind == "text":
-        return dataclasses.replace(row, digest=read_text_digest(Path(row.path)))
+        return dataclasses.replace(row, digest=compute_text_digest(Path(row.path)))
     if kind == "records":
         return dataclasses.replace(row, digest=f"records:{scan(Path(row.path)).digest}")
     return row
 
 
-def _damages(row: DataFile) -> Iterator[str]:
+def _find_damage(row: DataFile) -> Iterator[str]:
     """Yields the damage in a record file: the digest covers only the checksums of the records."""
     if not row.digest.startswith("records:"):
         return

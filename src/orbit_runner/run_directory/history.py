@@ -55,10 +55,10 @@ class RunHistory:
         return sorted({step for step in done if isinstance(step, int)})
 
     @property
-    def overridden(self) -> bool:
+    def is_overridden(self) -> bool:
         """Whether the run was resumed with another config, or from part of a checkpoint."""
-        said = [one.get("argv") for one in self.attempts]
-        words = (str(word) for argv in said if isinstance(argv, list) for word in argv)
+        arguments = [one.get("argv") for one in self.attempts]
+        words = (str(word) for argv in arguments if isinstance(argv, list) for word in argv)
         return any(word in _OVERRIDES for word in words)
 
 
@@ -66,21 +66,21 @@ def read_history(folder: Path) -> RunHistory:
     """Returns the history of a run; it is empty if the files are missing."""
     return RunHistory(
         folder=folder,
-        fingerprints={**_read_records(folder), **_trail(RunDirectory(folder).fingerprints)},
+        fingerprints={**_read_records(folder), **_read_trail(RunDirectory(folder).fingerprints)},
         losses={
             line["step"]: line["training_loss"]
-            for line in _lines(RunDirectory(folder).metrics)
+            for line in _read_step_records(RunDirectory(folder).metrics)
             if line.get("split") == "train" and "training_loss" in line
         },
-        attempts=tuple(_attempts(RunDirectory(folder).record("train"))),
+        attempts=tuple(_read_attempts(RunDirectory(folder).record("train"))),
     )
 
 
-def _trail(path: Path) -> dict[int, Fingerprints]:
+def _read_trail(path: Path) -> dict[int, Fingerprints]:
     # The last line of a step counts: the run may have been resumed from an earlier step.
     return {
         line["step"]: Fingerprints(str(line.get("weights")), str(line.get("state")))
-        for line in _lines(path)
+        for line in _read_step_records(path)
     }
 
 
@@ -100,15 +100,15 @@ def _read_records(folder: Path) -> dict[int, Fingerprints]:
     return found
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _read_step_records(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            yield from _with_steps(file)
+            yield from _parse_step_records(file)
     except OSError:
         return
 
 
-def _with_steps(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _parse_step_records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             found = parse_json(line)
@@ -118,7 +118,7 @@ def _with_steps(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield found
 
 
-def _attempts(path: Path) -> list[Mapping[str, Any]]:
+def _read_attempts(path: Path) -> list[Mapping[str, Any]]:
     try:
         found = read_json_object(path)["attempts"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -17,9 +17,9 @@ from orbit_runner.utils.files import parse_json
 
 SPLITS = ("train", "validation")
 # Keys of a record that are not values of a metric.
-_OTHER = ("step", "split", "time", "event")
+_NOT_METRICS = ("step", "split", "time", "event")
 _TAIL_BYTES = 16 * 1024
-# Training records between two evaluations, at most, that the end of a file is searched for.
+# The most bytes at the end of a file that are searched for the last record of each split.
 _LONGEST_TAIL = 1024 * 1024
 
 SPEED = "steps_per_second"
@@ -36,7 +36,7 @@ def read_records(path: Path) -> Iterator[Record]:
     """Yields the records of a file in order; none if it cannot be read."""
     try:
         with path.open("rb") as file:
-            yield from _records(file)
+            yield from _parse_records(file)
     except OSError:
         return
 
@@ -48,7 +48,7 @@ def read_last_records(path: Path) -> dict[str, Record]:
             end, size = file.seek(0, os.SEEK_END), _TAIL_BYTES
             while True:
                 file.seek(max(0, end - size))
-                found = _last_of_each_split(file.read())
+                found = _find_last_records(file.read())
                 if size >= min(end, _LONGEST_TAIL) or len(found) == len(SPLITS):
                     return found
                 size *= 8
@@ -76,11 +76,11 @@ def read_curves(path: Path, most_points: int | None = None) -> Curves:
             group = groups.get(key)
             if group is None or group.number != number // size:
                 if group is not None:
-                    group.add_to(curve)
+                    group.write_points(curve)
                 group = groups[key] = _Group(number // size, point, point)
             group.lowest, group.highest = min(group.lowest, point), max(group.highest, point)
     for key, group in groups.items():
-        group.add_to(curves[key])
+        group.write_points(curves[key])
     return {key: dict(sorted(values.items())) for key, values in curves.items()}
 
 
@@ -92,7 +92,7 @@ class _Group:
     lowest: tuple[float, int]
     highest: tuple[float, int]
 
-    def add_to(self, curve: dict[int, float]) -> None:
+    def write_points(self, curve: dict[int, float]) -> None:
         for value, step in (self.lowest, self.highest):
             curve[step] = value
 
@@ -110,7 +110,7 @@ def metric_values(record: Record) -> dict[str, float]:
     return {
         name: _number(value)
         for name, value in record.items()
-        if name not in _OTHER and not isinstance(value, (bool, str, list, dict))
+        if name not in _NOT_METRICS and not isinstance(value, (bool, str, list, dict))
     }
 
 
@@ -126,16 +126,16 @@ def is_result(name: str) -> bool:
     return not name.startswith((WATCH, SYSTEM))
 
 
-def _last_of_each_split(lines: bytes) -> dict[str, Record]:
+def _find_last_records(lines: bytes) -> dict[str, Record]:
     found: dict[str, Record] = {}
-    for record in _records(reversed(lines.split(b"\n"))):
+    for record in _parse_records(reversed(lines.split(b"\n"))):
         found.setdefault(str(record["split"]), record)
         if len(found) == len(SPLITS):
             break
     return found
 
 
-def _records(lines: Iterable[bytes]) -> Iterator[Record]:
+def _parse_records(lines: Iterable[bytes]) -> Iterator[Record]:
     for line in lines:
         if not line:
             continue

@@ -65,11 +65,11 @@ class RunLock:
         """
         with _guard:
             if self._folder not in _held:
-                _held[self._folder] = [self._lock_file(), 0]
+                _held[self._folder] = [self._open_and_lock(), 0]
             _held[self._folder][1] += 1
 
     def release(self) -> None:
-        """Releases the lock, once it was called as often as `acquire`."""
+        """Releases the lock when it has been called as often as `acquire`."""
         with _guard:
             held = _held.get(self._folder)
             if held is None:
@@ -79,7 +79,7 @@ class RunLock:
                 return
             del _held[self._folder]
         with contextlib.suppress(OSError):  # The lock counts, not the text.
-            _write(held[0], {**_this_process(), "released": _now()})
+            _write_record(held[0], {**_describe_process(), "released": _timestamp()})
         # Closing alone would not release the lock if native code has forked a child.
         with contextlib.suppress(OSError):
             fcntl.flock(held[0], fcntl.LOCK_UN)
@@ -107,7 +107,7 @@ class RunLock:
     ) -> None:
         self.release()
 
-    def _lock_file(self) -> int:
+    def _open_and_lock(self) -> int:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -122,13 +122,13 @@ class RunLock:
         except BaseException:
             os.close(file)
             raise
-        _write(file, _this_process())
+        _write_record(file, _describe_process())
         return file
 
     def _lock(self, file: int) -> None:
-        for last in _turns():
+        for last in _lock_attempts():
             try:
-                if _is_taken(file):
+                if _try_lock(file):
                     return
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
@@ -138,18 +138,18 @@ class RunLock:
                     "make sure that no other process trains in it"
                 )
                 return
-            holder = _read(file)
+            holder = _read_record(file)
             if last or _may_hold(holder):
                 raise RunnerError(_refusal(self._shown, holder))
 
 
 @dataclasses.dataclass(frozen=True)
-class Holder:
+class LockHolder:
     """The process that has the lock of a run directory.
 
     Attributes:
-        host: The name of its machine; "" for this machine. Whether a process on another machine
-            still runs cannot be found out.
+        host: The name of its machine; "" for this machine. It is impossible to tell whether a
+            process on another machine is still running.
         since: When it acquired the lock, such as `2026-11-20T10:00:00+0000`.
     """
 
@@ -157,20 +157,20 @@ class Holder:
     since: str
 
 
-def read_holder(model_dir: Path) -> Holder | None:
+def read_holder(model_dir: Path) -> LockHolder | None:
     """Returns the process that has the lock of a run directory, or None if no process has it."""
     try:
         file = os.open(model_dir / ".lock", os.O_RDONLY)
     except OSError:
         return None
     try:
-        holder = _read(file)
+        holder = _read_record(file)
         if not _may_hold(holder):
             return None
         since = str(holder.get("since"))
         if holder.get("host") != socket.gethostname():
-            return Holder(str(holder.get("host")), since)
-        return Holder("", since) if _is_locked(file) else None
+            return LockHolder(str(holder.get("host")), since)
+        return LockHolder("", since) if _is_locked(file) else None
     finally:
         os.close(file)
 
@@ -178,7 +178,7 @@ def read_holder(model_dir: Path) -> Holder | None:
 def _is_locked(file: int) -> bool:
     """Returns whether the lock is held. Called only if the process that the file names is alive.
 
-    Its ID may have been reused, so the lock decides. If there are no locks, it is taken to be held.
+    Its ID may have been reused, so the lock decides. If locks are not supported, it counts as held.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -187,7 +187,7 @@ def _is_locked(file: int) -> bool:
     return False
 
 
-def _is_taken(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -195,7 +195,7 @@ def _is_taken(file: int) -> bool:
     return True
 
 
-def _turns() -> Iterator[bool]:
+def _lock_attempts() -> Iterator[bool]:
     # The text is written after the lock is acquired, and the kernel may release the lock of a
     # killed process late: for a moment, the text may name a process that has ended.
     end = time.monotonic() + _PATIENCE_SECONDS
@@ -235,21 +235,21 @@ def _refusal(folder: str, holder: dict[str, Any]) -> str:
     )
 
 
-def _this_process() -> dict[str, Any]:
+def _describe_process() -> dict[str, Any]:
     command = shlex.join(sys.orig_argv)
     return {
         "process": os.getpid(),
         "host": socket.gethostname(),
-        "since": _now(),
+        "since": _timestamp(),
         "command": command if len(command) <= 500 else f"{command[:500]}…",
     }
 
 
-def _now() -> str:
+def _timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
-def _write(file: int, record: dict[str, Any]) -> None:
+def _write_record(file: int, record: dict[str, Any]) -> None:
     # Written in place, because a rename would replace the file with one that is not locked. One
     # call writes the whole line, so that a reader sees all of it; the rest of a longer line is cut
     # off afterward.
@@ -259,7 +259,7 @@ def _write(file: int, record: dict[str, Any]) -> None:
     os.ftruncate(file, len(text))
 
 
-def _read(file: int) -> dict[str, Any]:
+def _read_record(file: int) -> dict[str, Any]:
     os.lseek(file, 0, os.SEEK_SET)
     try:
         record = json.loads(os.read(file, _LARGEST_TEXT).decode().splitlines()[0])
@@ -268,7 +268,7 @@ def _read(file: int) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _forget() -> None:
+def _release_in_child() -> None:
     """Closes the lock files in a forked child: the locks belong to the parent process."""
     global _guard
     _guard = threading.Lock()
@@ -278,4 +278,4 @@ def _forget() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_release_in_child)

@@ -127,9 +127,9 @@ def read_summary(path: Path) -> RunSummary:
     trained = records.get("train", {})
     evaluated = metric_values(records.get("validation", {})) or _numbers(last.get("metrics"))
     times = [float(one["time"]) for one in records.values() if isinstance(one.get("time"), float)]
-    active = max([*times, *_times(last, "finished")], default=None)
+    active = max([*times, *_parse_times(last, "finished")], default=None)
     status, reason = _status(path, last, active)
-    best_metric, best, best_step = _best(path, last)
+    best_metric, best, best_step = _read_best(path, last)
     branch = read_branch(path)
     return RunSummary(
         path=path,
@@ -137,16 +137,18 @@ def read_summary(path: Path) -> RunSummary:
         reason=reason,
         experiment=str(last.get("experiment") or ""),
         mode=str(last.get("mode") or ""),
-        step=_step(directory, last, [int(one["step"]) for one in records.values()]),
-        train_steps=_integer(last.get("train_steps")),
-        started=min((when for one in attempts for when in _times(one, "started")), default=None),
+        step=_last_step(directory, last, [int(one["step"]) for one in records.values()]),
+        train_steps=_as_integer(last.get("train_steps")),
+        started=min(
+            (when for one in attempts for when in _parse_times(one, "started")), default=None
+        ),
         active=active,
-        metrics={**evaluated, **_without(_results(trained), evaluated)},
+        metrics={**evaluated, **_exclude(_results(trained), evaluated)},
         best=best,
         best_metric=best_metric,
         best_step=best_step,
-        changes={**(branch.values() if branch else {}), **_mapping(last.get("changes"))},
-        seed=_integer(last.get("seed")),
+        changes={**(branch.values() if branch else {}), **_as_mapping(last.get("changes"))},
+        seed=_as_integer(last.get("seed")),
         weights=str(last.get("weights") or ""),
         starts=len(attempts),
         parent=branch.parent if branch else None,
@@ -180,7 +182,7 @@ def _read_record(path: Path) -> list[Mapping[str, Any]]:
 def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[str, str]:
     """Returns the status and, for some, the reason."""
     holder, outcome = read_holder(path), last.get("outcome")
-    if holder is not None and not _ended_after(last, holder.since):
+    if holder is not None and not _has_ended_since(last, holder.since):
         if holder.host == "":
             return "running", ""
         is_recent = active is not None and time.time() - active < _RECENT_SECONDS
@@ -204,16 +206,16 @@ def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[
     return names.get(kind, "failed"), reason
 
 
-def _ended_after(last: Mapping[str, Any], since: str) -> bool:
+def _has_ended_since(last: Mapping[str, Any], since: str) -> bool:
     """Returns whether the last start recorded its end after a process acquired the lock.
 
     The process keeps the lock until it exits.
     """
-    finished, locked = _times(last, "finished"), _times({"since": since}, "since")
+    finished, locked = _parse_times(last, "finished"), _parse_times({"since": since}, "since")
     return bool(finished) and bool(locked) and finished[0] >= locked[0]
 
 
-def _best(path: Path, last: Mapping[str, Any]) -> tuple[str, dict[str, float], int | None]:
+def _read_best(path: Path, last: Mapping[str, Any]) -> tuple[str, dict[str, float], int | None]:
     """Returns the metric, values and step of the best evaluation."""
     rule = last.get("best")
     if not isinstance(rule, dict) or not rule.get("metric"):
@@ -222,12 +224,12 @@ def _best(path: Path, last: Mapping[str, Any]) -> tuple[str, dict[str, float], i
         found = read_json_object(path / str(rule.get("directory")) / "info.json")
     except (OSError, ValueError):
         return str(rule["metric"]), {}, None
-    step = _integer(found.pop("best_ckpt_global_step", None))
+    step = _as_integer(found.pop("best_ckpt_global_step", None))
     return str(rule["metric"]), _numbers(found), step
 
 
-def _step(directory: RunDirectory, last: Mapping[str, Any], recorded: list[int]) -> int:
-    step = _integer(last.get("step"))
+def _last_step(directory: RunDirectory, last: Mapping[str, Any], recorded: list[int]) -> int:
+    step = _as_integer(last.get("step"))
     if step is not None:
         return step
     try:
@@ -246,25 +248,25 @@ def _results(record: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in metric_values(record).items() if is_result(name)}
 
 
-def _without(values: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+def _exclude(values: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if name not in others}
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _integer(value: Any) -> int | None:
+def _as_integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def attempt_seconds(attempt: Mapping[str, Any]) -> float | None:
     """Returns the wall time of an entry of `run.json`, in seconds; None if it has not ended."""
-    started, finished = _times(attempt, "started"), _times(attempt, "finished")
+    started, finished = _parse_times(attempt, "started"), _parse_times(attempt, "finished")
     return finished[0] - started[0] if started and finished else None
 
 
-def _times(attempt: Mapping[str, Any], key: str) -> list[float]:
+def _parse_times(attempt: Mapping[str, Any], key: str) -> list[float]:
     try:
         when = datetime.datetime.strptime(str(attempt.get(key)), "%Y-%m-%dT%H:%M:%S%z")
     except ValueError:

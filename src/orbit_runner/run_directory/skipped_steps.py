@@ -9,7 +9,7 @@ from orbit_runner.utils.files import parse_json
 SKIPPED = "skipped"
 
 
-def read_skipped(metrics: Path) -> tuple[int, ...]:
+def read_skipped_steps(metrics: Path) -> tuple[int, ...]:
     """Returns the steps that a run skips because they were not finite, in ascending order.
 
     Each event has all steps that were skipped until then, so the last one counts. The steps of

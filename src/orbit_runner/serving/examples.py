@@ -9,13 +9,13 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.serving.loader import by_itself
+from orbit_runner.serving.loader import single_process_runtime
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.distribute import leading_size
-from orbit_runner.train.inputs.own_batches import own_batches
+from orbit_runner.train.inputs.local_batches import own_batches
 
 _ROWS = 16  # the largest batch
 # The settings of training data that change examples at random, and the values that turn them off.
@@ -39,10 +39,12 @@ def validation_batches(adapter: TaskAdapter, config: ExperimentConfig, count: in
     if there are no validation data.
     """
     data = _section(config, "validation_data")
-    with _why_scope("an export is compared with the model on validation examples"):
+    with _reason_scope("an export is compared with the model on validation examples"):
         chunks = adapter.step_batches(data, 1)
         if chunks is None or chunks.steps is None:
-            yield from _first(own_batches(adapter, by_itself(config.runtime), data), count)
+            yield from _take_batches(
+                own_batches(adapter, single_process_runtime(config.runtime), data), count
+            )
             return
         batches = min(chunks.steps, -(-count // chunks.batch_size))
         for number in range(batches):
@@ -58,9 +60,9 @@ def training_features(adapter: TaskAdapter, config: ExperimentConfig, count: int
     """
     data = _section(config, "train_data")
     data = data.replace(**{n: v for n, v in _NOT_AUGMENTED.items() if hasattr(data, n)})
-    with _why_scope("int8 needs training examples for its calibration"):
+    with _reason_scope("int8 needs training examples for its calibration"):
         found = 0
-        for batch in own_batches(adapter, by_itself(config.runtime), data):
+        for batch in own_batches(adapter, single_process_runtime(config.runtime), data):
             features, _, _ = tf_keras.utils.unpack_x_y_sample_weight(batch)
             for row in range(int(leading_size(features))):
                 yield tf.nest.map_structure(lambda one, n=row: one[n : n + 1], features)
@@ -69,7 +71,7 @@ def training_features(adapter: TaskAdapter, config: ExperimentConfig, count: int
                     return
 
 
-def _first(batches: Iterator[Any], count: int) -> Iterator[Any]:
+def _take_batches(batches: Iterator[Any], count: int) -> Iterator[Any]:
     found = 0
     for batch in batches:
         yield batch
@@ -95,11 +97,11 @@ def _section(config: ExperimentConfig, name: str) -> Any:
         "tf_data_service_address": None,
     }
     data = data.replace(**{n: value for n, value in wanted.items() if hasattr(data, n)})
-    return with_seed(data, by_itself(config.runtime))
+    return resolve_data_config(data, single_process_runtime(config.runtime))
 
 
 @contextlib.contextmanager
-def _why_scope(reason: str) -> Iterator[None]:
+def _reason_scope(reason: str) -> Iterator[None]:
     """Adds to the error of a data setting why the data are needed."""
     try:
         yield

@@ -20,15 +20,15 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.export_directory import CONFIG, EXTRA, RECORD, export_name
-from orbit_runner.serving.loader import Served
+from orbit_runner.serving.loader import LoadedModel
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, Serving
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 
 _PACKAGES = ("orbit-runner", "tensorflow", "tf_keras", "tf-models-official")
 
 
 def export(
-    served: Served,
+    loaded: LoadedModel,
     config: ExperimentConfig,
     run: Path,
     folder: Path,
@@ -40,18 +40,18 @@ def export(
     The directory appears only when it is complete. An export of the same step is replaced only if
     `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
     """
-    place = folder / export_name(served.choice.place.step, SAVED_MODEL)
+    place = folder / export_name(loaded.choice.place.step, SAVED_MODEL)
     record = {
-        **describe_export(served, config, run),
-        "signatures": describe_signatures(served.serving.signatures),
-        "default": served.serving.default,
+        **describe_export(loaded, config, run),
+        "signatures": describe_signatures(loaded.serving.signatures),
+        "default": loaded.serving.default,
     }
     # The versions are the last entry.
     record["versions"] = record.pop("versions")
     with new_directory_scope(place, replaces=replaces) as aside:
-        _save(served.model, served.serving, aside)
-        write_whole(aside / EXTRA / CONFIG, to_yaml(config))
-        write_whole(aside / EXTRA / RECORD, json.dumps(record, indent=2) + "\n")
+        _save(loaded.model, loaded.serving, aside)
+        write_atomically(aside / EXTRA / CONFIG, to_yaml(config))
+        write_atomically(aside / EXTRA / RECORD, json.dumps(record, indent=2) + "\n")
     return {"path": str(place), **record}
 
 
@@ -91,16 +91,16 @@ def _save(model: Any, serving: Serving, path: Path) -> None:
     tf.saved_model.save(root, str(path), signatures=signatures)
 
 
-def describe_export(served: Served, config: ExperimentConfig, run: Path) -> dict[str, Any]:
+def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> dict[str, Any]:
     """Returns what the record of an export in any format contains."""
     return {
-        "step": served.choice.place.step,
+        "step": loaded.choice.place.step,
         "experiment": config.name,
         "task": config.task.name,
         "run": str(run.resolve()),
-        "checkpoint": served.choice.place.name,
-        "weights": served.weights,
-        "fingerprint": weights_fingerprint(served.model),
+        "checkpoint": loaded.choice.place.name,
+        "weights": loaded.weights,
+        "fingerprint": weights_fingerprint(loaded.model),
         "precision": config.runtime.mixed_precision_dtype or "float32",
         "versions": dict(_versions()),
     }

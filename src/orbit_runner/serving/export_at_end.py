@@ -15,7 +15,7 @@ from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.export_directory import missing_packages
 from orbit_runner.serving.export_formats import export_all
-from orbit_runner.serving.loader import load_scope, require
+from orbit_runner.serving.loader import load_scope, require_method
 from orbit_runner.train.run import Run
 from orbit_runner.utils.log import note
 
@@ -27,7 +27,7 @@ def exports_at_end(config: ExperimentConfig, task: Any, mode: str) -> bool:
     formats = _formats(config)
     if SAVED_MODEL in formats:
         try:
-            require(task, "serving")
+            require_method(task, "serving")
         except RunnerError as error:
             raise SettingError("trainer.export_subdir", str(error)) from error
     if problem := missing_packages(formats):
@@ -50,7 +50,7 @@ def export_at_end(run: Run) -> None:
             _export(run)
         except Exception as error:
             problem = error
-    failed = run.workers.of_chief(int(problem is not None))
+    failed = run.workers.broadcast_from_chief(int(problem is not None))
     if isinstance(problem, RunnerError):
         raise RunnerError(
             "trainer.export_subdir: the run is complete and saved, but the export failed: "
@@ -77,7 +77,7 @@ def _export(run: Run) -> None:
         device="CPU:0",
         needs_signatures=SAVED_MODEL in formats,
     )
-    with _graphs(), loaded as model:
+    with _graph_execution_scope(), loaded as model:
         records = export_all(
             formats, model, run.adapter, run.config, directory, folder, replaces=True
         )
@@ -90,7 +90,7 @@ def _formats(config: ExperimentConfig) -> Sequence[str]:
 
 
 @contextlib.contextmanager
-def _graphs() -> Iterator[None]:
+def _graph_execution_scope() -> Iterator[None]:
     """Runs functions as graphs, even in an eager run."""
     eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)

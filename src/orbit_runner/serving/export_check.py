@@ -19,16 +19,16 @@ from orbit_runner.serving.export_directory import (
     LITERT_INT8,
     ONNX,
 )
-from orbit_runner.serving.network import Run, describe_network
+from orbit_runner.serving.network import NumpyFunction, describe_network
 from orbit_runner.tasks.base import EXAMPLES
 from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import leading_size
 
 # The largest difference, in units of the largest output.
 _TOLERANCES = {KERAS: 1e-5, LITERT: 1e-3, ONNX: 1e-3, LITERT_FLOAT16: 1e-2, LITERT_INT8: 0.2}
-# The largest loss of the metric. One point of an accuracy.
-_LOSS_OF_METRIC = 0.01
-_USUAL_METRIC = "accuracy"
+# The largest degradation of the metric: one percentage point of an accuracy.
+_METRIC_TOLERANCE = 0.01
+_DEFAULT_METRIC = "accuracy"
 _WARM_UP, _MOST_CALLS, _SECONDS = 3, 50, 1.0
 
 
@@ -41,7 +41,7 @@ class Metric:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Check:
+class ExportCheck:
     """What a comparison found.
 
     Attributes:
@@ -62,7 +62,7 @@ class Check:
     model_ms: float
     ms: float
 
-    def loss_of(self, metric: Metric) -> float:
+    def degradation_of(self, metric: Metric) -> float:
         """Returns by how much the export is worse, in units of the metric if that is above 1."""
         before, after = self.model_metrics[metric.name], self.metrics[metric.name]
         lost = before - after if metric.is_higher_better else after - before
@@ -78,24 +78,24 @@ class Examples:
         if not self._batches:
             raise RunnerError("task.validation_data contains no examples to check the export with")
         calls: list[tuple[Any, Any]] = []
-        self.metrics, self.count = self._evaluate(_Watched(model, calls))
+        self.metrics, self.count = self._evaluate(_RecordingModel(model, calls))
         features, outputs = calls[0]
         self.network = describe_network(model, features, outputs)
         self._single = [value[:1].numpy() for value in tf.nest.flatten(features)]
-        self.ms = _milliseconds(self.network.run(), self._single)
+        self.ms = _measure_milliseconds(self.network.numpy_function(), self._single)
 
-    def check(self, run: Run) -> Check:
+    def check(self, run: NumpyFunction) -> ExportCheck:
         """Returns how an export differs from the model. `run` is the function of the export."""
-        answers = _Answers(self._model, run)
+        answers = _ComparingModel(self._model, run)
         metrics, _ = self._evaluate(answers)
-        return Check(
+        return ExportCheck(
             examples=self.count,
             difference=answers.difference,
             relative=answers.difference / max(answers.largest, 1e-30),
             model_metrics=self.metrics,
             metrics=metrics,
             model_ms=self.ms,
-            ms=_milliseconds(run, self._single),
+            ms=_measure_milliseconds(run, self._single),
         )
 
     def metric_of(self, trainer: Any) -> Metric | None:
@@ -103,7 +103,7 @@ class Examples:
         name = trainer.best_checkpoint_eval_metric
         if name in self.metrics:
             return Metric(name, trainer.best_checkpoint_metric_comp == "higher")
-        return Metric(_USUAL_METRIC) if _USUAL_METRIC in self.metrics else None
+        return Metric(_DEFAULT_METRIC) if _DEFAULT_METRIC in self.metrics else None
 
     def _evaluate(self, model: Any) -> tuple[dict[str, float], int]:
         """Returns the metrics of a model, and the number of examples."""
@@ -117,8 +117,8 @@ class Examples:
         return {n: float(v) for n, v in found.items() if np.ndim(v) == 0}, int(count)
 
 
-class _Watched:
-    """The model as a validation step sees it; keeps the first call."""
+class _RecordingModel:
+    """Wraps the model for a validation step, and records the first call."""
 
     def __init__(self, model: Any, calls: list[tuple[Any, Any]]) -> None:
         self._model, self._calls = model, calls
@@ -133,10 +133,10 @@ class _Watched:
         return getattr(self._model, name)
 
 
-class _Answers:
+class _ComparingModel:
     """Returns the outputs of an export in place of those of the model, and compares them."""
 
-    def __init__(self, model: Any, run: Run) -> None:
+    def __init__(self, model: Any, run: NumpyFunction) -> None:
         self._model, self._run = model, run
         self.difference, self.largest = 0.0, 0.0
 
@@ -147,7 +147,7 @@ class _Answers:
         for one, answer in zip(tf.nest.flatten(expected), self._run(values), strict=True):
             wanted = tf.cast(one, tf.float32).numpy()
             apart = np.abs(wanted - answer.astype(np.float32).reshape(wanted.shape))
-            # A NaN stays, in contrast to that of `max`.
+            # Unlike `max`, this propagates NaN.
             self.difference = float(np.maximum(self.difference, np.max(apart, initial=0.0)))
             self.largest = max(self.largest, float(np.max(np.abs(wanted), initial=0.0)))
             found.append(tf.cast(answer.reshape(wanted.shape), one.dtype))
@@ -159,18 +159,18 @@ class _Answers:
 
 def tolerance_of(name: str, metric: Metric | None) -> float:
     """Returns the default tolerance of a format."""
-    return _LOSS_OF_METRIC if _is_by_metric(name, metric) else _TOLERANCES[name]
+    return _METRIC_TOLERANCE if _is_judged_by_metric(name, metric) else _TOLERANCES[name]
 
 
-def require_close(name: str, check: Check, metric: Metric | None, tolerance: float) -> None:
+def require_close(name: str, check: ExportCheck, metric: Metric | None, tolerance: float) -> None:
     """Raises `RunnerError` if an export differs from its model by more than the tolerance.
 
-    int8 is judged by the loss of the metric, if there is one; others by their outputs.
+    int8 is judged by the degradation of the metric, if there is one; others by their outputs.
     """
-    if _is_by_metric(name, metric):
+    if _is_judged_by_metric(name, metric):
         assert metric is not None
         before, after = check.model_metrics[metric.name], check.metrics[metric.name]
-        value = check.loss_of(metric)
+        value = check.degradation_of(metric)
         found = f"{metric.name} is {after:.4f} instead of {before:.4f}"
     else:
         value = check.relative
@@ -187,11 +187,11 @@ def require_close(name: str, check: Check, metric: Metric | None, tolerance: flo
         )
 
 
-def _is_by_metric(name: str, metric: Metric | None) -> bool:
+def _is_judged_by_metric(name: str, metric: Metric | None) -> bool:
     return name == LITERT_INT8 and metric is not None
 
 
-def _milliseconds(run: Run, values: list[np.ndarray]) -> float:
+def _measure_milliseconds(run: NumpyFunction, values: list[np.ndarray]) -> float:
     for _ in range(_WARM_UP):
         run(values)
     times: list[float] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.schema.trainer import EXPORT_FORMATS, SAVED_MODEL
-from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.utils.files import read_json_object
 
 # SavedModel's directory for files that TensorFlow itself does not read.
@@ -76,7 +76,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
         if name not in EXPORT_FORMATS:
-            raise RunnerError(f"--format: {unknown('format', name, EXPORT_FORMATS)}")
+            raise RunnerError(f"--format: {unknown_name_message('format', name, EXPORT_FORMATS)}")
     if problem := missing_packages(names):
         raise RunnerError(f"--format: {problem}")
     return names

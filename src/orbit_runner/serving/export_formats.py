@@ -17,7 +17,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.examples import training_features, validation_batches
 from orbit_runner.serving.export import describe_export, describe_spec, export, new_directory_scope
-from orbit_runner.serving.export_check import Check, Examples, require_close, tolerance_of
+from orbit_runner.serving.export_check import Examples, ExportCheck, require_close, tolerance_of
 from orbit_runner.serving.export_directory import (
     CONFIG,
     KERAS,
@@ -29,16 +29,16 @@ from orbit_runner.serving.export_directory import (
     model_file,
 )
 from orbit_runner.serving.formats import keras_file, litert, onnx
-from orbit_runner.serving.loader import Served
-from orbit_runner.serving.network import Network, Run
+from orbit_runner.serving.loader import LoadedModel
+from orbit_runner.serving.network import Network, NumpyFunction
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.utils.files import jsonable, write_whole
+from orbit_runner.utils.files import to_jsonable, write_atomically
 from orbit_runner.utils.log import phase
 
 
 def export_all(
     formats: Sequence[str],
-    served: Served,
+    loaded: LoadedModel,
     adapter: TaskAdapter,
     config: ExperimentConfig,
     run: Path,
@@ -56,27 +56,27 @@ def export_all(
     for name in formats:
         phase(f"exporting {name} to {folder}")
         if name == SAVED_MODEL:
-            records.append(export(served, config, run, folder, replaces=replaces))
+            records.append(export(loaded, config, run, folder, replaces=replaces))
             continue
-        _require_network(name, served, adapter)
+        _require_network(name, loaded, adapter)
         if examples is None:
             batches = validation_batches(adapter, config, options.check_examples)
-            examples = Examples(adapter.task, served.model, batches)
-        place = folder / export_name(served.choice.place.step, name)
+            examples = Examples(adapter.task, loaded.model, batches)
+        place = folder / export_name(loaded.choice.place.step, name)
         with new_directory_scope(place, replaces=replaces) as aside:
             record = {
-                **describe_export(served, config, run),
+                **describe_export(loaded, config, run),
                 **_write(name, aside, examples, adapter, config, options),
             }
-            write_whole(aside / CONFIG, to_yaml(config))
-            write_whole(aside / RECORD, json.dumps(jsonable(record), indent=2) + "\n")
+            write_atomically(aside / CONFIG, to_yaml(config))
+            write_atomically(aside / RECORD, json.dumps(to_jsonable(record), indent=2) + "\n")
         records.append({"path": str(place), **record})
     return records
 
 
-def _require_network(name: str, served: Served, adapter: TaskAdapter) -> None:
-    reason = "several tasks are trained together" if adapter.parts else ""
-    if reason := reason or served.serving.only_saved_model:
+def _require_network(name: str, loaded: LoadedModel, adapter: TaskAdapter) -> None:
+    reason = "several tasks are trained together" if adapter.subtasks else ""
+    if reason := reason or loaded.serving.only_saved_model:
         raise RunnerError(f"{name}: {reason}\nuse --format={SAVED_MODEL}")
 
 
@@ -127,7 +127,7 @@ def _convert(
     adapter: TaskAdapter,
     config: ExperimentConfig,
     options: ExportOptions,
-) -> Run:
+) -> NumpyFunction:
     """Writes the file of a format, and returns its function."""
     if name == KERAS:
         keras_file.write(network, path)
@@ -153,5 +153,5 @@ def _signature(network: Network, batch: int | None) -> dict[str, Any]:
     }
 
 
-def _as_dict(check: Check, metric: str, tolerance: float) -> dict[str, Any]:
+def _as_dict(check: ExportCheck, metric: str, tolerance: float) -> dict[str, Any]:
     return {**dataclasses.asdict(check), "metric": metric, "tolerance": tolerance}

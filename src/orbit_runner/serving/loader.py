@@ -27,7 +27,7 @@ from orbit_runner.utils.log import phase
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
+class LoadedModel:
     """A model that is ready for export or prediction."""
 
     model: Any
@@ -36,7 +36,7 @@ class Served:
     weights: str  # `average` or `plain`.
 
 
-def by_itself(runtime: RuntimeConfig, num_gpus: int = 0) -> RuntimeConfig:
+def single_process_runtime(runtime: RuntimeConfig, num_gpus: int = 0) -> RuntimeConfig:
     """Returns the runtime settings for a single process, whatever strategy the run had.
 
     Keeps precision and threads, and resets what determines the bits of training or where it runs.
@@ -66,7 +66,7 @@ def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> 
     `run` is the run directory, in which tasks may keep prepared data; None if there is only an
     export. `num_gpus` is -1 for a GPU if there is one, and 0 for the CPU.
     """
-    runtime = by_itself(config.runtime, num_gpus)
+    runtime = single_process_runtime(config.runtime, num_gpus)
     # If TensorFlow has already started with other thread counts, the model can still be used.
     configure_numerics(runtime, require_threads=False)
     select_devices(runtime)
@@ -81,7 +81,7 @@ def has_method(task: Any, method: str) -> bool:
     return found is not None and found is not getattr(Task, method)
 
 
-def require(task: Any, method: str) -> None:
+def require_method(task: Any, method: str) -> None:
     """Raises `RunnerError` if a task does not define `method`."""
     if not has_method(task, method):
         what = "be exported" if method == "serving" else "make predictions"
@@ -100,7 +100,7 @@ def load_scope(
     device: str | None = None,
     *,
     needs_signatures: bool = True,
-) -> Iterator[Served]:
+) -> Iterator[LoadedModel]:
     """Builds a model and restores the weights of a checkpoint into it.
 
     The config may have been run with any strategy. `weights` is `average` or `plain`. `device` is
@@ -109,7 +109,7 @@ def load_scope(
     does not fit, or if `needs_signatures` and the task has no signatures.
     """
     if needs_signatures:
-        require(task, "serving")
+        require_method(task, "serving")
     phase("building the model")
     strategy = tf.distribute.get_strategy()
     try:
@@ -126,7 +126,7 @@ def load_scope(
     with state.ema.applied_scope() if averaged and state.ema else contextlib.nullcontext():
         is_defined = has_method(task, "serving")
         serving = task.serving(state.model) if is_defined else Serving({}, default="")
-        yield Served(state.model, serving, choice, weights)
+        yield LoadedModel(state.model, serving, choice, weights)
 
 
 def _restore(state: TrainState, choice: Choice, strategy: Any) -> None:
@@ -135,7 +135,7 @@ def _restore(state: TrainState, choice: Choice, strategy: Any) -> None:
         raise RunnerError(
             f"the checkpoint {choice.prefix} {problem}\nuse --checkpoint=STEP to select another one"
         )
-    restorer = Restorer(state, state.checkpoint(), strategy, partly=False)
+    restorer = Restorer(state, state.checkpoint(), strategy, allow_partial=False)
     try:
         restorer.restore(choice.prefix, choice.record())
     except RunnerError as error:

@@ -15,7 +15,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, named_function
 
 # From the inputs to the outputs, each a list of arrays [batch, ...] in the order of their names.
-Run = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+NumpyFunction = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Network:
     def call(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs by name, in float32 if they are of a smaller type."""
         found = self.model(tf.nest.pack_sequence_as(self.features, values), training=False)
-        return dict(zip(self.outputs, map(_at_least_float32, tf.nest.flatten(found)), strict=True))
+        return dict(zip(self.outputs, map(_widen_to_float32, tf.nest.flatten(found)), strict=True))
 
     def function(self, batch: int | None) -> Any:
         """Returns a `tf.function` for batches of a size; None for any size."""
@@ -57,7 +57,7 @@ class Network:
         root.weights = [each for each in found if is_variable(each)]
         tf.saved_model.save(root, str(path), signatures={DEFAULT_SIGNATURE: self.function(batch)})
 
-    def run(self) -> Run:
+    def numpy_function(self) -> NumpyFunction:
         """Returns the function of the model itself."""
         call = self.function(None)
 
@@ -119,6 +119,6 @@ def _paths(structure: Any, above: tuple[str, ...] = ()) -> list[str]:
     return [path for name, value in items for path in _paths(value, (*above, name))]
 
 
-def _at_least_float32(value: tf.Tensor) -> tf.Tensor:
+def _widen_to_float32(value: tf.Tensor) -> tf.Tensor:
     is_small = value.dtype.is_floating and value.dtype.size < 4
     return tf.cast(value, tf.float32) if is_small else value

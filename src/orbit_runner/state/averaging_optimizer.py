@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from orbit_runner.state.ema import WeightAverage
 
-INNER, _SLOT = "ema_base_optimizer", "average"
+INNER_OPTIMIZER, _SLOT = "ema_base_optimizer", "average"
 # Items that Model Garden's runner does not save.
-OWN = ("recoveries", "early_stopping", "best")
+OWN_ITEMS = ("recoveries", "early_stopping", "best")
 
 
 class AveragingOptimizer(tf.__internal__.tracking.Trackable):
@@ -25,9 +25,9 @@ class AveragingOptimizer(tf.__internal__.tracking.Trackable):
     """
 
     def __init__(self, optimizer: Any, average: WeightAverage | None) -> None:
-        self._track_trackable(optimizer, INNER)
+        self._track_trackable(optimizer, INNER_OPTIMIZER)
         pairs = average.pairs() if average is not None else ()
-        self._averages = {id(weight): kept for weight, kept in pairs}
+        self._averages = {id(weight): averaged for weight, averaged in pairs}
 
     def get_slot_names(self) -> list[str]:
         """Returns the names of the slots."""

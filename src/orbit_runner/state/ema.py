@@ -1,7 +1,7 @@
 """A moving average of the weights, kept separately from the optimizer.
 
-So it works with every optimizer and with loss scaling. An evaluation with the average restores
-exactly the same weights afterwards.
+It therefore works with every optimizer and with loss scaling. An evaluation with the average
+restores exactly the same weights afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tf_keras
 
 from orbit_runner.config.schema.optimizers import Ema
 from orbit_runner.distribute.parameter_server import is_asynchronous
-from orbit_runner.distribute.sharded_variables import name_of, name_shards, pieces, whole
+from orbit_runner.distribute.sharded_variables import merge_shards, name_of, name_shards, shards_of
 
 
 class WeightAverage(tf.Module):
@@ -30,11 +30,11 @@ class WeightAverage(tf.Module):
         super().__init__(name="ema")
         self._config, self._strategy = config, strategy
         tracked = model.trainable_variables if config.trainable_weights_only else model.variables
-        weights = [variable for variable in whole(tracked) if variable.dtype.is_floating]
+        weights = [variable for variable in merge_shards(tracked) if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
         self._tracked_weights = lambda: weights
         self.averages = [
-            tf.Variable(_initial(weight), trainable=False, name=f"{name_of(weight)}/average")
+            tf.Variable(_initial_value(weight), trainable=False, name=f"{name_of(weight)}/average")
             for weight in weights
         ]
         name_shards(self)
@@ -50,15 +50,15 @@ class WeightAverage(tf.Module):
     def _stored_pairs(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
         """Yields the pairs as they are stored: shard by shard if the variables are partitioned."""
         for weight, average in self.pairs():
-            yield from zip(pieces(weight), pieces(average), strict=True)
+            yield from zip(shards_of(weight), shards_of(average), strict=True)
 
     def reset(self, kept: Collection[tf.Variable] = ()) -> None:
         """Sets the averages, except those in `kept`, to the current weights."""
-        known = {id(average) for average in kept}
+        kept_ids = {id(average) for average in kept}
         for weight, average in self.pairs():
-            if id(average) in known:
+            if id(average) in kept_ids:
                 continue
-            for part, stored in zip(pieces(weight), pieces(average), strict=True):
+            for part, stored in zip(shards_of(weight), shards_of(average), strict=True):
                 stored.assign(part.read_value())
 
     def update(self, step: tf.Tensor) -> None:
@@ -68,10 +68,10 @@ class WeightAverage(tf.Module):
         the weights so far, int64 scalar.
         """
         share = 1.0 - self._decay(tf.cast(step, tf.float32))
-        served = is_asynchronous(self._strategy)
+        is_async = is_asynchronous(self._strategy)
         for weight, average in self._stored_pairs():
             value = weight.read_value() if _is_per_replica(weight) else weight
-            if served:
+            if is_async:
                 # Copied through the worker, because parameter servers cannot reach each other.
                 value = tf.identity(weight)
             self._strategy.extended.update(average, _move, args=(value, share), group=False)
@@ -109,8 +109,8 @@ def _is_per_replica(variable: tf.Variable) -> bool:
     return variable.synchronization == tf.VariableSynchronization.ON_READ
 
 
-def _initial(weight: tf.Variable) -> tf.Tensor:
-    return tf.convert_to_tensor(weight) if len(pieces(weight)) > 1 else weight
+def _initial_value(weight: tf.Variable) -> tf.Tensor:
+    return tf.convert_to_tensor(weight) if len(shards_of(weight)) > 1 else weight
 
 
 def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:

@@ -8,17 +8,19 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.distribute.sharded_variables import name_of, whole
+from orbit_runner.distribute.sharded_variables import merge_shards, name_of
 from orbit_runner.errors import RunnerError, SettingError, first_line, format_list
 from orbit_runner.storage.staged_config import local_checkpoint
 from orbit_runner.tasks.base import Task
-from orbit_runner.tasks.initial_weights import Loaded, load_weights, unused_note
+from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights, unused_note
 from orbit_runner.utils.log import note
 
 _SETTING = "task.init_checkpoint"
 
 
-def initialize(task: Any, model: tf_keras.Model, *, may_be_empty: bool = False) -> Loaded | None:
+def initialize(
+    task: Any, model: tf_keras.Model, *, may_be_empty: bool = False
+) -> LoadedWeights | None:
     """Calls the task's `initialize` on a new model, and reports what it loads from a checkpoint.
 
     The model must be built. If `may_be_empty` is True, `task.init_checkpoint` can be a directory
@@ -30,33 +32,33 @@ def initialize(task: Any, model: tf_keras.Model, *, may_be_empty: bool = False) 
     if not path:
         task.initialize(model)
         return None
-    variables = whole(model.variables)
+    variables = merge_shards(model.variables)
     if type(task).initialize is Task.initialize:
-        found = _load(task.task_config, model, path)
+        found = _load_checkpoint(task.task_config, model, path)
     else:
         where = local_checkpoint(path)
         is_empty = may_be_empty and _is_empty_directory(where)
         if not is_empty:
-            _require(where)
-        found = _observe(task, model, path, is_empty=is_empty)
+            _require_checkpoint(where)
+        found = _run_task_initialize(task, model, path, is_empty=is_empty)
         if is_empty and not found.variables:
             note(
                 f"warning: {_SETTING}: there is no checkpoint in the directory {path!r}; "
                 "training starts from scratch"
             )
             return None
-    left = [name_of(one) for one in variables if id(one) not in found.variables]
-    if len(left) == len(variables):
+    unloaded_names = [name_of(one) for one in variables if id(one) not in found.variables]
+    if len(unloaded_names) == len(variables):
         raise SettingError(
             _SETTING, f"{path} contains none of the model's {len(variables)} variables"
         )
-    note(_describe_loaded(path, left, len(variables)))
+    note(_describe_loaded(path, unloaded_names, len(variables)))
     if unused := unused_note(found):
         note(unused)
     return found
 
 
-def _load(config: Any, model: tf_keras.Model, path: str) -> Loaded:
+def _load_checkpoint(config: Any, model: tf_keras.Model, path: str) -> LoadedWeights:
     try:
         return load_weights(model, path, getattr(config, "init_ignore", ()))
     except (ValueError, tf.errors.OpError) as error:
@@ -64,34 +66,38 @@ def _load(config: Any, model: tf_keras.Model, path: str) -> Loaded:
         raise SettingError(_SETTING, reason) from error
 
 
-def _observe(task: Any, model: tf_keras.Model, path: str, *, is_empty: bool) -> Loaded:
-    """Calls the task's own `initialize`, and finds out which variables it assigned."""
-    variables = whole(model.variables)
-    before = [_mark(variable) for variable in variables]
+def _run_task_initialize(
+    task: Any, model: tf_keras.Model, path: str, *, is_empty: bool
+) -> LoadedWeights:
+    """Calls the task's own `initialize`, and determines which variables it assigned."""
+    variables = merge_shards(model.variables)
+    before = [_version_of(variable) for variable in variables]
     try:
         task.initialize(model)
     except RunnerError:
         raise
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
         if is_empty:
-            _require(path)
-        left = [name_of(one) for one in _find_unloaded(variables, before)]
-        raise SettingError(_SETTING, _misfit(path, error, left, len(variables))) from error
+            _require_checkpoint(path)
+        unloaded_names = [name_of(one) for one in _find_unloaded(variables, before)]
+        raise SettingError(
+            _SETTING, _describe_misfit(path, error, unloaded_names, len(variables))
+        ) from error
     unloaded = {id(one) for one in _find_unloaded(variables, before)}
-    return Loaded(path, frozenset(id(one) for one in variables if id(one) not in unloaded))
+    return LoadedWeights(path, frozenset(id(one) for one in variables if id(one) not in unloaded))
 
 
 def _is_empty_directory(path: str) -> bool:
     return bool(tf.io.gfile.isdir(path)) and tf.train.latest_checkpoint(path) is None
 
 
-def _require(path: str) -> None:
+def _require_checkpoint(path: str) -> None:
     """Raises an error if there is no checkpoint, because some tasks ignore that."""
     if tf.io.gfile.isdir(path):
-        there = tf.train.latest_checkpoint(path) is not None
+        exists = tf.train.latest_checkpoint(path) is not None
     else:
-        there = tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path)
-    if not there:
+        exists = tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path)
+    if not exists:
         raise SettingError(
             _SETTING,
             f"there is no checkpoint at {path!r}\n"
@@ -100,7 +106,7 @@ def _require(path: str) -> None:
         )
 
 
-def _mark(variable: Any) -> tuple[int, int]:
+def _version_of(variable: Any) -> tuple[int, int]:
     """Returns a value that changes when a variable is restored or assigned."""
     # TensorFlow's `_update_uid` also changes if the new value equals the initial one, such as zero.
     value = zlib.crc32(variable.numpy().tobytes())
@@ -109,17 +115,19 @@ def _mark(variable: Any) -> tuple[int, int]:
 
 def _find_unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[Any]:
     pairs = zip(variables, before, strict=True)
-    return [variable for variable, mark in pairs if _mark(variable) == mark]
+    return [variable for variable, mark in pairs if _version_of(variable) == mark]
 
 
-def _describe_loaded(path: str, left: list[str], total: int) -> str:
-    text = f"loaded {total - len(left)} of the model's {total} variables from {path}"
-    return f"{text}; these keep their initial values:\n{format_list(left)}" if left else text
+def _describe_loaded(path: str, unloaded_names: list[str], total: int) -> str:
+    text = f"loaded {total - len(unloaded_names)} of the model's {total} variables from {path}"
+    if not unloaded_names:
+        return text
+    return f"{text}; these keep their initial values:\n{format_list(unloaded_names)}"
 
 
-def _misfit(path: str, error: Exception, left: list[str], total: int) -> str:
+def _describe_misfit(path: str, error: Exception, unloaded_names: list[str], total: int) -> str:
     reason = f"{path} does not fit the model: {first_line(error)}"
-    if not left:
+    if not unloaded_names:
         return reason
-    found = f"loaded {total - len(left)} of the model's {total} variables; not loaded:"
-    return f"{reason}\n{found}\n{format_list(left)}"
+    found = f"loaded {total - len(unloaded_names)} of the model's {total} variables; not loaded:"
+    return f"{reason}\n{found}\n{format_list(unloaded_names)}"

@@ -1,7 +1,7 @@
 """Scales the learning rate of some variables, with any optimizer.
 
-Each update of a variable is proportional to the learning rate, weight decay included. So the update
-is scaled after the optimizer has applied it.
+Each update of a variable, including weight decay, is proportional to the learning rate. The update
+is therefore scaled after the optimizer has applied it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 
-class RatedOptimizer:
+class LayerRateOptimizer:
     """Behaves like an optimizer, and scales its updates of some variables.
 
     `factors` maps the `id` of variables to factors; those of other variables are 1.
@@ -41,7 +41,7 @@ class RatedOptimizer:
                 factor = self._factors[id(variable)]
                 strategy.extended.update(variable, _move, args=(value, factor), group=False)
 
-        # As Keras does for its own updates.
+        # Keras makes the same choice for its own updates.
         if tf.__internal__.distribute.strategy_supports_no_merge_call():
             update(tf.distribute.get_strategy(), before)
         else:
@@ -53,7 +53,7 @@ class RatedOptimizer:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
-        found: type = self._optimizer.__class__  # Not `type`, because it may stand for another.
+        found: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
         return found
 
 

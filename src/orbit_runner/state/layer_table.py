@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.distribute.sharded_variables import whole
+from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.state.trained_layers import TrainedLayers
-from orbit_runner.tasks.initial_weights import Loaded
+from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.tasks.layer_names import NamedLayer, named_layers
 
-HEAD = ("layers", "parameters", "frozen", "learning rate", "loaded from")
+HEADER = ("layers", "parameters", "frozen", "learning rate", "loaded from")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ def has_table(config: ExperimentConfig) -> bool:
 
 
 def layer_groups(
-    model: Any, trained: TrainedLayers | None, loaded: Loaded | None
+    model: Any, trained: TrainedLayers | None, loaded: LoadedWeights | None
 ) -> list[LayerGroup]:
     """Returns the layers of a model that have weights, those with equal settings as one row.
 
@@ -60,7 +60,7 @@ def layer_groups(
     layers = [one for one in (trained.layers if trained else named_layers(model)) if one.weights]
 
     def settings(layer: NamedLayer) -> tuple[str, float | None, str]:
-        return *_training(layer, trained), _source(layer, loaded)
+        return *_training_settings(layer, trained), _source(layer, loaded)
 
     return [_group(list(found), *same) for same, found in itertools.groupby(layers, settings)]
 
@@ -79,7 +79,9 @@ def _group(
     )
 
 
-def _training(layer: NamedLayer, trained: TrainedLayers | None) -> tuple[str, float | None]:
+def _training_settings(
+    layer: NamedLayer, trained: TrainedLayers | None
+) -> tuple[str, float | None]:
     if not layer.trainable_weights:
         return "-", None
     if trained is None:
@@ -90,8 +92,8 @@ def _training(layer: NamedLayer, trained: TrainedLayers | None) -> tuple[str, fl
     return f"until step {start}" if start else "no", trained.factor(layer)
 
 
-def _source(layer: NamedLayer, loaded: Loaded | None) -> str:
-    weights = whole(layer.weights)
+def _source(layer: NamedLayer, loaded: LoadedWeights | None) -> str:
+    weights = merge_shards(layer.weights)
     count = 0 if loaded is None else sum(id(one) in loaded.variables for one in weights)
     if loaded is None or not count:
         return ""
@@ -100,7 +102,7 @@ def _source(layer: NamedLayer, loaded: Loaded | None) -> str:
 
 
 def table_rows(groups: Sequence[LayerGroup]) -> list[tuple[str, ...]]:
-    """Returns the rows of the table as text, without the head."""
+    """Returns the rows of the table as text, without the header."""
     return [
         (
             one.name,
@@ -115,8 +117,8 @@ def table_rows(groups: Sequence[LayerGroup]) -> list[tuple[str, ...]]:
 
 def format_table(groups: Sequence[LayerGroup]) -> Iterator[str]:
     """Yields the lines of the table."""
-    rows = [HEAD, *table_rows(groups)]
-    sizes = [max(len(row[n]) for row in rows) for n in range(len(HEAD))]
+    rows = [HEADER, *table_rows(groups)]
+    sizes = [max(len(row[n]) for row in rows) for n in range(len(HEADER))]
     for row in rows:
         cells = [
             f"{text:>{size}}" if n == 1 else f"{text:<{size}}"

@@ -27,14 +27,14 @@ class ReplicaState:
         self._groups: dict[tf.DType, list[tf.Variable]] = {}
         if strategy.num_replicas_in_sync == 1:
             return
-        for variable in drifting_variables(model):
+        for variable in replica_local_variables(model):
             self._groups.setdefault(variable.dtype, []).append(variable)
             # From now on, all values are equal. Read and save the first one, because the mean of
             # three equal numbers can differ from them.
             variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
     @tf.autograph.experimental.do_not_convert
-    def bring_together(self, unchanged: Collection[int] = ()) -> None:
+    def average_across_replicas(self, unchanged: Collection[int] = ()) -> None:
         """Sets all replicas to the mean of their values. Must be called in a replica context.
 
         Variables whose `id` is in `unchanged` do not change in a step, so they are left out: the
@@ -53,7 +53,7 @@ class ReplicaState:
                 variable.assign(tf.reshape(part, variable.shape))
 
 
-def is_joint(checkpoint: tf.train.Checkpoint) -> bool:
+def has_combined_variables(checkpoint: tf.train.Checkpoint) -> bool:
     """Returns whether a checkpoint has variables whose value combines those of all replicas.
 
     The model in the checkpoint must be built.
@@ -66,16 +66,16 @@ def is_joint(checkpoint: tf.train.Checkpoint) -> bool:
     )
 
 
-def drifting_variables(model: tf.Module, unchanged: Collection[int] = ()) -> list[tf.Variable]:
+def replica_local_variables(model: tf.Module, unchanged: Collection[int] = ()) -> list[tf.Variable]:
     """Returns the variables of a model that replicas update differently, each with its own batch.
 
     Those whose `id` is in `unchanged` are left out.
     """
     found = tf.train.TrackableView(model).descendants()
-    return [one for one in found if _drifts(one) and id(one) not in unchanged]
+    return [one for one in found if _is_replica_local(one) and id(one) not in unchanged]
 
 
-def _drifts(variable: Any) -> bool:
+def _is_replica_local(variable: Any) -> bool:
     return (
         isinstance(variable, tf.Variable)
         and variable.synchronization == tf.VariableSynchronization.ON_READ

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.state.averaging_optimizer import OWN, AveragingOptimizer
+from orbit_runner.state.averaging_optimizer import OWN_ITEMS, AveragingOptimizer
 from orbit_runner.state.ema import WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.trained_layers import TrainedLayers
@@ -32,23 +32,25 @@ class TrainState:
     # Which layers are trained at which step; None if the config freezes none.
     trained_layers: TrainedLayers | None = None
 
-    def items(self, *, around: bool | None = None) -> dict[str, Any]:
+    def items(self, *, ema_in_optimizer: bool | None = None) -> dict[str, Any]:
         """Returns the items of a checkpoint, under Model Garden's names if it saves them too.
 
-        If `around` is True, the average is part of an optimizer that wraps the optimizer; if False,
-        it is a separate item. None selects the form in which this run saves it.
+        If `ema_in_optimizer` is True, the average is part of an optimizer that wraps the optimizer;
+        if False, it is a separate item. None selects the form in which this run saves it.
         """
-        if around is None:
-            around = self.ema is not None
-        optimizer = AveragingOptimizer(self.optimizer, self.ema) if around else self.optimizer
+        if ema_in_optimizer is None:
+            ema_in_optimizer = self.ema is not None
+        optimizer = (
+            AveragingOptimizer(self.optimizer, self.ema) if ema_in_optimizer else self.optimizer
+        )
         items = {
             "global_step": self.global_step,
             "model": self.model,
             "optimizer": optimizer,
-            **{name: getattr(self, name) for name in OWN},
+            **{name: getattr(self, name) for name in OWN_ITEMS},
             **getattr(self.model, "checkpoint_items", {}),
         }
-        if self.ema is not None and not around:
+        if self.ema is not None and not ema_in_optimizer:
             items["ema"] = self.ema
         return items
 
@@ -59,8 +61,10 @@ class TrainState:
     def hyperparameters(self) -> list[tf.Variable]:
         """Returns the optimizer settings that are variables, such as a constant learning rate."""
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        kept = getattr(inner, "_hyper", {"learning_rate": getattr(inner, "_learning_rate", None)})
-        return [value for value in kept.values() if isinstance(value, tf.Variable)]
+        hyperparameters = getattr(
+            inner, "_hyper", {"learning_rate": getattr(inner, "_learning_rate", None)}
+        )
+        return [value for value in hyperparameters.values() if isinstance(value, tf.Variable)]
 
     def optimizer_variables(self) -> list[tf.Variable]:
         """Returns the variables of the optimizer, without those of loss scaling."""

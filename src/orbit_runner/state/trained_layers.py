@@ -1,4 +1,4 @@
-"""Freezes layers, and trains some of them only from a step on, as `trainer.fine_tuning` requests.
+"""Freezes layers, and unfreezes some of them at a later step, as `trainer.fine_tuning` requests.
 
 A frozen layer is not trainable in the sense of Keras: it has no gradient and no weight decay, and
 batch normalization uses its moving averages. The graph of a step is traced again when the trained
@@ -16,7 +16,7 @@ from orbit_runner.tasks.layer_names import (
     NamedLayer,
     inner_layers,
     named_layers,
-    no_match,
+    no_match_message,
     selects,
 )
 
@@ -26,7 +26,7 @@ _PATH = "trainer.fine_tuning"
 class TrainedLayers:
     """The trained layers of a model at each step, and the factors of their learning rates.
 
-    Creating it makes those layers trainable that are trained at any step. Raises `SettingError` if
+    Creating it makes all layers trainable that are trained at some step. Raises `SettingError` if
     a pattern matches no layer or has no effect, or if no layer is left to train.
 
     Attributes:
@@ -47,7 +47,7 @@ class TrainedLayers:
         self._boundaries = sorted({start for start in self._starts.values() if start})
         self._check_outer_layers()
         self.factors = self._rate_factors(config)
-        self.train_at(max(self._boundaries, default=0))
+        self.set_trainable_layers(max(self._boundaries, default=0))
 
     def first_step(self, layer: NamedLayer) -> int | None:
         """Returns the number of steps before a layer is trained; None if it never is."""
@@ -58,17 +58,17 @@ class TrainedLayers:
         return next((self.factors.get(id(one), 1.0) for one in layer.trainable_weights), 1.0)
 
     def stage(self, step: int) -> int:
-        """Returns a number that changes at the steps at which other layers are trained."""
+        """Returns how often the trained layers have changed up to a step."""
         return sum(boundary <= step for boundary in self._boundaries)
 
     def steps_left(self, step: int, steps: int) -> int:
-        """Returns how many of the next `steps` steps, from a global step on, train the same."""
+        """Returns how many of the next `steps` steps after a global step train the same layers."""
         ahead = [boundary - step for boundary in self._boundaries if boundary > step]
         return min([steps, *ahead])
 
-    def train_at(self, step: int) -> None:
-        """Makes those layers trainable that are trained in the step after a global step."""
-        trained = self._trained_at(step)
+    def set_trainable_layers(self, step: int) -> None:
+        """Makes the layers trainable that the step after a global step trains."""
+        trained = self._trained_layer_ids(step)
         for one in self._ordered:
             one.layer.trainable = id(one.layer) in trained
         self.frozen = {
@@ -82,7 +82,7 @@ class TrainedLayers:
         start = self._starts.get(id(layer))
         return start is not None and start <= step
 
-    def _trained_at(self, step: int) -> set[int]:
+    def _trained_layer_ids(self, step: int) -> set[int]:
         """Returns the `id` of each layer that is trained or contains one that is."""
         trained: set[int] = set()
         for one in reversed(self._ordered):
@@ -93,7 +93,7 @@ class TrainedLayers:
 
     def _first_steps(self, config: FineTuning, was_trainable: set[int]) -> dict[int, int]:
         """Returns the first step of each layer that is trained, by the `id` of the layer."""
-        frozen = self._selected(config.freeze, self.layers, f"{_PATH}.freeze")
+        frozen = self._select_layers(config.freeze, self.layers, f"{_PATH}.freeze")
         starts = {
             id(one.layer): 0
             for one in self.layers
@@ -101,7 +101,7 @@ class TrainedLayers:
         }
         for index, entry in enumerate(config.unfreeze):
             path = f"{_PATH}.unfreeze[{index}].layers"
-            for one in self._selected(entry.layers, frozen, path, "frozen layer"):
+            for one in self._select_layers(entry.layers, frozen, path, "frozen layer"):
                 if id(one.layer) in was_trainable:
                     key = id(one.layer)
                     starts[key] = min(entry.step, starts.get(key, entry.step))
@@ -114,14 +114,14 @@ class TrainedLayers:
             )
         return starts
 
-    def _selected(
+    def _select_layers(
         self, patterns: Sequence[str], among: Sequence[NamedLayer], path: str, kind: str = "layer"
     ) -> list[NamedLayer]:
         """Returns the layers that any of the patterns selects; each must select one."""
         for pattern in patterns:
             if not any(selects(pattern, one.name) for one in among):
                 names = [one.name for one in among if one.layer is not self.layers[0].layer]
-                raise SettingError(path, no_match(kind, pattern, names))
+                raise SettingError(path, no_match_message(kind, pattern, names))
         return [one for one in among if any(selects(each, one.name) for each in patterns)]
 
     def _check_outer_layers(self) -> None:
@@ -130,10 +130,10 @@ class TrainedLayers:
         Keras cannot train a layer inside one that is not trainable.
         """
         for step in (0, *self._boundaries):
-            trained = self._trained_at(step)
+            trained = self._trained_layer_ids(step)
             for one in self.layers:
-                held = one.trainable_weights and not self._is_trained(one.layer, step)
-                if held and id(one.layer) in trained:
+                is_frozen = one.trainable_weights and not self._is_trained(one.layer, step)
+                if is_frozen and id(one.layer) in trained:
                     raise SettingError(
                         f"{_PATH}.freeze",
                         f"the layer {one.name!r} has weights of its own, so it cannot be frozen "
@@ -146,7 +146,7 @@ class TrainedLayers:
             path = f"{_PATH}.learning_rates[{index}].layers"
             weights = [
                 id(weight)
-                for one in self._selected(entry.layers, self.layers, path)
+                for one in self._select_layers(entry.layers, self.layers, path)
                 if self.first_step(one) is not None
                 for weight in one.trainable_weights
             ]

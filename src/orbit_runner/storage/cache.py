@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from orbit_runner.storage.paths import PathError, is_remote, local_path, path_problem, url_of
 
 
-def cache_folder(kind: str) -> Path:
+def cache_directory(kind: str) -> Path:
     """Returns the cache directory of a kind of data, such as `tfrecord`. It may not exist yet."""
     # Relative paths must be ignored according to the XDG Base Directory Specification.
     given = os.environ.get("XDG_CACHE_HOME", "")
@@ -20,14 +20,14 @@ def cache_folder(kind: str) -> Path:
     return above / "orbit_runner" / kind
 
 
-def url_folder(kind: str, url: str) -> Path:
+def url_cache_directory(kind: str, url: str) -> Path:
     """Returns the cache directory of a URL, for a kind of data such as `staged`.
 
     Its last part is that of the URL, so that names derived from it stay the same.
     """
     text = url_of(url).rstrip("/")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return cache_folder(kind) / digest / PurePosixPath(text).name
+    return cache_directory(kind) / digest / PurePosixPath(text).name
 
 
 def local_run_directory(path: str | os.PathLike[str], what: str = "model_dir") -> Path:
@@ -40,4 +40,4 @@ def local_run_directory(path: str | os.PathLike[str], what: str = "model_dir") -
     problem = path_problem(path, remote=True)
     if problem:
         raise PathError(f"{what}: {problem}")
-    return url_folder("runs", url_of(path))
+    return url_cache_directory("runs", url_of(path))

@@ -33,7 +33,7 @@ _LONGEST_COMMAND = 500
 
 # The owner ids of this process's unreleased leases. An id is removed on release even if the release
 # cannot be written.
-_active: set[str] = set()
+_active_owners: set[str] = set()
 
 
 class Lease:
@@ -53,7 +53,7 @@ class Lease:
     ) -> None:
         self._store, self._seconds, self._renewal = store, seconds, renewal
         self._on_lost, self.owner = on_lost, uuid.uuid4().hex
-        self._version, self._count, self._since = "", 0, _now()
+        self._version, self._count, self._since = "", 0, _timestamp()
         self._renewed = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,30 +70,32 @@ class Lease:
         """
         seen, since = "", 0.0
         while not self._take_if_free(seen, since):
-            version, holder = self._current()
+            version, holder = self._read_record()
             if not version:
                 continue
             if seen and version != seen:
-                raise RunnerError(self._refusal(holder))
+                raise RunnerError(self._refusal_message(holder))
             if not seen:
-                if _lives_here(holder):
-                    raise RunnerError(self._refusal(holder))
+                if _is_alive_here(holder):
+                    raise RunnerError(self._refusal_message(holder))
                 seen, since = version, time.monotonic()
-                print(self._waiting(holder), file=sys.stderr)
+                print(self._waiting_message(holder), file=sys.stderr)
             time.sleep(min(_POLL_SECONDS, self._seconds))
-        _active.add(self.owner)
-        self._thread = threading.Thread(target=self._renew_always, name="run-lease", daemon=True)
+        _active_owners.add(self.owner)
+        self._thread = threading.Thread(
+            target=self._renew_until_stopped, name="run-lease", daemon=True
+        )
         self._thread.start()
 
     def _take_if_free(self, seen: str, since: float) -> bool:
-        version, holder = self._current()
+        version, holder = self._read_record()
         expired = version == seen and time.monotonic() - since >= self._seconds
         if version and not (expired or "released" in holder or _is_dead_here(holder)):
             return False
         self.previous = str(holder.get("owner", ""))
-        return self._write(version or None)
+        return self._write_record(version or None)
 
-    def _current(self) -> tuple[str, dict[str, Any]]:
+    def _read_record(self) -> tuple[str, dict[str, Any]]:
         info = self._store.info(NAME)
         if info is None:
             return "", {}
@@ -105,53 +107,53 @@ class Lease:
             record = {}
         return info.version, record if isinstance(record, dict) else {}
 
-    def _write(self, version: str | None, **more: Any) -> bool:
+    def _write_record(self, version: str | None, **more: Any) -> bool:
         started = time.monotonic()
         self._count += 1
         record = {
             "owner": self.owner,
-            **_this_process(),
+            **_describe_this_process(),
             "since": self._since,
-            "renewed": _now(),
+            "renewed": _timestamp(),
             "count": self._count,
             **more,
         }
         written = self._store.write_if(NAME, f"{json.dumps(record)}\n".encode(), version)
         if written is None:
             # If the response to a successful write was lost, its retry fails.
-            now, holder = self._current()
+            now, holder = self._read_record()
             if holder.get("owner") != self.owner:
                 return False
             written = now
         self._version, self._renewed = written, started
         return True
 
-    def _renew_always(self) -> None:
+    def _renew_until_stopped(self) -> None:
         while not self._stop.wait(self._renewal):
             try:
-                if not self._write(self._version):
-                    self.lost = self._current()[1]
+                if not self._write_record(self._version):
+                    self.lost = self._read_record()[1]
                     self._on_lost()
                     return
             except StorageError:
-                continue  # `holds` returns False after a while.
+                continue  # `is_held` returns False after a while.
 
-    def holds(self) -> bool:
+    def is_held(self) -> bool:
         """Returns whether no other process can have taken over the lock yet."""
         margin = min(self._renewal, self._seconds / 4)
         return self.lost is None and time.monotonic() - self._renewed < self._seconds - margin
 
     def release(self) -> None:
         """Releases the lock if this process still has it."""
-        _active.discard(self.owner)
+        _active_owners.discard(self.owner)
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
         if self.lost is None:
             with contextlib.suppress(StorageError):
-                self._write(self._version, released=_now())
+                self._write_record(self._version, released=_timestamp())
 
-    def loss(self) -> str:
+    def takeover_message(self) -> str:
         """Returns the message for a lock that another process has taken over."""
         return (
             f"another process has taken over {self._store.url}, because this one did not renew its "
@@ -159,7 +161,7 @@ class Lease:
             "this process has stopped uploading; the other one continues from its last checkpoint"
         )
 
-    def _refusal(self, holder: dict[str, Any]) -> str:
+    def _refusal_message(self, holder: dict[str, Any]) -> str:
         return (
             f"--model_dir: another process is training in {self._store.url}\n"
             f"  {_describe(holder)}\n"
@@ -167,7 +169,7 @@ class Lease:
             "run at the same time)"
         )
 
-    def _waiting(self, holder: dict[str, Any]) -> str:
+    def _waiting_message(self, holder: dict[str, Any]) -> str:
         return (
             f"note: {self._store.url} is locked by {_describe(holder)}\n"
             f"  waiting up to {self._seconds:.0f} s to see whether it still renews its lock"
@@ -183,20 +185,20 @@ def _describe(holder: dict[str, Any]) -> str:
     )
 
 
-def _this_process() -> dict[str, Any]:
+def _describe_this_process() -> dict[str, Any]:
     command = redact(shlex.join(sys.orig_argv))
     short = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}…"
     process = os.getpid()
     return {
         "process": process,
         "host": socket.gethostname(),
-        "machine": _machine(),
-        "started": _start_of(process),
+        "machine": _machine_id(),
+        "started": _start_time_of(process),
         "command": short,
     }
 
 
-def _machine() -> str:
+def _machine_id() -> str:
     """Returns an id of this system that differs for each boot and container; "" if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -205,7 +207,7 @@ def _machine() -> str:
         return ""
 
 
-def _start_of(process: int) -> str:
+def _start_time_of(process: int) -> str:
     """Returns the start time of a process in clock ticks since boot, or "" if it does not run."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
@@ -216,19 +218,19 @@ def _start_of(process: int) -> str:
 
 
 def _is_here(holder: dict[str, Any]) -> bool:
-    machine = _machine()
+    machine = _machine_id()
     return bool(machine) and holder.get("machine") == machine and bool(holder.get("started"))
 
 
-def _lives_here(holder: dict[str, Any]) -> bool:
-    if not _is_here(holder) or _start_of(int(holder["process"])) != holder["started"]:
+def _is_alive_here(holder: dict[str, Any]) -> bool:
+    if not _is_here(holder) or _start_time_of(int(holder["process"])) != holder["started"]:
         return False
-    return int(holder["process"]) != os.getpid() or holder.get("owner") in _active
+    return int(holder["process"]) != os.getpid() or holder.get("owner") in _active_owners
 
 
 def _is_dead_here(holder: dict[str, Any]) -> bool:
-    return _is_here(holder) and not _lives_here(holder)
+    return _is_here(holder) and not _is_alive_here(holder)
 
 
-def _now() -> str:
+def _timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")

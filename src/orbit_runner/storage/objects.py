@@ -83,7 +83,7 @@ class ObjectStore:
         """Creates the file system without a request. Raises PathError if its package is missing."""
         with self._guard:
             if self._opened is None:
-                self._opened = _open(self._scheme, self.url)
+                self._opened = _open_file_system(self._scheme, self.url)
 
     def url_of(self, name: str) -> str:
         """Returns the URL of an object. "" stands for the URL of the store."""
@@ -98,13 +98,17 @@ class ObjectStore:
             except FileNotFoundError as error:
                 if self._scheme == "memory":
                     return {}
-                raise self._error("list", "", error) from error  # The bucket does not exist.
+                raise self._storage_error(
+                    "list", "", error
+                ) from error  # The bucket does not exist.
 
         root = f"{self._root}/"
-        found = {key.lstrip("/"): info for key, info in self._call("list", "", find).items()}
+        found = {
+            key.lstrip("/"): info for key, info in self._call_with_retries("list", "", find).items()
+        }
         names = {key.removeprefix(root): info for key, info in found.items()}
         return {
-            name: _info(info)
+            name: _object_info(info)
             for name, info in sorted(names.items())
             if f"{root}{name}" in found and name and not name.endswith("/")
         }
@@ -112,43 +116,47 @@ class ObjectStore:
     def info(self, name: str) -> ObjectInfo | None:
         """Returns the metadata of an object, or None if it does not exist."""
         try:
-            info = self._call("read", name, lambda: self._fs.info(self.url_of(name)))
+            info = self._call_with_retries("read", name, lambda: self._fs.info(self.url_of(name)))
         except FileNotFoundError:
             return None
-        return _info(info) if info.get("type") != "directory" else None
+        return _object_info(info) if info.get("type") != "directory" else None
 
     def read(self, name: str) -> bytes:
         """Returns the content of an object. Raises FileNotFoundError or StorageError."""
-        return bytes(self._call("read", name, lambda: self._fs.cat_file(self.url_of(name))))
+        return bytes(
+            self._call_with_retries("read", name, lambda: self._fs.cat_file(self.url_of(name)))
+        )
 
     def download(self, name: str, path: Path) -> None:
         """Downloads an object to a file atomically. Raises FileNotFoundError or StorageError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            self._call("read", name, lambda: self._fs.get_file(self.url_of(name), str(part)))
+            self._call_with_retries(
+                "read", name, lambda: self._fs.get_file(self.url_of(name), str(part))
+            )
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes an object atomically: a reader sees the old or the new content."""
-        self._put(name, lambda: self._fs.pipe_file(self.url_of(name), content))
+        self._write_with_retries(name, lambda: self._fs.pipe_file(self.url_of(name), content))
 
     def upload(self, path: Path, name: str) -> None:
         """Uploads a file as an object, atomically."""
-        self._put(name, lambda: self._fs.put_file(str(path), self.url_of(name)))
+        self._write_with_retries(name, lambda: self._fs.put_file(str(path), self.url_of(name)))
 
-    def _put(self, name: str, action: Callable[[], Any]) -> None:
+    def _write_with_retries(self, name: str, action: Callable[[], Any]) -> None:
         try:
-            self._call("write", name, action)
+            self._call_with_retries("write", name, action)
         except FileNotFoundError as error:  # The bucket does not exist.
-            raise self._error("write", name, error) from error
+            raise self._storage_error("write", name, error) from error
 
     def delete(self, name: str) -> None:
         """Deletes an object if it exists."""
         with contextlib.suppress(FileNotFoundError):
-            self._call("delete", name, lambda: self._fs.rm_file(self.url_of(name)))
+            self._call_with_retries("delete", name, lambda: self._fs.rm_file(self.url_of(name)))
 
     def write_if(self, name: str, content: bytes, version: str | None) -> str | None:
         """Writes an object if it has the given version, and returns the new version, else None.
@@ -159,9 +167,11 @@ class ObjectStore:
         writers = {"s3": _write_s3, "gs": _write_gs}
         writer = writers.get(self._scheme, _write_plain)
         try:
-            return self._call("write", name, lambda: writer(self._fs, url, content, version))
+            return self._call_with_retries(
+                "write", name, lambda: writer(self._fs, url, content, version)
+            )
         except FileNotFoundError as error:
-            raise self._error("write", name, error) from error
+            raise self._storage_error("write", name, error) from error
 
     @property
     def _root(self) -> str:
@@ -172,7 +182,7 @@ class ObjectStore:
         self.connect()
         return self._opened
 
-    def _call(self, verb: str, name: str, action: Callable[[], _T]) -> _T:
+    def _call_with_retries(self, verb: str, name: str, action: Callable[[], _T]) -> _T:
         """Calls an action until it succeeds, fails permanently, or the time limit is reached."""
         started, pause, noted = time.monotonic(), _FIRST_PAUSE, False
         limit = retry_seconds()
@@ -184,11 +194,11 @@ class ObjectStore:
             except Exception as error:
                 waited = time.monotonic() - started
                 if _is_permanent(error) or waited + pause > limit:
-                    raise self._error(verb, name, error, waited) from error
+                    raise self._storage_error(verb, name, error, waited) from error
                 if waited > _NOTICE_SECONDS and not noted:
                     noted = True
                     print(
-                        f"note: cannot {verb} {self.url_of(name)}: {_reason(error)}; "
+                        f"note: cannot {verb} {self.url_of(name)}: {_describe_error(error)}; "
                         f"retrying for up to {limit:.0f} s",
                         file=sys.stderr,
                     )
@@ -196,10 +206,12 @@ class ObjectStore:
             time.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _error(self, verb: str, name: str, error: Exception, waited: float = 0.0) -> StorageError:
+    def _storage_error(
+        self, verb: str, name: str, error: Exception, waited: float = 0.0
+    ) -> StorageError:
         tried = f" (tried for {waited:.1f} s)" if waited >= 0.1 else ""
         return StorageError(
-            f"cannot {verb} {self.url_of(name)}: {_reason(error)}{tried}",
+            f"cannot {verb} {self.url_of(name)}: {_describe_error(error)}{tried}",
             permanent=_is_permanent(error),
         )
 
@@ -228,11 +240,11 @@ def open_store(url: str, what: str) -> ObjectStore:
     try:
         store.connect()
     except PathError as error:
-        raise PathError(message_about(what, str(error))) from error
+        raise PathError(prefix_message(what, str(error))) from error
     return store
 
 
-def message_about(what: str, message: str) -> str:
+def prefix_message(what: str, message: str) -> str:
     """Returns a message prefixed with a flag, setting or argument, if `what` is not empty."""
     return f"{what}: {message}" if what else message
 
@@ -248,14 +260,14 @@ def blame_scope(what: str) -> Iterator[None]:
     except StorageError as error:
         if error.permanent:
             advice = "check the bucket name and the credentials on this machine"
-            message = message_about(what, f"{error}\n{advice} (docs/storage.md)")
+            message = prefix_message(what, f"{error}\n{advice} (docs/storage.md)")
             raise PathError(message) from error
-        raise StorageError(message_about(what, str(error))) from error
+        raise StorageError(prefix_message(what, str(error))) from error
     except FileNotFoundError as error:
-        raise PathError(message_about(what, _reason(error))) from error
+        raise PathError(prefix_message(what, _describe_error(error))) from error
 
 
-def _open(scheme: str, url: str) -> Any:
+def _open_file_system(scheme: str, url: str) -> Any:
     if scheme not in STORES:
         raise PathError(f"got {redact(url)!r}: {scheme}:// is not supported")
     try:
@@ -265,11 +277,11 @@ def _open(scheme: str, url: str) -> Any:
             f"{scheme}:// requires the package {STORES[scheme]}, which is not installed\n"
             "install it: pip install 'orbit-runner[cloud]'"
         ) from error
-    return _file_system(scheme, _settings())
+    return _create_file_system(scheme, _environment_settings())
 
 
 @functools.cache
-def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> Any:
+def _create_file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> Any:
     """Creates a file system. Cached for the same settings, because it takes a second."""
     fsspec: Any = importlib.import_module("fsspec")
     options: dict[str, Any] = {"skip_instance_cache": True}
@@ -286,15 +298,17 @@ def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> Any:
     if scheme != "memory":
         # A broken connection raises an error in the call that uses it. asyncio would also print a
         # traceback.
-        opened.loop.call_soon_threadsafe(opened.loop.set_exception_handler, _ignore)
+        opened.loop.call_soon_threadsafe(
+            opened.loop.set_exception_handler, _ignore_connection_error
+        )
     return opened
 
 
-def _ignore(loop: Any, context: dict[str, Any]) -> None:
+def _ignore_connection_error(loop: Any, context: dict[str, Any]) -> None:
     """Ignores a connection error."""
 
 
-def _settings() -> tuple[tuple[str, str], ...]:
+def _environment_settings() -> tuple[tuple[str, str], ...]:
     """Returns the environment variables that configure the stores and their credentials."""
     kinds = ("AWS_", "FSSPEC_", "GCS", "GOOGLE_", "STORAGE_")
     return tuple(
@@ -302,7 +316,7 @@ def _settings() -> tuple[tuple[str, str], ...]:
     )
 
 
-def _info(info: dict[str, Any]) -> ObjectInfo:
+def _object_info(info: dict[str, Any]) -> ObjectInfo:
     version = next((info[k] for k in ("ETag", "generation", "etag") if info.get(k)), "")
     modified = next((info[k] for k in ("LastModified", "mtime", "created") if info.get(k)), 0.0)
     if isinstance(modified, str):
@@ -322,21 +336,21 @@ def _is_permanent(error: Exception) -> bool:
     return any(word in str(error) for word in _PERMANENT_WORDS)
 
 
-def _reason(error: BaseException) -> str:
-    said = redact(first_line(error))
-    return said if said != type(error).__name__ else f"{said} (no details)"
+def _describe_error(error: BaseException) -> str:
+    line = redact(first_line(error))
+    return line if line != type(error).__name__ else f"{line} (no details)"
 
 
 def _write_s3(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
     bucket, key, _ = fs.split_path(url)
     condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
     try:
-        made = fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, **condition)
+        response = fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, **condition)
     except OSError as error:
         if _is_refused_condition(error):
             return None
         raise
-    return str(made["ETag"])
+    return str(response["ETag"])
 
 
 def _is_refused_condition(error: BaseException) -> bool:
@@ -351,7 +365,7 @@ def _write_gs(fs: Any, url: str, content: bytes, version: str | None) -> str | N
     head = f"{line}\nContent-Type: application/json\n\n{json.dumps({'name': key})}\n"
     body = f"{head}{line}\nContent-Type: application/octet-stream\n\n".encode() + content
     try:
-        made = fs.call(
+        response = fs.call(
             "POST",
             f"{fs._location}/upload/storage/v1/b/{quote(bucket)}/o",
             uploadType="multipart",
@@ -364,7 +378,7 @@ def _write_gs(fs: Any, url: str, content: bytes, version: str | None) -> str | N
         if getattr(error, "code", None) == 412 or isinstance(error, FileExistsError):
             return None
         raise
-    return str(made["generation"])
+    return str(response["generation"])
 
 
 _PLAIN_GUARD = threading.Lock()
@@ -373,8 +387,8 @@ _PLAIN_GUARD = threading.Lock()
 def _write_plain(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
     """Compares and writes. Atomic for `memory://`, which only this process can access."""
     with _PLAIN_GUARD:
-        there = _info(fs.info(url)).version if fs.exists(url) else None
-        if there != version:
+        current = _object_info(fs.info(url)).version if fs.exists(url) else None
+        if current != version:
             return None
         fs.pipe_file(url, content)
-        return _info(fs.info(url)).version
+        return _object_info(fs.info(url)).version

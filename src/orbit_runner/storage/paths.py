@@ -91,10 +91,10 @@ def local_path(path: str | os.PathLike[str], what: str, use: str = "") -> Path:
     problem = path_problem(path, remote=False, use=use)
     if problem:
         raise PathError(f"{what}: {problem}")
-    return Path(without_file_scheme(path))
+    return Path(strip_file_scheme(path))
 
 
-def without_file_scheme(path: str | os.PathLike[str]) -> str:
+def strip_file_scheme(path: str | os.PathLike[str]) -> str:
     """Returns the path of a `file://` URL. Returns any other path unchanged."""
     text = os.fspath(path)
     if scheme_of(text) != "file" or _file_problem(url_of(text)):

@@ -12,8 +12,8 @@ from typing import Any
 
 from orbit_runner.errors import SettingError
 from orbit_runner.storage.objects import ObjectInfo
-from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
-from orbit_runner.storage.setting_paths import CHECKPOINT, EXCLUDED, STAGED
+from orbit_runner.storage.path_settings import CHECKPOINT, EXCLUDED, STAGED
+from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme
 from orbit_runner.storage.staging import stage, stage_file
 
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -41,7 +41,7 @@ def local_checkpoint(path: str, what: str = "task.init_checkpoint") -> str:
     Raises SettingError if the URL has no content or cannot be read.
     """
     try:
-        return _checkpoint(path, what)
+        return _localize_checkpoint(path, what)
     except PathError as error:
         raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
 
@@ -52,7 +52,7 @@ def local_file(path: str, what: str) -> str:
     Raises SettingError if the URL has no content or cannot be read.
     """
     try:
-        return _file(os.path.expanduser(path), what)
+        return _localize_file(os.path.expanduser(path), what)
     except PathError as error:
         raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
 
@@ -65,31 +65,31 @@ def _localize_section(section: Any, path: str, *, data: bool) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             new = _localize_section(value, below, data=data)
         else:
-            new = _local_value(section, field.name, value, below, data=data)
+            new = _localize_value(section, field.name, value, below, data=data)
         if new is not value:
             changes[field.name] = new
     return dataclasses.replace(section, **changes) if changes else section
 
 
-def _local_value(section: Any, name: str, value: Any, path: str, *, data: bool) -> Any:
+def _localize_value(section: Any, name: str, value: Any, path: str, *, data: bool) -> Any:
     if name in (*STAGED, CHECKPOINT):
         value = _expand_home(value)
     if not _has_url(value):
         return value
     try:
         if name == CHECKPOINT:
-            return _checkpoint(value, path)
+            return _localize_checkpoint(value, path)
         if not data:
             return value
         if name == "data_dir":
-            return _folder(value, path, _relative_patterns(section))
+            return _localize_directory(value, path, _relative_patterns(section))
         if name == "tfds_data_dir":
             tfds = str(getattr(section, "tfds_name", "")).partition(":")[0]
-            return _folder(value, path, (f"{tfds}/*",) if tfds else ())
+            return _localize_directory(value, path, (f"{tfds}/*",) if tfds else ())
         if name == "input_path":
-            return _patterns(value, path)
+            return _localize_patterns(value, path)
         if name in _FILES and isinstance(value, str):
-            return _file(value, path)
+            return _localize_file(value, path)
     except PathError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise SettingError(path, reason) from error
@@ -123,18 +123,22 @@ def _relative_patterns(section: Any) -> tuple[str, ...]:
 
 
 @functools.cache
-def _folder(url: str, what: str, patterns: tuple[str, ...] = ()) -> str:
+def _localize_directory(url: str, what: str, patterns: tuple[str, ...] = ()) -> str:
     if not is_remote(url):
-        return without_file_scheme(url)
-    return str(stage(url, what, functools.partial(_matching, patterns) if patterns else None))
+        return strip_file_scheme(url)
+    return str(
+        stage(url, what, functools.partial(_select_matching, patterns) if patterns else None)
+    )
 
 
 @functools.cache
-def _file(url: str, what: str) -> str:
-    return str(stage_file(url, what)) if is_remote(url) else without_file_scheme(url)
+def _localize_file(url: str, what: str) -> str:
+    return str(stage_file(url, what)) if is_remote(url) else strip_file_scheme(url)
 
 
-def _matching(patterns: tuple[str, ...], found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+def _select_matching(
+    patterns: tuple[str, ...], found: Mapping[str, ObjectInfo]
+) -> dict[str, ObjectInfo]:
     return {
         name: info
         for name, info in found.items()
@@ -142,27 +146,30 @@ def _matching(patterns: tuple[str, ...], found: Mapping[str, ObjectInfo]) -> dic
     }
 
 
-def _patterns(value: str | list[str], what: str) -> str | list[str]:
+def _localize_patterns(value: str | list[str], what: str) -> str | list[str]:
     if isinstance(value, str):
-        return ",".join(_pattern(part.strip(), what) for part in value.split(","))
-    return [",".join(_pattern(part.strip(), what) for part in text.split(",")) for text in value]
+        return ",".join(_localize_pattern(part.strip(), what) for part in value.split(","))
+    return [
+        ",".join(_localize_pattern(part.strip(), what) for part in text.split(","))
+        for text in value
+    ]
 
 
-def _pattern(text: str, what: str) -> str:
+def _localize_pattern(text: str, what: str) -> str:
     if not is_remote(text):
-        return without_file_scheme(text)
+        return strip_file_scheme(text)
     wild = _WILDCARDS.search(text)
     above = text[: wild.start() if wild else len(text)].rpartition("/")[0]
     pattern = text[len(above) + 1 :]
-    return f"{_folder(above, what, (pattern,))}/{pattern}"
+    return f"{_localize_directory(above, what, (pattern,))}/{pattern}"
 
 
 @functools.cache
-def _checkpoint(url: str, what: str) -> str:
+def _localize_checkpoint(url: str, what: str) -> str:
     if not is_remote(url):
-        return without_file_scheme(url)
+        return strip_file_scheme(url)
     above, _, name = url.rstrip("/").rpartition("/")
-    files = functools.partial(_matching, (f"{name}.index", f"{name}.data-*"))
+    files = functools.partial(_select_matching, (f"{name}.index", f"{name}.data-*"))
     if above.count("/") >= 2:
         try:
             return str(stage(above, what, files) / name)
@@ -173,4 +180,4 @@ def _checkpoint(url: str, what: str) -> str:
     pointer = stage_file(f"{url.rstrip('/')}/checkpoint", what).read_text(encoding="utf-8")
     match = _POINTER.search(pointer)
     newest = (match[1] if match else "").removeprefix(f"{url.rstrip('/')}/")
-    return str(stage(url, what, functools.partial(_matching, (f"{newest}.*",))) / newest)
+    return str(stage(url, what, functools.partial(_select_matching, (f"{newest}.*",))) / newest)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from orbit_runner.storage.cache import url_folder
+from orbit_runner.storage.cache import url_cache_directory
 from orbit_runner.storage.objects import (
     ObjectInfo,
     ObjectStore,
     blame_scope,
-    message_about,
     open_store,
+    prefix_message,
 )
 from orbit_runner.storage.paths import PathError
 from orbit_runner.storage.progress import TransferProgress
@@ -24,10 +24,10 @@ from orbit_runner.storage.progress import TransferProgress
 _CONNECTIONS = 8
 # The URL that each local directory is a copy of.
 _origins: dict[Path, str] = {}
-_Choice = Callable[[Mapping[str, ObjectInfo]], Mapping[str, ObjectInfo]]
+_Choose = Callable[[Mapping[str, ObjectInfo]], Mapping[str, ObjectInfo]]
 
 
-def stage(url: str, what: str, choose: _Choice | None = None) -> Path:
+def stage(url: str, what: str, choose: _Choose | None = None) -> Path:
     """Copies the objects below a URL to the local cache, and returns the local directory.
 
     A copy is reused if the size and version of the object have not changed. It gets the
@@ -40,8 +40,8 @@ def stage(url: str, what: str, choose: _Choice | None = None) -> Path:
         found: Mapping[str, ObjectInfo] = store.list()
         chosen = choose(found) if choose else found
         if not chosen:
-            raise PathError(message_about(what, f"there is nothing at {store.url}"))
-        return _update(store, chosen, lambda name: name not in found)
+            raise PathError(prefix_message(what, f"there is nothing at {store.url}"))
+        return _update_copies(store, chosen, lambda name: name not in found)
 
 
 def origin_of(folder: Path) -> str | None:
@@ -63,25 +63,25 @@ def stage_file(url: str, what: str) -> Path:
     with blame_scope(what):
         info = store.info(name)
         if info is None:
-            raise PathError(message_about(what, f"there is no object {url}"))
-        return _update(store, {name: info}, lambda name: False) / name
+            raise PathError(prefix_message(what, f"there is no object {url}"))
+        return _update_copies(store, {name: info}, lambda name: False) / name
 
 
-def _update(
+def _update_copies(
     store: ObjectStore, chosen: Mapping[str, ObjectInfo], is_gone: Callable[[str], bool]
 ) -> Path:
     """Updates the local copies of the chosen objects, and returns the local directory.
 
     Deletes the copies for which `is_gone` returns True.
     """
-    target = url_folder("staged", store.url)
+    target = url_cache_directory("staged", store.url)
     with _lock_scope(target.parent):
         index = target.parent / "objects.json"
         known = _read_index(index)
         for name in filter(is_gone, [*known]):
-            _inside(target, name).unlink(missing_ok=True)
+            _join_inside(target, name).unlink(missing_ok=True)
             del known[name]
-        _download(store, target, chosen, known)
+        _download_changed(store, target, chosen, known)
         part = index.with_name(f".{index.name}.{os.getpid()}")
         part.write_text(json.dumps(known), encoding="utf-8")
         part.replace(index)
@@ -89,19 +89,19 @@ def _update(
     return target
 
 
-def _download(
+def _download_changed(
     store: ObjectStore, target: Path, chosen: Mapping[str, ObjectInfo], known: dict[str, str]
 ) -> None:
     missing = {
         name: info
         for name, info in chosen.items()
-        if known.get(name) != info.version or not _has_size(_inside(target, name), info.size)
+        if known.get(name) != info.version or not _has_size(_join_inside(target, name), info.size)
     }
     size = sum(info.size for info in missing.values())
     progress = TransferProgress(f"downloading {store.url}", len(missing), size)
 
     def fetch(name: str) -> None:
-        info, path = missing[name], _inside(target, name)
+        info, path = missing[name], _join_inside(target, name)
         store.download(name, path)
         if info.modified:
             os.utime(path, (info.modified, info.modified))
@@ -115,7 +115,7 @@ def _download(
             known[name] = missing[name].version
 
 
-def _inside(target: Path, name: str) -> Path:
+def _join_inside(target: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if ".." in parts or PurePosixPath(name).is_absolute():
         raise PathError(f"the object name {name!r} points outside its directory")

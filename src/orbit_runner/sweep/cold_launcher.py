@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.process import dies_with
+from orbit_runner.launch.process import parent_death_hook
 from orbit_runner.sweep.trial_process import TrialCommand
 
 
@@ -60,12 +60,12 @@ class ColdLauncher:
         return ColdProcess(child)
 
     def close(self) -> None:
-        """Does nothing: no process runs between trials."""
+        """Does nothing, because no process runs between trials."""
 
 
 def _prepare(parent: int, cores: tuple[int, ...]) -> Callable[[], None]:
     """Returns a `preexec_fn` that ends the trial with its parent and limits its cores."""
-    dies = dies_with(parent)
+    dies = parent_death_hook(parent)
 
     def prepare() -> None:
         if dies is not None:

@@ -1,4 +1,4 @@
-"""A sweep as it is now: its file, and what was changed since it began."""
+"""The current state of a sweep: its file and the changes since it began."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Sweep:
         file: The sweep file.
         name: The name of the experiment.
         seeds: `runtime.seed` of each run of a trial.
-        first_seeds: How many of them the sweep began with.
-        train_steps: The step at which a trial ends, and after it those of `--more-steps`; (0,) if
+        first_seeds: The number of seeds with which the sweep began.
+        train_steps: The step at which a trial ends, then those that `--more_steps` added; (0,) if
             it follows from `trainer.train_epochs`.
-        budgets: The number of trials, and after it the larger ones of later extensions.
+        budgets: The number of trials, then the larger numbers of later extensions.
         excluded: The trials that `--exclude` leaves out of the results.
         forced: The trials that `--force` trains beyond every rung.
         machine_settings: Settings of the machine that the sweep sets for each trial.
@@ -54,8 +54,8 @@ class Sweep:
     def brackets(self) -> list[range]:
         """Returns the groups of trials that are compared with each other at a rung.
 
-        They are the batches of a search that learns, and otherwise the first budget and each
-        extension: trials that were finished stay finished.
+        They are the batches of a search that learns; otherwise, the first budget and each
+        extension, so that finished trials stay finished.
         """
         search, found, first = self.file.search, [], 0
         for budget in self.budgets:

@@ -11,19 +11,19 @@ from typing import Any
 import yaml
 
 from orbit_runner.config.diff import differences
-from orbit_runner.config.fingerprint import touches_weights
-from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.config.serialize import inline, to_yaml
+from orbit_runner.config.fingerprint import can_affect_weights
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.serialize import inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.sweep.definition import Sweep, has_prefix
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.results import RESULTS_FILE
 from orbit_runner.sweep.sharing.claims import Claim, Claims
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 
 # Keys that may change after a sweep began.
 _MAY_CHANGE = ("description", "seeds", "search.trials")
-_OTHER = "use another --model_dir, or the file that this directory was made with: {}"
+_ADVICE = "use another --model_dir, or the original sweep file: {}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SweepDirectory:
 
     @property
     def file(self) -> Path:
-        """The sweep file that the directory was made with."""
+        """The sweep file that created the directory."""
         return self.path / "sweep.yaml"
 
     @property
@@ -63,20 +63,20 @@ class SweepDirectory:
         return Claims(self.path / "claims")
 
     def log(self, name: str) -> Path:
-        """Returns the output of a run's processes."""
+        """Returns the log of a run's processes."""
         return self.path / "logs" / f"{name}.log"
 
     def failure(self, name: str) -> Path:
-        """Returns the file that says why a run was given up."""
+        """Returns the file with the reason why the sweep gave up a run."""
         return self.path / "failures" / f"{name}.json"
 
-    def settings_lock(self) -> Claim:
-        """Returns the lock of the process that makes or changes the sweep, acquired."""
-        return self.claims.wait_for("sweep")
+    def acquire_settings_lock(self) -> Claim:
+        """Acquires the lock of the process that creates or changes the sweep."""
+        return self.claims.acquire("sweep")
 
 
-def check_file(directory: SweepDirectory, file: SweepFile, base: Resolved) -> None:
-    """Raises RunnerError if the directory is that of another sweep, with what differs."""
+def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
+    """Raises RunnerError with the differences if the directory belongs to another sweep."""
     try:
         made_with = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
     except FileNotFoundError:
@@ -84,9 +84,9 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: Resolved) -> No
         return
     except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
         raise RunnerError(f"{directory.file} cannot be read: {error}") from None
-    before, now = dict(_flat(made_with)), dict(_flat(_comparable(file)))
+    before, now = dict(_flatten(made_with)), dict(_flatten(_identity(file)))
     lines = [
-        f"{path}: {_shown(before, path)} → {_shown(now, path)}"
+        f"{path}: {_format_entry(before, path)} → {_format_entry(now, path)}"
         for path in {**before, **now}
         if before.get(path, ...) != now.get(path, ...) and path not in _MAY_CHANGE
     ]
@@ -94,28 +94,31 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: Resolved) -> No
     if lines:
         raise RunnerError(
             f"--model_dir: {directory.path} contains another sweep:\n{format_list(lines)}\n"
-            "finished trials would not be what the file says\n" + _OTHER.format(directory.file)
+            "finished trials would not match the file\n" + _ADVICE.format(directory.file)
         )
 
 
-def write_file(directory: SweepDirectory, file: SweepFile, base: Resolved) -> None:
+def write_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
     """Writes the files that identify the sweep, unless they exist. The lock must be held."""
     if directory.file.exists():
         return
-    write_whole(directory.base, to_yaml(base.config))
-    text = yaml.safe_dump({"sweep": _comparable(file)}, sort_keys=False, allow_unicode=True)
-    write_whole(directory.file, f"# Made from {file.label} by `runner sweep`.\n{text}")
+    write_atomically(directory.base, to_yaml(base.config))
+    text = yaml.safe_dump({"sweep": _identity(file)}, sort_keys=False, allow_unicode=True)
+    write_atomically(directory.file, f"# Made from {file.label} by `runner sweep`.\n{text}")
 
 
-def _comparable(file: SweepFile) -> dict[str, Any]:
-    """Returns what the file says, with defaults, as plain values."""
+def _identity(file: SweepFile) -> dict[str, Any]:
+    """Returns the content of the file, with defaults, as plain values."""
     search = file.search
     halving = search.halving
     return {
         "experiment": file.experiment,
         "config_file": [*file.config_files],
         "overrides": dict(file.overrides),
-        "space": [{"setting": path, **_way(way)} for path, way in file.values["space"].items()],
+        "space": [
+            {"setting": path, **_distribution(distribution)}
+            for path, distribution in file.values["space"].items()
+        ],
         "objective": {"metric": file.metric, "mode": file.mode},
         "search": {
             "type": search.type,
@@ -129,8 +132,8 @@ def _comparable(file: SweepFile) -> dict[str, Any]:
     }
 
 
-def _way(way: Any) -> dict[str, Any]:
-    return dict(way) if isinstance(way, Mapping) else {"choice": way}
+def _distribution(distribution: Any) -> dict[str, Any]:
+    return dict(distribution) if isinstance(distribution, Mapping) else {"choice": distribution}
 
 
 def _check_new(directory: SweepDirectory) -> None:
@@ -152,36 +155,36 @@ def _check_new(directory: SweepDirectory) -> None:
         )
 
 
-def _changed_settings(directory: SweepDirectory, base: Resolved) -> Iterator[str]:
+def _changed_settings(directory: SweepDirectory, base: ResolvedConfig) -> Iterator[str]:
     """Yields the settings of the experiment that changed since the sweep began."""
     before = resolve(Request(experiment=str(directory.base))).config
     for found in differences(before, base.config):
-        if touches_weights(found.path, before) or touches_weights(found.path, base.config):
+        if can_affect_weights(found.path, before) or can_affect_weights(found.path, base.config):
             yield f"{found.path}: {found.left} → {found.right}"
 
 
-def _flat(values: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Yields (dotted path, value); the settings of the space by their paths."""
     for name, value in values.items():
         path = f"{above}{name}"
         if path == "space":
             yield from ((f"space.{one['setting']}", one) for one in value)
         elif isinstance(value, dict) and value:
-            yield from _flat(value, f"{path}.")
+            yield from _flatten(value, f"{path}.")
         else:
             yield path, value
 
 
-def _shown(values: Mapping[str, Any], path: str) -> str:
+def _format_entry(values: Mapping[str, Any], path: str) -> str:
     if path not in values:
         return "not set"
     value = values[path]
     if isinstance(value, dict) and "setting" in value:
         value = {name: one for name, one in value.items() if name != "setting"}
-    return inline(value)
+    return inline_yaml(value)
 
 
-def first_values(directory: SweepDirectory) -> dict[str, Any]:
+def read_original_values(directory: SweepDirectory) -> dict[str, Any]:
     """Returns the content of `sweep.yaml`."""
     found: dict[str, Any] = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
     return found
@@ -206,7 +209,7 @@ def add_change(directory: SweepDirectory, change: Mapping[str, Any]) -> None:
     """Appends a change. The lock must be held."""
     before = [json.dumps(one) for one in read_changes(directory)]
     text = "".join(f"{line}\n" for line in (*before, json.dumps(change)))
-    write_whole(directory.changes, text)
+    write_atomically(directory.changes, text)
 
 
 def apply_changes(sweep: Sweep, changes: list[dict[str, Any]]) -> Sweep:
@@ -232,7 +235,7 @@ def apply_changes(sweep: Sweep, changes: list[dict[str, Any]]) -> Sweep:
     return sweep
 
 
-def extend(
+def extend_sweep(
     directory: SweepDirectory, sweep: Sweep, file: SweepFile, seeds: tuple[int, ...]
 ) -> Sweep:
     """Records a larger budget and more seeds of the file. The lock must be held.

@@ -12,12 +12,12 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.launch.signals import Signals
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.directory import SweepDirectory
-from orbit_runner.sweep.schedule import Outlook, Task
+from orbit_runner.sweep.schedule import SweepProgress, TrialTask
 from orbit_runner.sweep.trial_command import trial_arguments
 from orbit_runner.sweep.trial_process import TrialCommand, TrialLauncher, TrialProcess
 
 _POLL_SECONDS = 0.05
-_MAX_KILLED = 10
+_MAX_ATTEMPTS = 10
 _METRIC, _SUBDIRECTORY = (
     "trainer.best_checkpoint_eval_metric",
     "trainer.best_checkpoint_export_subdir",
@@ -27,7 +27,7 @@ _METRIC, _SUBDIRECTORY = (
 def check_first_trial(
     sweep: Sweep,
     directory: SweepDirectory,
-    outlook: Outlook,
+    progress: SweepProgress,
     launcher: TrialLauncher,
     imports: tuple[str, ...],
     signals: Signals,
@@ -38,12 +38,12 @@ def check_first_trial(
     the metric of the objective.
     """
     run, log = directory.path / "probe", directory.log("probe")
-    task = Task(0, sweep.seeds[0], sweep.train_steps[0], 0)
-    arguments = trial_arguments(sweep, task, outlook.settings[0], run, imports)
+    task = TrialTask(0, sweep.seeds[0], sweep.train_steps[0], 0)
+    arguments = trial_arguments(sweep, task, progress.settings[0], run, imports)
     # A run checks the metric of its best checkpoint when it is built. The weights are the same.
     arguments += (f"--{_METRIC}={sweep.file.metric}", f"--{_SUBDIRECTORY}=best")
     command = TrialCommand(arguments=arguments, environ={**os.environ}, cores=(), log=log)
-    for _ in range(_MAX_KILLED):
+    for _ in range(_MAX_ATTEMPTS):
         _remove(run)
         log.unlink(missing_ok=True)
         try:
@@ -57,13 +57,13 @@ def check_first_trial(
 
 
 def _wait(process: TrialProcess, signals: Signals) -> int:
-    """Waits for a process, and passes a signal on to it. Returns its exit code."""
+    """Waits for a process, and forwards a signal to it. Returns its exit code."""
     is_passed_on = False
     while (code := process.poll()) is None:
-        if signals.at_once:
+        if signals.should_kill:
             process.send_signal(signal.SIGKILL)
         elif signals.received is not None and not is_passed_on:
-            process.send_signal(signals.passed_on)
+            process.send_signal(signals.forwarded_signal)
             is_passed_on = True
         time.sleep(_POLL_SECONDS)
     return code

@@ -1,4 +1,4 @@
-"""The results of a sweep, as `sweep.json` has them: no times, so that two sweeps can be compared.
+"""The results of a sweep in `sweep.json`, without times, so that two sweeps can be compared.
 
 Written in the order of trial numbers. Two sweeps of the same file write the same bytes, whatever
 was killed and however many workers there were.

@@ -1,4 +1,4 @@
-"""How far the run of a trial is, read from its run directory. Does not import TensorFlow.
+"""Reads the progress of a trial's run from its run directory. Does not import TensorFlow.
 
 Only records that a finished step leaves behind count, so a process may be killed at any moment: a
 rung counts as reached once its evaluation is recorded and its checkpoint is saved.
@@ -23,12 +23,12 @@ _DIVERGED = "Diverged"
 
 
 @dataclasses.dataclass(frozen=True)
-class Completed:
+class CompletedStart:
     """A start that trained to the end.
 
     Attributes:
         step: The last step, before `train_steps` if the run stopped early.
-        train_steps: The step at which it was to end.
+        train_steps: The step at which it should have ended.
     """
 
     step: int
@@ -49,11 +49,11 @@ class RunState:
 
     metrics: Mapping[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     weights: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    completed: tuple[Completed, ...] = ()
+    completed: tuple[CompletedStart, ...] = ()
     diverged: bool = False
     failure: str = ""
 
-    def end_before(self, step: int) -> int | None:
+    def early_end(self, step: int) -> int | None:
         """Returns the step before `step` at which the run stopped early; None if it did not."""
         found = [one.step for one in self.completed if one.step < min(step, one.train_steps)]
         return min(found, default=None)
@@ -82,13 +82,13 @@ class RunState:
 
 
 class RunStates:
-    """Reads run directories, and reads them again only if their files have changed."""
+    """Reads run directories, and caches their states until their files change."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[Any, RunState]] = {}
 
     def read(self, run: Path, failure: Path) -> RunState:
-        """Returns the state of a run. `failure` is the file that says why it was given up."""
+        """Returns the state of a run. `failure` is the file with the reason why it was given up."""
         directory = RunDirectory(run)
         files = (
             *(directory.metrics, directory.fingerprints, directory.checkpoints),
@@ -97,7 +97,7 @@ class RunStates:
         version = [file_version(path) for path in files]
         known = self._known.get(run)
         if known is None or known[0] != version:
-            known = self._known[run] = (version, _read(directory, failure))
+            known = self._known[run] = (version, _read_state(directory, failure))
         return known[1]
 
 
@@ -110,7 +110,7 @@ def file_version(path: Path) -> tuple[int, ...]:
     return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _read(directory: RunDirectory, failure: Path) -> RunState:
+def _read_state(directory: RunDirectory, failure: Path) -> RunState:
     history = read_history(directory.path)
     attempts = history.attempts
     last = attempts[-1] if attempts else {}
@@ -121,22 +121,22 @@ def _read(directory: RunDirectory, failure: Path) -> RunState:
             if record["split"] == "validation"
         },
         weights={step: found.weights for step, found in history.fingerprints.items()},
-        completed=tuple(_completed(attempts)),
+        completed=tuple(_completed_starts(attempts)),
         diverged=str(last.get("outcome")).partition(":")[0] == _DIVERGED,
-        failure=_failure(failure),
+        failure=_read_failure(failure),
     )
 
 
-def _completed(attempts: Sequence[Mapping[str, Any]]) -> list[Completed]:
+def _completed_starts(attempts: Sequence[Mapping[str, Any]]) -> list[CompletedStart]:
     found = []
     for one in attempts:
         step, target = one.get("step"), one.get("train_steps")
         if one.get("outcome") == "done" and isinstance(step, int) and isinstance(target, int):
-            found.append(Completed(step, target))
+            found.append(CompletedStart(step, target))
     return found
 
 
-def _failure(path: Path) -> str:
+def _read_failure(path: Path) -> str:
     try:
         return str(read_json_object(path).get("reason") or "failed")
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Which runs train next, and the results so far: a pure function of what is on the disk.
+"""Computes the next tasks and the results so far, as a pure function of the files of a sweep.
 
-Every process of a sweep computes the same, so no process has to decide for the others.
+Every process computes the same, so no coordinator is needed.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.serialize import plain
+from orbit_runner.config.serialize import plain_value
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.results import TRIAL_STATUSES, SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.search.draws import grid_settings, random_settings
-from orbit_runner.sweep.search.halving import kept
-from orbit_runner.sweep.search.optuna_search import OptunaSearch, Told
+from orbit_runner.sweep.search.halving import select_best
+from orbit_runner.sweep.search.optuna_search import OptunaSearch, TrialOutcome
 
 States = Callable[[int, int], RunState]  # by trial and seed
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
-    """A run that has to be trained up to a step.
+class TrialTask:
+    """A run to train up to a step.
 
     Attributes:
         number: The trial.
@@ -43,12 +43,12 @@ class Task:
             return True
         if self.stop_at is None:
             return state.end(self.train_steps) is not None
-        return state.has_reached(self.stop_at) or state.end_before(self.stop_at) is not None
+        return state.has_reached(self.stop_at) or state.early_end(self.stop_at) is not None
 
 
 @dataclasses.dataclass(frozen=True)
-class Outlook:
-    """What is to be done, and what is known.
+class SweepProgress:
+    """The tasks that can be trained now, and the results so far.
 
     Attributes:
         tasks: The runs that can be trained now, in the order of trials.
@@ -56,7 +56,7 @@ class Outlook:
         results: The results so far.
     """
 
-    tasks: Sequence[Task]
+    tasks: Sequence[TrialTask]
     settings: Sequence[Mapping[str, Any]]
     results: SweepResults
 
@@ -67,7 +67,7 @@ class Outlook:
 
 
 class Schedule:
-    """Computes the outlook of a sweep from the states of its runs."""
+    """Computes the progress of a sweep from the states of its runs."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
@@ -78,11 +78,11 @@ class Schedule:
             self._learner = OptunaSearch(
                 search.type, sweep.file.space, search.seed, sweep.file.mode
             )
-        self._told = 0  # batches
+        self._reported_batches = 0
 
-    def outlook(self, states: States) -> Outlook:
-        """Returns what is to be done next, given the state of each run."""
-        tasks: list[Task] = []
+    def progress(self, states: States) -> SweepProgress:
+        """Returns the next tasks and the results so far, given the state of each run."""
+        tasks: list[TrialTask] = []
         trials: list[TrialResult] = []
         settings: list[Mapping[str, Any]] = []
         for index, bracket in enumerate(self._sweep.brackets()):
@@ -95,17 +95,21 @@ class Schedule:
             found.decide()
             tasks += found.tasks
             trials += [found.result(number, chosen[number]) for number in bracket]
-            if self._learner is not None and index == self._told and found.is_learned:
+            if (
+                self._learner is not None
+                and index == self._reported_batches
+                and found.has_all_outcomes
+            ):
                 for number in bracket:
-                    self._learner.tell(number, found.told(number))
-                self._told += 1
-        return Outlook(tasks, settings, self._results(trials))
+                    self._learner.tell(number, found.outcome(number))
+                self._reported_batches += 1
+        return SweepProgress(tasks, settings, self._results(trials))
 
     def _is_known(self, index: int) -> bool:
-        """Returns whether the settings of a bracket are known; asks for them if they can be."""
+        """Returns whether the settings of a bracket are known; draws them if possible."""
         if self._learner is None:
             return True
-        if index > self._told:
+        if index > self._reported_batches:
             return False
         while len(self._learner.settings) < self._sweep.brackets()[index].stop:
             self._learner.ask()
@@ -137,18 +141,18 @@ class Schedule:
 
 
 class _Bracket:
-    """The trials that are compared with each other, and what follows from their states."""
+    """The trials that are compared with each other, with their tasks and results."""
 
     def __init__(self, sweep: Sweep, numbers: Sequence[int], states: States) -> None:
         self._sweep, self._numbers, self._states = sweep, numbers, states
-        self.tasks: list[Task] = []
+        self.tasks: list[TrialTask] = []
         self.stopped: dict[int, int] = {}  # trial to rung
-        self._learned: dict[int, Told] = {}
+        self._learned: dict[int, TrialOutcome] = {}
 
     def decide(self) -> None:
-        """Finds the tasks that are open, and the trials that were stopped."""
+        """Finds the open tasks and the stopped trials."""
         sweep, halving = self._sweep, self._sweep.file.search.halving
-        # What a search that learns proposes next must not change, so it keeps excluded trials.
+        # A search that learns keeps excluded trials, so that its next proposals do not change.
         skipped = frozenset() if sweep.file.search.learns else sweep.excluded
         ranked = [number for number in self._numbers if number not in skipped]
         forced = [number for number in ranked if number in sweep.forced]
@@ -159,37 +163,39 @@ class _Bracket:
                 ranked = []
                 break
             objectives = {number: self._objective(number, rung) for number in ranked}
-            stay = kept(objectives, halving.keep, sweep.file.mode)
+            kept = select_best(objectives, halving.keep, sweep.file.mode)
             for number in ranked:
-                if number not in stay:
+                if number not in kept:
                     self.stopped[number] = rung
-            ranked = stay
-        going_on = sorted({*ranked, *(n for n in forced if self._has_all_rungs(n))})
+            ranked = kept
+        continuing = sorted({*ranked, *(n for n in forced if self._has_all_rungs(n))})
         for train_steps in sweep.train_steps:
-            self._add_tasks(going_on, train_steps, None)
+            self._add_tasks(continuing, train_steps, None)
 
     @property
-    def is_learned(self) -> bool:
-        """Whether a search that learns can be told all results of the first length of training."""
+    def has_all_outcomes(self) -> bool:
+        """Whether every trial has stopped at a rung or ended at the first train_steps."""
         first = self._sweep.train_steps[0]
         return all(
             number in self.stopped or self._is_done([number], first, None)
             for number in self._numbers
         )
 
-    def told(self, number: int) -> Told:
-        """Returns the result of a trial at the end of the first length of training."""
+    def outcome(self, number: int) -> TrialOutcome:
+        """Returns the result of a trial at its rung, or else at the first train_steps."""
         rung = self.stopped.get(number)
         if rung is not None:
-            return Told(self._objective(number, rung), rung)
+            return TrialOutcome(self._objective(number, rung), rung)
         first = self._sweep.train_steps[0]
-        return Told(self._mean(number, [self._state(number, s).end(first) for s in self._seeds]))
+        return TrialOutcome(
+            self._mean(number, [self._state(number, s).end(first) for s in self._seeds])
+        )
 
     def result(self, number: int, settings: Mapping[str, Any]) -> TrialResult:
         """Returns the result of a trial."""
         runs = [self._run(number, seed) for seed in self._seeds]
-        status = max((run.status for run in runs), key=_badness)
-        return TrialResult(number=number, settings=plain(settings), status=status, runs=runs)
+        status = max((run.status for run in runs), key=_severity)
+        return TrialResult(number=number, settings=plain_value(settings), status=status, runs=runs)
 
     def _run(self, number: int, seed: int) -> SeedResult:
         state, sweep = self._state(number, seed), self._sweep
@@ -206,7 +212,7 @@ class _Bracket:
         )
 
     def _status(self, number: int, state: RunState) -> tuple[str, int]:
-        """Returns the status of a run, and the step that its result is from."""
+        """Returns the status of a run, and the step of its result."""
         sweep, rung, last = self._sweep, self.stopped.get(number), state.last_evaluation
         if number in sweep.excluded:
             return "excluded", last
@@ -216,7 +222,7 @@ class _Bracket:
             return "diverged", last
         end = state.end(sweep.last_step)
         if rung is not None and number not in sweep.forced:
-            early = state.end_before(rung)
+            early = state.early_end(rung)
             return "stopped", rung if early is None else early
         if end is not None and self._has_all_rungs(number):
             return "finished", end
@@ -227,24 +233,24 @@ class _Bracket:
         return all(self._is_done([number], first, rung) for rung in self._sweep.rungs)
 
     def _add_tasks(self, numbers: Sequence[int], train_steps: int, rung: int | None) -> None:
-        """Adds the runs that are not trained that far, each up to its first open step."""
+        """Adds the runs that have not reached the step and have no earlier task."""
         busy = {(task.number, task.seed) for task in self.tasks}
         for number in numbers:
             for seed in self._seeds:
-                task = Task(number, seed, train_steps, rung)
+                task = TrialTask(number, seed, train_steps, rung)
                 if (number, seed) not in busy and not task.is_done(self._state(number, seed)):
                     self.tasks.append(task)
 
     def _is_done(self, numbers: Sequence[int], train_steps: int, rung: int | None) -> bool:
         return all(
-            Task(number, seed, train_steps, rung).is_done(self._state(number, seed))
+            TrialTask(number, seed, train_steps, rung).is_done(self._state(number, seed))
             for number in numbers
             for seed in self._seeds
         )
 
     def _objective(self, number: int, rung: int) -> float | None:
         """Returns the mean objective at a rung; of a run that stopped early, its last one."""
-        steps = [self._state(number, seed).end_before(rung) for seed in self._seeds]
+        steps = [self._state(number, seed).early_end(rung) for seed in self._seeds]
         return self._mean(number, [rung if step is None else step for step in steps])
 
     def _mean(self, number: int, steps: Sequence[int | None]) -> float | None:
@@ -267,9 +273,9 @@ class _Bracket:
 
 
 # The last of these that a seed has is the status of the trial.
-_ORDER = ("finished", "stopped", "diverged", "failed", "pending", "excluded")
+_SEVERITIES = ("finished", "stopped", "diverged", "failed", "pending", "excluded")
 
 
-def _badness(status: str) -> int:
+def _severity(status: str) -> int:
     assert status in TRIAL_STATUSES
-    return _ORDER.index(status)
+    return _SEVERITIES.index(status)

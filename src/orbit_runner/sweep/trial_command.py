@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.serialize import inline
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.sweep.definition import Sweep
-from orbit_runner.sweep.schedule import Task
+from orbit_runner.sweep.schedule import TrialTask
 
 
 def trial_arguments(
     sweep: Sweep,
-    task: Task,
+    task: TrialTask,
     settings: Mapping[str, Any],
     model_dir: Path,
     imports: tuple[str, ...] = (),
@@ -21,14 +21,14 @@ def trial_arguments(
     """Returns the arguments of `runner` that train a trial for a task, or resume it."""
     file = sweep.file
     values = {**dict(sweep.machine_settings), **settings}
-    # Only after `--more-steps`: otherwise, the config of a trial sets it.
+    # Only after `--more_steps`: otherwise, the config of a trial sets it.
     longer = task.train_steps if task.train_steps != sweep.train_steps[0] else 0
     return (
         "run",
         f"--experiment={file.experiment}",
         *(f"--config_file={name}" for name in file.config_files),
-        *([f"--params_override={inline(file.overrides)}"] if file.overrides else []),
-        *(f"--{path}={inline(value)}" for path, value in values.items()),
+        *([f"--params_override={inline_yaml(file.overrides)}"] if file.overrides else []),
+        *(f"--{path}={inline_yaml(value)}" for path, value in values.items()),
         f"--seed={task.seed}",
         *([f"--train_steps={longer}"] if longer else []),
         *([f"--stop_at_step={task.stop_at}"] if task.stop_at is not None else []),

@@ -1,4 +1,4 @@
-"""What the workers of a sweep need from a process that trains: a start, its end, and a signal."""
+"""The interface between the workers of a sweep and the processes that train."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ class TrialLauncher(Protocol):
         """Starts a process."""
 
     def close(self) -> None:
-        """Ends what the launcher keeps running between trials."""
+        """Ends the processes that the launcher keeps between trials."""

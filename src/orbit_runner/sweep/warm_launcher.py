@@ -1,6 +1,6 @@
 """Starts trials by forking a process that has imported TensorFlow already, the warm parent.
 
-A start of Python imports TensorFlow and Model Garden for seconds, which a fork does not. The warm
+Importing TensorFlow and Model Garden takes seconds, which a fork saves. The warm
 parent is `orbit_runner.cli.sweep.warm_parent`.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.launch.process import dies_with
+from orbit_runner.launch.process import parent_death_hook
 from orbit_runner.sweep.cold_launcher import ColdLauncher
 from orbit_runner.sweep.json_socket import JsonSocket
 from orbit_runner.sweep.trial_process import TrialCommand, TrialProcess
@@ -25,7 +25,7 @@ from orbit_runner.utils.log import note
 _PARENT = "orbit_runner.cli.sweep.warm_parent"
 _WAIT_SECONDS = 10.0
 # Read when a GPU is used first, not when TensorFlow is imported.
-_READ_LATER = ("CUDA_VISIBLE_DEVICES",)
+_LATE_VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 
 
 class WarmLauncher:
@@ -40,14 +40,14 @@ class WarmLauncher:
         self._log = root / "logs" / "warm_parent.log"
         self._parents: list[_Parent] = []
         self._cold = ColdLauncher()
-        self._starts_cold = self._explained = False
+        self._starts_cold = self._has_warned = False
 
     def start(self, command: TrialCommand) -> TrialProcess:
         """Starts a trial. The first one waits until the warm parent is ready."""
         reason = ""
         # The second parent replaces one that was killed, or whose modules changed on disk.
         for _ in range(0 if self._starts_cold else 2):
-            parent = self._parent_for(command)
+            parent = self._get_parent(command)
             number = parent.fork(command)
             if number is not None:
                 return _ForkedTrial(parent, number)
@@ -56,14 +56,14 @@ class WarmLauncher:
                 self._starts_cold = True
                 break
         if reason:
-            self._explain(reason)
+            self._warn_once(reason)
         return self._cold.start(command)
 
-    def _explain(self, reason: str) -> None:
-        """Says once why trials start cold."""
-        if not self._explained:
-            note(f"warning: trials import TensorFlow by themselves, which takes time: {reason}")
-            self._explained = True
+    def _warn_once(self, reason: str) -> None:
+        """Warns once why trials start cold."""
+        if not self._has_warned:
+            note(f"warning: each trial imports TensorFlow, which takes time: {reason}")
+            self._has_warned = True
         self._close_unused()
 
     def close(self) -> None:
@@ -73,9 +73,9 @@ class WarmLauncher:
         self._parents.clear()
         self._cold.close()
 
-    def _parent_for(self, command: TrialCommand) -> _Parent:
-        key = _Key.of(command)
-        found = next((one for one in self._parents if one.forks and one.key == key), None)
+    def _get_parent(self, command: TrialCommand) -> _Parent:
+        key = _Key.from_command(command)
+        found = next((one for one in self._parents if one.can_fork and one.key == key), None)
         if found is None:
             self._close_unused()
             found = _Parent(key, command, self._log)
@@ -101,22 +101,22 @@ class _Key:
     environ: Mapping[str, str]
 
     @classmethod
-    def of(cls, command: TrialCommand) -> _Key:
-        kept = {name: v for name, v in command.environ.items() if name not in _READ_LATER}
+    def from_command(cls, command: TrialCommand) -> _Key:
+        kept = {name: v for name, v in command.environ.items() if name not in _LATE_VARIABLES}
         return cls(len(command.cores), kept)
 
 
 class _Parent:
     """A process that forks trials.
 
-    It and its trials have the other end of the socket. So when this end reads the end of the file,
-    all of them have ended.
+    It and its trials hold the other end of the socket, so an end of file at this end means that all
+    of them have ended.
     """
 
     def __init__(self, key: _Key, command: TrialCommand, log: Path) -> None:
         self.key, self.refusal = key, ""
-        self.forks = True  # whether it can start further trials
-        self.is_unsafe = False  # whether another parent could not do so either
+        self.can_fork = True  # whether it can start further trials
+        self.is_unsafe = False  # whether another parent would fail, too
         self._log, self._ready = log, False
         self._pids: dict[int, int] = {}
         self._codes: dict[int, int] = {}
@@ -124,9 +124,11 @@ class _Parent:
         ours, theirs = socket.socketpair()
         self._socket = JsonSocket(ours)
         with theirs:
-            self._process = self._started(command, theirs.fileno())
+            self._process = self._start_process(command, theirs.fileno())
 
-    def _started(self, command: TrialCommand, descriptor: int) -> subprocess.Popen[bytes] | None:
+    def _start_process(
+        self, command: TrialCommand, descriptor: int
+    ) -> subprocess.Popen[bytes] | None:
         cores = ",".join(map(str, command.cores))
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +141,7 @@ class _Parent:
                     env=dict(command.environ),
                     pass_fds=[descriptor],
                     start_new_session=True,
-                    preexec_fn=dies_with(os.getpid()),
+                    preexec_fn=parent_death_hook(os.getpid()),
                 )
         except OSError as error:
             self._refuse(str(error), unsafe=True)
@@ -157,7 +159,7 @@ class _Parent:
             cores=command.cores,
             log=str(command.log),
         )
-        while self.forks and number not in self._pids:
+        while self.can_fork and number not in self._pids:
             self.receive(None)
         return number if number in self._pids else None
 
@@ -167,12 +169,12 @@ class _Parent:
             return
         messages = self._socket.receive(timeout)
         if messages is None:
-            self._end()
+            self._handle_end()
             return
         for message in messages:
-            self._take(message)
+            self._handle_message(message)
 
-    def _take(self, message: Mapping[str, Any]) -> None:
+    def _handle_message(self, message: Mapping[str, Any]) -> None:
         self._ready = True
         if message["event"] == "forked":
             self._pids[message["trial"]] = message["pid"]
@@ -182,9 +184,9 @@ class _Parent:
             self._refuse(message["reason"], unsafe=message["unsafe"])
 
     def _refuse(self, reason: str, *, unsafe: bool) -> None:
-        self.forks, self.refusal, self.is_unsafe = False, reason, unsafe
+        self.can_fork, self.refusal, self.is_unsafe = False, reason, unsafe
 
-    def _end(self) -> None:
+    def _handle_end(self) -> None:
         assert self._process is not None
         self._process.kill()  # It may have closed the socket only.
         code = self._process.wait()

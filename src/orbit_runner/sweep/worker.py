@@ -22,19 +22,19 @@ from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.probe import last_lines
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.run_state import RunState, RunStates, file_version
-from orbit_runner.sweep.schedule import Outlook, Schedule, Task
+from orbit_runner.sweep.schedule import Schedule, SweepProgress, TrialTask
 from orbit_runner.sweep.sharing.claims import Claim
-from orbit_runner.sweep.sharing.slots import Devices, Slot, make_slots, release
+from orbit_runner.sweep.sharing.slots import Devices, Slot, make_slots, release_all
 from orbit_runner.sweep.trial_command import trial_arguments
 from orbit_runner.sweep.trial_process import TrialCommand, TrialLauncher, TrialProcess
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import note
 
 _POLL_SECONDS = 0.2
-# After this many ends of its processes without progress, a run is given up.
+# A run is given up after its processes have ended this many times without progress.
 _MAX_LOST = 10
 _DIVERGED = 3
-# Ends that say nothing about the run: it was asked to stop, or killed.
+# Exit codes of a run that was stopped or killed, which do not mean that it failed.
 _STOPPED = (129, 130, 138, 143)
 
 # Called with the results so far, and what each running trial of this process does.
@@ -45,11 +45,11 @@ Show = Callable[[SweepResults, Mapping[int, str]], None]
 class _Running:
     """A run that this process trains."""
 
-    task: Task
+    task: TrialTask
     process: TrialProcess
     slot: Slot
     claims: Sequence[Claim]
-    before: int  # the last step that was saved when it began
+    last_saved_step: int  # the last step that was saved when it began
 
 
 class Worker:
@@ -88,93 +88,93 @@ class Worker:
         self._lost: dict[tuple[int, int], int] = {}
         self._shown: object = None
 
-    def outlook(self) -> Outlook:
-        """Returns what is to be done next, from the files of the sweep."""
+    def progress(self) -> SweepProgress:
+        """Returns the next tasks and the results so far, from the files of the sweep."""
         changes = file_version(self._directory.changes)
         if changes != self._changes:  # Another process changed the sweep.
             self._changes, self._sweep = changes, self._load()
             self._schedule = Schedule(self._sweep)
-        return self._schedule.outlook(self._state)
+        return self._schedule.progress(self._state)
 
     def run(self) -> SweepResults:
         """Trains until every trial has a result or a signal arrives. Returns the results."""
         try:
             while True:
-                outlook = self.outlook()
-                self._update(outlook.results)
+                progress = self.progress()
+                self._show_changes(progress.results)
                 if self._signals.received is not None:
                     self._stop()
-                    return self.outlook().results
-                if outlook.is_finished and not self._running:
-                    self._write(outlook.results)
-                    return outlook.results
-                if not self._reap() and not self._start_next(outlook):
+                    return self.progress().results
+                if progress.is_finished and not self._running:
+                    self._write_results(progress.results)
+                    return progress.results
+                if not self._reap() and not self._start_next(progress):
                     time.sleep(_POLL_SECONDS)
         finally:
             self._kill()
 
     def _state(self, number: int, seed: int) -> RunState:
         directory, name = self._directory, self._sweep.run_name(number, seed)
-        return self._states.read(self._run(number, seed), directory.failure(name))
+        return self._states.read(self._run_directory(number, seed), directory.failure(name))
 
-    def _run(self, number: int, seed: int) -> Path:
+    def _run_directory(self, number: int, seed: int) -> Path:
         return self._directory.path / self._sweep.run_directory(number, seed)
 
-    def _start_next(self, outlook: Outlook) -> bool:
+    def _start_next(self, progress: SweepProgress) -> bool:
         """Starts one run that no other process trains. Returns whether there was one."""
         busy = {(one.task.number, one.task.seed) for one in self._running}
-        for task in outlook.tasks:
+        for task in progress.tasks:
             if not self._free:
                 return False
-            if (task.number, task.seed) not in busy and self._start(task, outlook):
+            if (task.number, task.seed) not in busy and self._start(task, progress):
                 return True
         return False
 
-    def _start(self, task: Task, outlook: Outlook) -> bool:
+    def _start(self, task: TrialTask, progress: SweepProgress) -> bool:
         name = self._sweep.run_name(task.number, task.seed)
-        run = self._run(task.number, task.seed)
-        claim = self._directory.claims.take(name)
+        run = self._run_directory(task.number, task.seed)
+        claim = self._directory.claims.try_acquire(name)
         if claim is None:
             return False
-        devices = self._devices.take()
+        devices = self._devices.try_acquire()
         # The process of a sweep that was killed may take a moment to end. And another process may
         # have trained the run after its state was read.
         is_done = task.is_done(self._state(task.number, task.seed))
-        if devices is None or is_done or _is_held_here(run):
-            release([claim, *(devices[1] if devices else [])])
+        if devices is None or is_done or _is_locked_locally(run):
+            release_all([claim, *(devices[1] if devices else [])])
             return False
         slot = self._free.pop(0)
         command = TrialCommand(
             arguments=trial_arguments(
-                self._sweep, task, outlook.settings[task.number], run, self._imports
+                self._sweep, task, progress.settings[task.number], run, self._imports
             ),
             environ={**os.environ, **devices[0]},
             cores=slot.cores,
             log=self._directory.log(name),
         )
-        before = max(self._state(task.number, task.seed).weights, default=-1)
+        last_saved_step = max(self._state(task.number, task.seed).weights, default=-1)
         try:
             process = self._launcher.start(command)
         except BaseException:
             self._free.append(slot)
-            release([claim, *devices[1]])
+            release_all([claim, *devices[1]])
             raise
-        self._running.append(_Running(task, process, slot, [claim, *devices[1]], before))
+        self._running.append(_Running(task, process, slot, [claim, *devices[1]], last_saved_step))
         return True
 
     def _reap(self) -> bool:
-        """Takes note of processes that have ended. Returns whether there was one."""
+        """Records the processes that have ended. Returns whether there was one."""
         ended = [(one, code) for one in self._running if (code := one.process.poll()) is not None]
         for one, code in ended:
             self._running.remove(one)
-            self._take_note(one, code)
+            self._record_end(one, code)
             self._free = sorted([*self._free, one.slot], key=lambda slot: slot.number)
-            release(one.claims)
+            release_all(one.claims)
         if ended:
-            self._write(self.outlook().results)
+            self._write_results(self.progress().results)
         return bool(ended)
 
-    def _take_note(self, one: _Running, code: int) -> None:
+    def _record_end(self, one: _Running, code: int) -> None:
         """Records a failure, or that a run was lost without progress."""
         key = (one.task.number, one.task.seed)
         state = self._state(*key)
@@ -183,22 +183,22 @@ class Worker:
             return
         lines = last_lines(self._directory.log(self._sweep.run_name(*key)))
         if code > 0 and code not in (*_STOPPED, _DIVERGED):
-            self._give_up(key, lines or [f"exit code {code}"], code)
+            self._record_failure(key, lines or [f"exit code {code}"], code)
             return
-        has_progress = max(state.weights, default=-1) > one.before
+        has_progress = max(state.weights, default=-1) > one.last_saved_step
         self._lost[key] = 0 if has_progress else self._lost.get(key, 0) + 1
         if self._lost[key] >= _MAX_LOST:
             reason = f"ended {_MAX_LOST} times without progress, the last time with code {code}"
-            self._give_up(key, [reason, *lines], code)
+            self._record_failure(key, [reason, *lines], code)
 
-    def _give_up(self, key: tuple[int, int], lines: Sequence[str], code: int) -> None:
+    def _record_failure(self, key: tuple[int, int], lines: Sequence[str], code: int) -> None:
         name = self._sweep.run_name(*key)
         record = {"exit_code": code, "reason": "\n".join(lines)}
-        write_whole(self._directory.failure(name), json.dumps(record, indent=2) + "\n")
+        write_atomically(self._directory.failure(name), json.dumps(record, indent=2) + "\n")
         text = "\n".join(f"  {line}" for line in lines)
-        note(f"trial {name} failed; the others go on:\n{text}\n  {self._directory.log(name)}")
+        note(f"trial {name} failed; the others continue:\n{text}\n  {self._directory.log(name)}")
 
-    def _update(self, results: SweepResults) -> None:
+    def _show_changes(self, results: SweepResults) -> None:
         """Shows the results if they or the running trials have changed."""
         running = {one.task.number: _describe(one.task) for one in self._running}
         now = (results, running)
@@ -206,20 +206,20 @@ class Worker:
             self._shown = now
             self._show(results, running)
 
-    def _write(self, results: SweepResults) -> None:
+    def _write_results(self, results: SweepResults) -> None:
         """Writes `sweep.json` unless it has the same content."""
         text = results.to_json()
         with contextlib.suppress(OSError):
             if self._directory.results.read_text(encoding="utf-8") == text:
                 return
-        write_whole(self._directory.results, text)
+        write_atomically(self._directory.results, text)
 
     def _stop(self) -> None:
         """Asks the running trials to save and end, and waits for them."""
         for one in self._running:
-            one.process.send_signal(self._signals.passed_on)
+            one.process.send_signal(self._signals.forwarded_signal)
         while self._running:
-            if self._signals.at_once:
+            if self._signals.should_kill:
                 return  # `run` kills them.
             if not self._reap():
                 time.sleep(_POLL_SECONDS)
@@ -227,21 +227,21 @@ class Worker:
     def _kill(self) -> None:
         for one in self._running:
             one.process.send_signal(signal.SIGKILL)
-            release(one.claims)
+            release_all(one.claims)
         self._running.clear()
         self._launcher.close()
 
 
-def _is_held_here(run: Path) -> bool:
+def _is_locked_locally(run: Path) -> bool:
     """Returns whether a process of this machine trains in a run directory.
 
-    Whether one of another machine still does, the claim tells.
+    The claim covers processes of other machines.
     """
     holder = read_holder(run)
     return holder is not None and not holder.host
 
 
-def _describe(task: Task) -> str:
+def _describe(task: TrialTask) -> str:
     target = task.stop_at if task.stop_at is not None else task.train_steps
     seed = f"seed {task.seed}"
     return f"{seed}, to step {target}" if target else seed

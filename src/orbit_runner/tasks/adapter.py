@@ -20,21 +20,21 @@ from orbit_runner.tasks.report_examples import ReportExamples
 
 
 class TaskAdapter:
-    """Answers what a task can do.
+    """Gives every kind of task the same interface.
 
     Attributes:
         task: The task.
-        parts: The adapters of tasks that are trained together, by name; empty for a single task.
+        subtasks: The adapters of tasks that are trained together, by name; empty for a single task.
         starts_at_step: Whether the input pipeline can start at any step. If not, a resumed run
             makes the batches of earlier steps again.
     """
 
     def __init__(self, task: Any) -> None:
         self.task = task
-        self.parts = {name: TaskAdapter(part) for name, part in _parts_of(task).items()}
-        accepted = {} if self.parts else inspect.signature(task.build_inputs).parameters
-        self.starts_at_step = "start_step" in accepted
-        self._takes_context = "input_context" in accepted
+        self.subtasks = {name: TaskAdapter(part) for name, part in _subtasks_of(task).items()}
+        parameters = {} if self.subtasks else inspect.signature(task.build_inputs).parameters
+        self.starts_at_step = "start_step" in parameters
+        self._takes_context = "input_context" in parameters
 
     @property
     def gathers_outputs(self) -> bool:
@@ -93,14 +93,14 @@ class TaskAdapter:
             return (self.num_examples(data) or 0) / steps
         return float(getattr(data, "global_batch_size", 0) or 0)
 
-    def validation_steps(self, data: Any, asked: int) -> int:
+    def validation_steps(self, data: Any, requested: int) -> int:
         """Returns the number of batches of an evaluation, or -1 for all if it is not known."""
         size = None if data is None else self.num_examples(data)
         if size is None:
-            return asked
+            return requested
         batch = data.global_batch_size
         available = size // batch if data.drop_remainder else -(-size // batch)
-        return available if asked < 0 else min(asked, available)
+        return available if requested < 0 else min(requested, available)
 
     def inexact_reasons(self) -> list[str]:
         """Returns why the config of this task alone does not reproduce a run; [] if it does."""
@@ -121,5 +121,5 @@ def _is_official_classifier(task: Any) -> bool:
     return not task.task_config.train_data.is_multilabel
 
 
-def _parts_of(task: Any) -> dict[str, Any]:
+def _subtasks_of(task: Any) -> dict[str, Any]:
     return dict(task.tasks) if isinstance(task, JointTask) else {}

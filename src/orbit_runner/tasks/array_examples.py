@@ -11,13 +11,13 @@ from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.order.sequences import ShuffledSequence
 from orbit_runner.data.order.step_order import StepRows
 from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.tasks.examples import find_excluded, index_of, order_of, unknown_id
+from orbit_runner.tasks.examples import find_excluded, index_of, order_of, unknown_id_error
 
 
 class ArrayExamples:
     """The rows of arrays.
 
-    `size` is the number of rows, and `about` returns what is known about a row.
+    `size` is the number of rows, and `describe_row` returns what is known about a row.
     `mixture` returns the mixture that rows are drawn from, without the excluded ones.
     """
 
@@ -28,10 +28,10 @@ class ArrayExamples:
         name: str,
         size: int,
         data: DataConfig,
-        about: Callable[[int], dict[str, Any]],
+        describe_row: Callable[[int], dict[str, Any]],
         mixture: Callable[[np.ndarray], Mixture | None] = lambda _: None,
     ) -> None:
-        self.source, self._size, self._about = name, size, about
+        self.source, self._size, self._describe_row = name, size, describe_row
         self.excluded = find_excluded(data, size, self.find)
         sequence = ShuffledSequence(size, data.seed or 0, data.shuffle_buffer_size > 1)
         self.order = order_of(data, sequence, self.excluded, mixture(self.excluded))
@@ -41,13 +41,13 @@ class ArrayExamples:
     ) -> list[dict[str, Any]]:
         """Returns what is known about each chosen row."""
         del text
-        return [self._about(int(example)) for example in rows.examples[chosen]]
+        return [self._describe_row(int(example)) for example in rows.examples[chosen]]
 
     def find(self, text: str) -> int:
-        """Returns the index that a text is."""
+        """Returns the index that a text contains."""
         found = index_of(text, self._size)
         if found is None:
-            raise unknown_id(text, self.id_help)
+            raise unknown_id_error(text, self.id_help)
         return found
 
 

@@ -40,7 +40,7 @@ def train_inputs(
         source,
         start_step=start_step,
         input_context=input_context,
-        options=PipelineOptions.of(params),
+        options=PipelineOptions.from_config(params),
         **_train_settings(params, excluded, mixture, element),
     )
 
@@ -56,7 +56,7 @@ def eval_inputs(
     return eval_dataset(
         source,
         input_context=input_context,
-        options=PipelineOptions.of(params),
+        options=PipelineOptions.from_config(params),
         cache=params.cache,
         **_eval_settings(params, element),
     )

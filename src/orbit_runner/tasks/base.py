@@ -176,11 +176,11 @@ class Task(base_task.Task):
     @functools.cached_property
     def loss_by_class(self) -> dict[str, float]:
         """The weight of each class in the training loss by name; empty if all are 1."""
-        asked = getattr(self.task_config, "class_weights", "")
-        if not asked:
+        setting = getattr(self.task_config, "class_weights", "")
+        if not setting:
             return {}
         excluded = self.excluded_examples(self.task_config.train_data)
-        return class_weights(asked, self.training_classes(), excluded)
+        return class_weights(setting, self.training_classes(), excluded)
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signatures that `runner export` saves.

@@ -8,7 +8,7 @@ from typing import Any
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.storage.staged_config import localize
-from orbit_runner.tasks.multitask import is_several, tasks_trained
+from orbit_runner.tasks.multitask import build_multitask, is_multitask_class
 
 
 def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
@@ -19,15 +19,15 @@ def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
     """
     config = localize(config)
     if config.is_official:
-        taken = config.for_task
+        garden_config = config.for_task
         from orbit_runner.model_garden.loading import task_class
 
-        cls = task_class(taken.task)
-        if is_several(cls):
-            return tasks_trained(cls, taken.task, logging_dir)
-        # Such as the ranking task, whose model creates its own optimizer.
+        cls = task_class(garden_config.task)
+        if is_multitask_class(cls):
+            return build_multitask(cls, garden_config.task, logging_dir)
+        # The ranking task takes it, because its model creates its own optimizer.
         takes_trainer = "trainer_config" in inspect.signature(cls).parameters
-        more = {"trainer_config": taken.trainer} if takes_trainer else {}
-        return cls(taken.task, logging_dir=logging_dir, **more)
+        trainer_argument = {"trainer_config": garden_config.trainer} if takes_trainer else {}
+        return cls(garden_config.task, logging_dir=logging_dir, **trainer_argument)
     assert config.task.name is not None
     return TASKS.get(config.task.name).load()(config.task, logging_dir=logging_dir)

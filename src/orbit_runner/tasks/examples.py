@@ -11,18 +11,18 @@ import numpy as np
 
 from orbit_runner.config.example_ids import read_ids
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.data.order.exclusion import excluding_sequence
+from orbit_runner.data.order.exclusion import exclude_examples
 from orbit_runner.data.order.mixture import MixtureOrder
 from orbit_runner.data.order.sequences import Sequence
 from orbit_runner.data.order.step_order import RowOrder, StepOrder, StepRows
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.errors import DataError, RunnerError, nearest
+from orbit_runner.errors import DataError, RunnerError, nearest_name_hint
 
-_PLACE = re.compile(r"(?P<file>.+):(?P<number>\d+)")
+_FILE_AND_NUMBER = re.compile(r"(?P<file>.+):(?P<number>\d+)")
 FLAG = "--example"
-# More names take too long to compare.
-_COMPARED = 2000
+# Comparing more names takes too long.
+_MAX_COMPARED = 2000
 
 
 class TrainingExamples(Protocol):
@@ -69,7 +69,7 @@ class TrainingExamples(Protocol):
 
 
 class UnknownExample(RunnerError):
-    """An ID that is none of an example.
+    """An ID that no example has.
 
     Attributes:
         reason: The ID and what is allowed.
@@ -113,16 +113,16 @@ def order_of(
     """Returns which examples are in the batch of each step.
 
     `sequence` is the order of all examples in each epoch, from which `excluded` are left out. A
-    `mixture`, which is without them, decides alone.
+    `mixture`, which does not contain them, replaces that order.
     """
     if mixture is None:
-        return RowOrder(excluding_sequence(sequence, excluded), data.global_batch_size)
+        return RowOrder(exclude_examples(sequence, excluded), data.global_batch_size)
     shuffle = data.shuffle_buffer_size > 1
     return MixtureOrder(mixture, data.global_batch_size, data.seed or 0, shuffle=shuffle)
 
 
 def index_of(text: str, size: int) -> int | None:
-    """Returns the index that a text is, or None if it is another kind of id."""
+    """Returns the index that a text contains, or None if it is another kind of ID."""
     if not text.isdecimal():
         return None
     if int(text) >= size:
@@ -132,23 +132,23 @@ def index_of(text: str, size: int) -> int | None:
 
 def place_of(text: str) -> tuple[str, int] | None:
     """Returns the file and the number of `FILE:NUMBER`, or None if a text is not of that form."""
-    match = _PLACE.fullmatch(text)
+    match = _FILE_AND_NUMBER.fullmatch(text)
     return (match["file"], int(match["number"])) if match else None
 
 
-def is_file(path: str, asked: str) -> bool:
+def is_same_file(path: str, requested: str) -> bool:
     """Returns whether a path is the requested one, which may lack the first directories."""
-    return path == asked or path.endswith(f"/{asked.removeprefix('./')}")
+    return path == requested or path.endswith(f"/{requested.removeprefix('./')}")
 
 
-def unknown_id(
+def unknown_id_error(
     text: str, id_help: str, reason: str = "", known: Iterable[str] = ()
 ) -> UnknownExample:
-    """Returns the error for an id that is none of an example.
+    """Returns the error for an ID that no example has.
 
     `known` are names of which the nearest is suggested, if they are not too many to compare.
     """
     why = f", which {reason}" if reason else ""
-    names = [*itertools.islice(known, _COMPARED + 1)]
-    hint = nearest(text, names) if len(names) <= _COMPARED else ""
+    names = [*itertools.islice(known, _MAX_COMPARED + 1)]
+    hint = nearest_name_hint(text, names) if len(names) <= _MAX_COMPARED else ""
     return UnknownExample(f"got {text!r}{why}{hint}\nallowed: {id_help}")

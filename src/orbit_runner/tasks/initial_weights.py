@@ -10,19 +10,19 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from orbit_runner.distribute.sharded_variables import is_variable, name_of, whole
+from orbit_runner.distribute.sharded_variables import is_variable, merge_shards, name_of
 from orbit_runner.errors import SettingError, first_line, format_list
 from orbit_runner.storage.staged_config import local_checkpoint
-from orbit_runner.tasks.layer_names import named_layers, no_match, selects, variable_names
+from orbit_runner.tasks.layer_names import named_layers, no_match_message, selects, variable_names
 
 _PATH, _IGNORE = "task.init_checkpoint", "task.init_ignore"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_IN_EXPORT = "variables/variables"  # where a SavedModel has its checkpoint
-_SHOWN = 8
+_EXPORT_CHECKPOINT = "variables/variables"  # where a SavedModel has its checkpoint
+_MAX_SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Loaded:
+class LoadedWeights:
     """What a model was initialized with.
 
     Attributes:
@@ -37,10 +37,10 @@ class Loaded:
 
 
 def find_checkpoint(path: str) -> str | None:
-    """Returns the path without suffix of the checkpoint that a path names, or None.
+    """Returns the prefix of the checkpoint that a path refers to, or None.
 
     The path is that of a checkpoint, of a directory of checkpoints, of a run directory, or of an
-    export: a SavedModel, or a directory of numbered ones. A directory stands for its newest one.
+    export: a SavedModel, or a directory of numbered ones. Of a directory, the newest one is used.
     """
     if not tf.io.gfile.isdir(path):
         return path if tf.io.gfile.exists(f"{path}.index") else None
@@ -50,11 +50,11 @@ def find_checkpoint(path: str) -> str | None:
             return latest
     numbered = [int(one.name) for one in Path(path).iterdir() if one.name.isdecimal()]
     exports = [path, *(f"{path}/{number}" for number in sorted(numbered, reverse=True))]
-    found = (f"{place}/{_IN_EXPORT}" for place in exports)
+    found = (f"{place}/{_EXPORT_CHECKPOINT}" for place in exports)
     return next((one for one in found if tf.io.gfile.exists(f"{one}.index")), None)
 
 
-def load_weights(model: Any, path: str, ignore: Sequence[str] = ()) -> Loaded:
+def load_weights(model: Any, path: str, ignore: Sequence[str] = ()) -> LoadedWeights:
     """Assigns the values of a checkpoint or an export to the variables of a model.
 
     Args:
@@ -79,51 +79,53 @@ def load_weights(model: Any, path: str, ignore: Sequence[str] = ()) -> Loaded:
             "run directory, or an export",
         )
     try:
-        content = _Content(prefix)
+        content = _CheckpointContent(prefix)
     except (KeyError, ValueError, IndexError, tf.errors.OpError) as error:
         raise SettingError(_PATH, f"{prefix} cannot be read: {first_line(error)}") from error
     variables = _variables(model)
     names = _names(model, variables)
-    kept = _matched(ignore, variables, names)
+    ignored = _ignored_variables(ignore, variables, names)
     keys = content.keys(model, variables)
-    wanted = [one for one in variables if id(one) not in kept]
-    misfits = {id(one): why for one in wanted if (why := content.misfit(keys.get(id(one)), one))}
-    if misfits:
-        raise SettingError(_PATH, _misfit(prefix, model, names, misfits))
+    wanted = [one for one in variables if id(one) not in ignored]
+    mismatches = {
+        id(one): why for one in wanted if (why := content.mismatch(keys.get(id(one)), one))
+    }
+    if mismatches:
+        raise SettingError(_PATH, _mismatch_message(prefix, model, names, mismatches))
     for variable in wanted:
         variable.assign(content.tensor(keys[id(variable)]))
     used = {keys[id(one)] for one in wanted}
-    ignored = {keys[one] for one in kept if one in keys}
-    # The copy of a remote checkpoint has a path that says nothing.
+    ignored_keys = {keys[one] for one in ignored if one in keys}
+    # Users do not know the path of the local copy of a remote checkpoint.
     source = prefix if local == path else path
     loaded = frozenset(id(one) for one in wanted)
-    return Loaded(source, loaded, content.names_without(used | ignored))
+    return LoadedWeights(source, loaded, content.other_names(used | ignored_keys))
 
 
-def unused_note(loaded: Loaded) -> str:
+def unused_note(loaded: LoadedWeights) -> str:
     """Returns a line that names the values that were not used, or "" if all were."""
     if not loaded.unused:
         return ""
-    more = len(loaded.unused) - _SHOWN
-    names = [*loaded.unused[:_SHOWN], *([f"… and {more} more"] if more > 0 else [])]
+    more = len(loaded.unused) - _MAX_SHOWN
+    names = [*loaded.unused[:_MAX_SHOWN], *([f"… and {more} more"] if more > 0 else [])]
     return f"not in the model, so not loaded from {loaded.source}: {', '.join(names)}"
 
 
-class _Content:
+class _CheckpointContent:
     """The tensors of a checkpoint, and the objects that they belong to."""
 
     def __init__(self, prefix: str) -> None:
         self._reader = tf.train.load_checkpoint(prefix)
         self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         if _GRAPH not in self._shapes:
-            raise ValueError("it has no object graph, so TensorFlow 1 has made it")
+            raise ValueError("it has no object graph, so it is a checkpoint of TensorFlow 1")
         self._graph = TrackableObjectGraph()
         self._graph.ParseFromString(self._reader.get_tensor(_GRAPH))
         roots = self._children(0)
         # An export has a list of the weights instead of the model.
         self._by_name = "model" not in roots and "weights" in roots
-        self._top = roots.get("weights" if self._by_name else "model")
-        if self._top is None:
+        self._model_node = roots.get("weights" if self._by_name else "model")
+        if self._model_node is None:
             found = ", ".join(sorted(roots)) or "nothing"
             raise ValueError(f"it contains no object `model`, only: {found}")
 
@@ -138,17 +140,17 @@ class _Content:
         return {id(one): keys[name_of(one)].pop(0) for one in variables if keys.get(name_of(one))}
 
     def _keys_by_path(self, model: Any) -> dict[int, str]:
-        queue, seen, keys = [(model, self._top)], {id(model)}, {}
+        queue, seen, keys = [(model, self._model_node)], {id(model)}, {}
         while queue:
             live, node = queue.pop(0)
             attributes = self._graph.nodes[node].attributes
             if is_variable(live) and attributes:
                 keys[id(live)] = attributes[0].checkpoint_key
-            there = self._children(node)
+            saved = self._children(node)
             for name, child in tf.train.TrackableView.children(live).items():
-                if name in there and id(child) not in seen:
+                if name in saved and id(child) not in seen:
                     seen.add(id(child))
-                    queue.append((child, there[name]))
+                    queue.append((child, saved[name]))
         return keys
 
     def _children(self, node: Any) -> dict[str, int]:
@@ -156,7 +158,7 @@ class _Content:
 
     def _values(self) -> list[tuple[str, str]]:
         """Returns the key and the name of each variable of the model, in breadth-first order."""
-        queue, seen, found = [self._top], {self._top}, []
+        queue, seen, found = [self._model_node], {self._model_node}, []
         while queue:
             node = queue.pop(0)
             for one in self._graph.nodes[node].attributes:
@@ -166,7 +168,7 @@ class _Content:
             queue += new
         return found
 
-    def misfit(self, key: str | None, variable: Any) -> str:
+    def mismatch(self, key: str | None, variable: Any) -> str:
         """Returns why a variable cannot have the value of a key, or "" if it can."""
         if key is None or key not in self._shapes:
             return "not in the checkpoint"
@@ -178,14 +180,14 @@ class _Content:
         """Returns the value of a key."""
         return self._reader.get_tensor(key)
 
-    def names_without(self, keys: set[str]) -> list[str]:
-        """Returns the names of the model's variables in the checkpoint that have other keys."""
+    def other_names(self, keys: set[str]) -> list[str]:
+        """Returns the names of the checkpoint's variables whose keys are not in `keys`."""
         return [name or key for key, name in self._values() if key not in keys]
 
 
 def _variables(model: Any) -> list[Any]:
     found = tf.train.TrackableView(model).descendants()
-    return whole(one for one in found if is_variable(one))
+    return merge_shards(one for one in found if is_variable(one))
 
 
 def _names(model: Any, variables: Sequence[Any]) -> dict[int, str]:
@@ -193,27 +195,33 @@ def _names(model: Any, variables: Sequence[Any]) -> dict[int, str]:
     return {id(one): known.get(id(one), name_of(one)) for one in variables}
 
 
-def _matched(patterns: Sequence[str], variables: Sequence[Any], names: dict[int, str]) -> set[int]:
+def _ignored_variables(
+    patterns: Sequence[str], variables: Sequence[Any], names: dict[int, str]
+) -> set[int]:
     """Returns the `id` of each variable that a pattern selects, by either of its names."""
     found: set[int] = set()
     for pattern in patterns:
-        own = {
+        selected = {
             id(one)
             for one in variables
             if selects(pattern, names[id(one)]) or selects(pattern, name_of(one))
         }
-        if not own:
-            raise SettingError(_IGNORE, no_match("variable", pattern, [*names.values()]))
-        found |= own
+        if not selected:
+            raise SettingError(_IGNORE, no_match_message("variable", pattern, [*names.values()]))
+        found |= selected
     return found
 
 
-def _misfit(prefix: str, model: Any, names: dict[int, str], misfits: dict[int, str]) -> str:
-    lines = format_list([f"{names[one]}: {why}" for one, why in misfits.items()])
+def _mismatch_message(
+    prefix: str, model: Any, names: dict[int, str], mismatches: dict[int, str]
+) -> str:
+    lines = format_list([f"{names[one]}: {why}" for one, why in mismatches.items()])
     layers = [
-        named.name for named in named_layers(model) if any(id(w) in misfits for w in named.weights)
+        named.name
+        for named in named_layers(model)
+        if any(id(w) in mismatches for w in named.weights)
     ]
-    shown = ", ".join(layers[:_SHOWN])
+    shown = ", ".join(layers[:_MAX_SHOWN])
     return (
         f"{prefix} does not fit the model:\n{lines}\n"
         f"to keep the initial values of these layers, set {_IGNORE}: [{shown}]"

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orbit_runner.distribute.sharded_variables import name_of, whole
+from orbit_runner.distribute.sharded_variables import merge_shards, name_of
 from orbit_runner.errors import format_list
 
-_SIMILAR = 0.6
+_MIN_SIMILARITY = 0.6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class NamedLayer:
 
     @property
     def trainable_weights(self) -> list[Any]:
-        """The weights that are trained if the layer is, so not those of a moving average."""
+        """The weights that are trained if the layer is trainable, so no moving averages."""
         own = {id(one) for one in self.weights}
         return [one for one in self.layer._trainable_weights if id(one) in own]
 
@@ -59,8 +59,8 @@ def _walk(layer: Any, name: str, inside: str, seen: set[int]) -> Iterator[NamedL
         return
     seen.add(id(layer))
     inner = inner_layers(layer)
-    below = {id(weight) for one in inner for weight in one.weights}
-    yield NamedLayer(name, layer, [one for one in layer.weights if id(one) not in below])
+    inner_weights = {id(weight) for one in inner for weight in one.weights}
+    yield NamedLayer(name, layer, [one for one in layer.weights if id(one) not in inner_weights])
     for one in inner:
         path = f"{inside}/{one.name}" if inside else one.name
         yield from _walk(one, path, path, seen)
@@ -101,7 +101,7 @@ def variable_names(model: Any) -> dict[int, str]:
     """
     names: dict[int, str] = {}
     for named in named_layers(model):
-        for weight in whole(named.weights):
+        for weight in merge_shards(named.weights):
             names.setdefault(id(weight), f"{named.name}/{name_of(weight).rpartition('/')[2]}")
     return names
 
@@ -116,7 +116,7 @@ def selects(pattern: str, name: str) -> bool:
     return any(fnmatch.fnmatchcase(one, pattern) for one in outer)
 
 
-def no_match(kind: str, pattern: str, names: Sequence[str]) -> str:
+def no_match_message(kind: str, pattern: str, names: Sequence[str]) -> str:
     """Returns the message for a pattern that matches no name, with the nearest name and all."""
     return (
         f"{pattern!r} matches no {kind}{_nearest(pattern, names)}\n"
@@ -125,7 +125,7 @@ def no_match(kind: str, pattern: str, names: Sequence[str]) -> str:
 
 
 def _nearest(pattern: str, names: Sequence[str]) -> str:
-    """Returns a clause with the name that begins most like the pattern, or "" if none does."""
+    """Returns a clause that suggests the name most similar to the pattern, or "" if none is."""
     text = re.sub(r"[*?\[\]]", "", pattern).lower()
     if not text or not names:
         return ""
@@ -135,4 +135,4 @@ def _nearest(pattern: str, names: Sequence[str]) -> str:
         return max(difflib.SequenceMatcher(None, text, start).ratio() for start in starts)
 
     best = max(names, key=similarity)
-    return f"; did you mean {best!r}?" if similarity(best) >= _SIMILAR else ""
+    return f"; did you mean {best!r}?" if similarity(best) >= _MIN_SIMILARITY else ""

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-_MOST_EXAMPLES = 10_000
+_MAX_EXAMPLES = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Mistake:
     label: int
     predicted: int
     probability: float  # of the prediction
-    of_label: float  # probability of the label
+    label_probability: float  # probability of the label
     number: int  # of the example
 
     def classes(self, names: Sequence[str]) -> tuple[str, str]:
@@ -40,25 +40,25 @@ class Mistakes:
     Attributes:
         confusion: The count of each pair (label, prediction) that occurs.
         worst: The mistakes in which the label is the least probable, from the worst.
-        seen: The number of examples.
+        num_examples: The number of examples.
     """
 
     confusion: Counter[tuple[int, int]]
     worst: Sequence[Mistake]
-    seen: int
+    num_examples: int
 
     def note(self, total: int | None) -> str:
         """Returns how many predictions are correct, out of `total` examples; None if unknown."""
         correct = sum(count for (label, found), count in self.confusion.items() if label == found)
-        counted = f"the first {self.seen:,} examples"
+        counted = f"the first {self.num_examples:,} examples"
         if total is not None:
-            all_seen = self.seen >= total
+            all_seen = self.num_examples >= total
             counted = f"all {total:,} examples" if all_seen else f"{counted} of {total:,}"
         predictions = f"correct prediction{'s' * (correct != 1)}"
         return f"{correct:,} {predictions} for {counted} of the validation data"
 
 
-def find_mistakes(model: tf_keras.Model, batches: Iterable[Any], *, most: int) -> Mistakes:
+def find_mistakes(model: tf_keras.Model, batches: Iterable[Any], *, max_mistakes: int) -> Mistakes:
     """Returns the predictions for the first 10,000 examples.
 
     Args:
@@ -66,24 +66,24 @@ def find_mistakes(model: tf_keras.Model, batches: Iterable[Any], *, most: int) -
         batches: `(features, labels)` or `(features, labels, weights)`. Features are one tensor.
             Labels are class numbers [batch], or one-hot or shares of the classes [batch, classes].
             Rows of weight 0 are left out.
-        most: The maximum number of mistakes.
+        max_mistakes: The maximum number of mistakes.
     """
     confusion: Counter[tuple[int, int]] = Counter()
     worst: list[Mistake] = []
-    seen = 0
+    num_examples = 0
     for features, labels, shares, numbers in _predictions(model, batches):
-        room = _MOST_EXAMPLES - seen
-        predicted = shares.argmax(axis=-1)[:room]
-        labels = labels[:room]
+        remaining = _MAX_EXAMPLES - num_examples
+        predicted = shares.argmax(axis=-1)[:remaining]
+        labels = labels[:remaining]
         confusion.update(zip(labels.tolist(), predicted.tolist(), strict=True))
         rows = np.flatnonzero(predicted != labels)
-        rows = rows[np.argsort(shares[rows, labels[rows]], kind="stable")][:most]
+        rows = rows[np.argsort(shares[rows, labels[rows]], kind="stable")][:max_mistakes]
         found = [_mistake(features, labels, shares, numbers, row) for row in rows.tolist()]
-        worst = sorted([*worst, *found], key=lambda one: one.of_label)[:most]
-        seen += len(labels)
-        if seen == _MOST_EXAMPLES:
+        worst = sorted([*worst, *found], key=lambda one: one.label_probability)[:max_mistakes]
+        num_examples += len(labels)
+        if num_examples == _MAX_EXAMPLES:
             break
-    return Mistakes(confusion, worst, seen)
+    return Mistakes(confusion, worst, num_examples)
 
 
 def _mistake(

@@ -12,24 +12,24 @@ from orbit_runner.config.parsing.value_checks import subdirectory_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
 
-TOTAL = "total_loss"
+TOTAL_LOSS = "total_loss"
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluated:
+class EvalTask:
     """A task that a model is evaluated on."""
 
     task: Any
     steps: int | None  # Number of batches; None: `trainer.validation_steps`.
 
 
-def is_several(cls: Any) -> bool:
+def is_multitask_class(cls: Any) -> bool:
     """Returns whether a class that Model Garden registers for a config combines several tasks."""
     return hasattr(cls, "from_config") and hasattr(cls, "joint_train_step")
 
 
-def tasks_trained(cls: Any, settings: Any, logging_dir: str | None) -> Any:
-    """Returns the tasks of `task.task_routines`. Must be called in the strategy's scope.
+def build_multitask(cls: Any, settings: Any, logging_dir: str | None) -> Any:
+    """Builds the tasks of `task.task_routines`. Must be called in the strategy's scope.
 
     `cls` derives from Model Garden's `MultiTask`, and `settings` is its config. The result gets
     `settings` as `task_config` if it has no such attribute. Raises `SettingError` if there are no
@@ -44,10 +44,10 @@ def tasks_trained(cls: Any, settings: Any, logging_dir: str | None) -> Any:
         path = f"task.task_routines[{number}].task_name"
         _check_name(path, name, names[:number])
         task_class(routine.task_config)  # Imports the task, so that it is in the class's registry.
-    made = cls.from_config(settings, logging_dir=logging_dir)
-    if not hasattr(made, "task_config"):
-        made.task_config = settings
-    return made
+    multitask = cls.from_config(settings, logging_dir=logging_dir)
+    if not hasattr(multitask, "task_config"):
+        multitask.task_config = settings
+    return multitask
 
 
 def _check_name(path: str, name: str, taken: Iterable[str]) -> None:
@@ -58,21 +58,21 @@ def _check_name(path: str, name: str, taken: Iterable[str]) -> None:
         raise SettingError(path, f"another task already has the name {name!r}")
 
 
-def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[str, Evaluated]:
-    """Returns the tasks of `eval_tasks` by name. Must be called in the strategy's scope.
+def build_eval_tasks(config: ExperimentConfig, logging_dir: str | None) -> dict[str, EvalTask]:
+    """Builds the tasks of `eval_tasks`, by name. Must be called in the strategy's scope.
 
     Empty if the experiment evaluates the task that it trains. Raises `SettingError` if two have the
     same name, and `RunnerError` if Model Garden has no task for a config.
     """
-    found: dict[str, Evaluated] = {}
+    found: dict[str, EvalTask] = {}
     for number, routine in enumerate(getattr(config.for_task, "eval_tasks", None) or ()):
         from orbit_runner.model_garden.loading import task_class
 
         settings = routine.task_config
         name = routine.task_name or settings.name or f"task_{number}"
         _check_name(f"eval_tasks[{number}].task_name", name, found)
-        made = task_class(settings)(settings, logging_dir=logging_dir, name=name)
-        found[name] = Evaluated(made, routine.eval_steps)
+        task = task_class(settings)(settings, logging_dir=logging_dir, name=name)
+        found[name] = EvalTask(task, routine.eval_steps)
     return found
 
 
@@ -88,7 +88,7 @@ class JointTask:
     tasks; if None, `build_multitask_model` of the `MultiTask` builds it.
     """
 
-    loss = TOTAL  # The key of the weighted sum of the losses.
+    loss = TOTAL_LOSS  # The key of the weighted sum of the losses.
 
     def __init__(self, multi: Any, config: Any, model: Any = None) -> None:
         self.multi, self.task_config, self._model = multi, config, model

@@ -1,4 +1,4 @@
-"""What a task lets the report of a run show of an evaluation."""
+"""What the report of a run shows of an evaluation, as a task returns it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task defines for the use of its model: signatures to export, and predictions."""
+"""What a task defines for serving its model: signatures to export, and predictions."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def named_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
-    def named(*values: Any) -> Any:
+    def wrapper(*values: Any) -> Any:
         return function(*values)
 
-    named.__name__ = function.__name__
+    wrapper.__name__ = function.__name__
     parameters = [inspect.Parameter(spec.name, kind) for spec in specs]
-    named.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return tf.function(named, input_signature=list(specs), autograph=False)
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return tf.function(wrapper, input_signature=list(specs), autograph=False)
 
 
 class Predictor(Protocol):

@@ -6,7 +6,7 @@ import json
 import threading
 from pathlib import Path
 
-from orbit_runner.utils.files import read_json_object, write_whole
+from orbit_runner.utils.files import read_json_object, write_atomically
 
 
 class TrackerIds:
@@ -31,4 +31,4 @@ class TrackerIds:
             if self._ids.get(name) == value or not self._path.parent.is_dir():
                 return
             self._ids[name] = value
-            write_whole(self._path, json.dumps(self._ids, indent=1) + "\n")
+            write_atomically(self._path, json.dumps(self._ids, indent=1) + "\n")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.serialize import inline
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.trackers.base import RunInfo, Tracker
 from orbit_runner.utils.log import note
 
@@ -57,7 +57,7 @@ class MLflowTracker(Tracker):
             )
         else:
             self._client.update_run(found.info.run_id, status="RUNNING")
-            self._known = self._steps(found)
+            self._known = self._logged_steps(found)
         self._id = str(found.info.run_id)
         self._send_settings(run, found.data.params)
         return self._id
@@ -70,7 +70,8 @@ class MLflowTracker(Tracker):
 
         now = int(time.time() * 1000)
         self._metrics += [
-            Metric(_valid(f"{split}/{name}"), value, now, step) for name, value in metrics.items()
+            Metric(_sanitize_name(f"{split}/{name}"), value, now, step)
+            for name, value in metrics.items()
         ]
 
     def flush(self) -> None:
@@ -110,7 +111,7 @@ class MLflowTracker(Tracker):
         place = (folder / "artifacts").as_uri() if folder else None
         return str(self._client.create_experiment(name, artifact_location=place))
 
-    def _steps(self, found: Any) -> dict[str, set[int]]:
+    def _logged_steps(self, found: Any) -> dict[str, set[int]]:
         first = {name.partition("/")[0]: name for name in sorted(found.data.metrics, reverse=True)}
         return {
             split: {m.step for m in self._client.get_metric_history(found.info.run_id, name)}
@@ -120,7 +121,7 @@ class MLflowTracker(Tracker):
     def _send_settings(self, run: RunInfo, known: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
-        settings = {_valid(name): _cut(value) for name, value in run.settings.items()}
+        settings = {_sanitize_name(name): _truncate(value) for name, value in run.settings.items()}
         new = [Param(name, value) for name, value in settings.items() if name not in known]
         for batch in _batches(new, _MAX_PARAMS):
             self._client.log_batch(self._id, params=batch)
@@ -142,7 +143,7 @@ class MLflowTracker(Tracker):
     def _send_tags(self, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
 
-        made = [RunTag(_valid(name), value[:_MAX_VALUE]) for name, value in tags.items()]
+        made = [RunTag(_sanitize_name(name), value[:_MAX_VALUE]) for name, value in tags.items()]
         for batch in _batches(made, _MAX_PARAMS):
             self._client.log_batch(self._id, tags=batch)
 
@@ -168,12 +169,12 @@ def _name_of(run: RunInfo) -> str:
     return name if run.mode.startswith("train") else f"{name} ({run.mode})"
 
 
-def _valid(name: str) -> str:
+def _sanitize_name(name: str) -> str:
     return _FORBIDDEN.sub("_", name)[:_MAX_NAME]
 
 
-def _cut(value: Any) -> str:
-    text = inline(value)
+def _truncate(value: Any) -> str:
+    text = inline_yaml(value)
     return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.schema.trackers import ARGUMENTS, TENSORBOARD, TrackerConfig
-from orbit_runner.config.serialize import plain
+from orbit_runner.config.serialize import plain_value
 from orbit_runner.trackers.background import BackgroundTracker
 from orbit_runner.trackers.base import RunInfo, Tracker
 from orbit_runner.trackers.ids import TrackerIds
@@ -83,10 +83,10 @@ def make_tracking(config: Sequence[TrackerConfig]) -> Tracking:
 
 
 def _make(config: TrackerConfig, name: str, path: str) -> BackgroundTracker:
-    arguments = plain(config.arguments)
+    arguments = plain_value(config.arguments)
     if config.class_name in ARGUMENTS:
         # Imported by the thread, because it takes seconds and may fail.
-        make = functools.partial(_known, config.class_name, arguments)
+        make = functools.partial(_create_builtin, config.class_name, arguments)
         return BackgroundTracker(
             name,
             make,
@@ -97,7 +97,7 @@ def _make(config: TrackerConfig, name: str, path: str) -> BackgroundTracker:
     return BackgroundTracker(name, lambda: cls(**arguments))
 
 
-def _known(name: str, arguments: Mapping[str, Any]) -> Tracker:
+def _create_builtin(name: str, arguments: Mapping[str, Any]) -> Tracker:
     module = importlib.import_module(f"orbit_runner.trackers.{name}")
     cls: type[Any] = getattr(module, _CLASSES[name])
     tracker: Tracker = cls(**arguments)

@@ -10,8 +10,8 @@ import tf_keras
 
 from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.determinism.numerics import seed_again, seed_everything
-from orbit_runner.distribute.sharded_variables import whole
+from orbit_runner.determinism.numerics import reseed, seed_everything
+from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter.task_optimizer import optimizer_of
 from orbit_runner.state.ema import WeightAverage
@@ -19,7 +19,7 @@ from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.train.build_variables import complete
+from orbit_runner.train.build_variables import build_missing_variables
 from orbit_runner.train.error_messages import model_error_scope
 
 
@@ -30,7 +30,7 @@ def build_state(
 
     Sets the global seeds of this process, and enters the strategy's scope itself.
     """
-    seed_everything(config.runtime.seed, keeps=config.is_official)
+    seed_everything(config.runtime.seed, keep_objects=config.is_official)
     return _build(config, adapter, strategy)
 
 
@@ -38,7 +38,7 @@ def build_state_again(
     config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
 ) -> TrainState:
     """Returns another state with the values that `build_state` returned in this process."""
-    seed_again(config.runtime.seed)
+    reseed(config.runtime.seed)
     return _build(config, adapter, strategy)
 
 
@@ -49,7 +49,7 @@ def _build(
     with strategy.scope(), model_error_scope(config):
         model = task.build_model()
         optimizer, average = optimizer_of(config, task, model)
-        complete(config, adapter, model, optimizer, strategy)
+        build_missing_variables(config, adapter, model, optimizer, strategy)
         # Before the slots and averages are created, which only trained variables have.
         layers = _trained_layers(config, adapter, model)
         _build_slots(optimizer, model.trainable_variables)
@@ -74,7 +74,7 @@ def _trained_layers(
     settings = config.trainer.fine_tuning
     if settings is None:
         return None
-    if adapter.parts:
+    if adapter.subtasks:
         raise SettingError(
             "trainer.fine_tuning", "is not supported when several tasks are trained; omit it"
         )
@@ -85,7 +85,7 @@ def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:
     """Returns the non-trainable variables that a worker can read without the other workers."""
     return [
         variable
-        for variable in whole(model.non_trainable_variables)
+        for variable in merge_shards(model.non_trainable_variables)
         if isinstance(variable, tf.Variable)
         and variable.synchronization != tf.VariableSynchronization.ON_READ
     ]

@@ -7,16 +7,16 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.model_garden.task_adapter.data_sections import section_of
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.train.gradients import GradientTap
+from orbit_runner.train.gradients import GradientRecorder
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.autograph import convert
 
 
-def complete(
+def build_missing_variables(
     config: ExperimentConfig,
     adapter: TaskAdapter,
     model: Any,
@@ -30,8 +30,8 @@ def complete(
     """
     if not _lacks_variables(model):
         return
-    if adapter.parts:
-        _complete_joint(config, adapter, model, optimizer, strategy)
+    if adapter.subtasks:
+        _build_joint_variables(config, adapter, model, optimizer, strategy)
         return
     data = getattr(config.for_task.task, "train_data", None)
     if data is None:
@@ -40,13 +40,13 @@ def complete(
     metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
 
     def step(inputs: Any) -> None:
-        task.train_step(inputs, model=model, optimizer=GradientTap(optimizer), metrics=metrics)
+        task.train_step(inputs, model=model, optimizer=GradientRecorder(optimizer), metrics=metrics)
 
-    found = distribute(strategy, adapter, with_seed(data, config.runtime), config.runtime)
+    found = distribute(strategy, adapter, resolve_data_config(data, config.runtime), config.runtime)
     _trace(step, task, strategy, found.element_spec)
 
 
-def _complete_joint(
+def _build_joint_variables(
     config: ExperimentConfig, adapter: TaskAdapter, model: Any, optimizer: Any, strategy: Any
 ) -> None:
     joint = adapter.task
@@ -56,13 +56,15 @@ def _complete_joint(
         joint.multi.joint_train_step(
             inputs,
             multi_task_model=model,
-            optimizer=GradientTap(optimizer),
+            optimizer=GradientRecorder(optimizer),
             task_metrics=metrics,
         )
 
     specs = {}
-    for name, part in adapter.parts.items():
-        data = with_seed(section_of(part.task.task_config, "train_data", name), config.runtime)
+    for name, part in adapter.subtasks.items():
+        data = resolve_data_config(
+            section_of(part.task.task_config, "train_data", name), config.runtime
+        )
         specs[name] = distribute(strategy, part, data, config.runtime).element_spec
     _trace(step, joint.multi, strategy, specs)
 
@@ -79,10 +81,10 @@ def _lacks_variables(model: Any) -> bool:
         return True
     if getattr(model, "built", False) and getattr(model, "_is_graph_network", False):
         return False
-    return any(map(_will_be_built, getattr(model, "submodules", ())))
+    return any(map(_is_unbuilt_layer, getattr(model, "submodules", ())))
 
 
-def _will_be_built(part: Any) -> bool:
+def _is_unbuilt_layer(part: Any) -> bool:
     base = tf_keras.layers.Layer
     if not isinstance(part, base) or isinstance(part, tf_keras.Model) or part.built:
         return False

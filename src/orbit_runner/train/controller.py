@@ -40,14 +40,16 @@ def build_controller(
     Actions are called after the callbacks. The summary managers replace the runner's own.
     """
     save_summary = save_summary and run.is_chief
-    in_graph = summary_manager is None and _record_in_graph(run)
+    in_graph = summary_manager is None and _enable_records_in_graph(run)
     if save_summary and run.trainer is not None:
         run.records = JsonLines(run.directory.metrics)
     if save_summary:
         run.tracking = make_tracking(run.config.trackers)
     measures = save_summary and run.trainer is not None and run.config.trainer.system_metrics
-    added = SystemMetrics() if measures else dict
-    train_summaries = _summaries(run, "train", "train", run.plan.is_record, save_summary, added)
+    extra_values = SystemMetrics() if measures else dict
+    train_summaries = _build_summaries(
+        run, "train", "train", run.plan.is_record, save_summary, extra_values
+    )
     subdir = run.config.trainer.validation_summary_subdir
     # With one directory for both splits, Orbit would use one manager for both.
     directories = [
@@ -55,17 +57,17 @@ def build_controller(
     ]
     run.callbacks = CallbackList([*own_callbacks(run, train_summaries), *run.callbacks.callbacks])
     controller = controller_cls(
-        strategy=run.own_strategy,
+        strategy=run.local_strategy,
         trainer=run.trainer,
         evaluator=run.evaluator,
         global_step=run.state.global_step,
-        steps_per_loop=_loop_length(run, cut_at_records=not in_graph),
+        steps_per_loop=_build_loop_length(run, cut_at_records=not in_graph),
         summary_interval=run.plan.summary_interval if save_summary else None,
         summary_dir=directories[0],
         eval_summary_dir=directories[1],
         summary_manager=summary_manager or train_summaries,
         eval_summary_manager=eval_summary_manager
-        or _summaries(run, subdir, "validation", run.is_new_evaluation, save_summary),
+        or _build_summaries(run, subdir, "validation", run.is_new_evaluation, save_summary),
         train_actions=[functools.partial(_call_after_loop, run), *train_actions],
         eval_actions=[lambda logs: run.callbacks.on_evaluate(run, logs), *eval_actions],
     )
@@ -81,31 +83,31 @@ def _call_after_loop(run: Run, logs: Mapping[str, Any]) -> None:
         run.callbacks.on_log(run, logs)
 
 
-def _record_in_graph(run: Run) -> bool:
-    """Takes records inside loops if nothing depends on their length. Returns whether it does."""
+def _enable_records_in_graph(run: Run) -> bool:
+    """Enables records inside loops if nothing depends on their length; returns whether it did."""
     # Workers would have to reduce their metrics together in each record. A run that may return to a
     # checkpoint must detect divergence at the same step each time.
     if run.trainer is None or run.workers.count > 1 or can_roll_back(run):
         return False
-    return not run.callbacks.needs_every_record and run.trainer.record_in_graph()
+    return not run.callbacks.needs_every_record and run.trainer.enable_records_in_graph()
 
 
-def _summaries(
+def _build_summaries(
     run: Run,
     subdir: str,
     split: str,
     is_record: Callable[[int], bool],
     save: bool,
-    added: Callable[[], Mapping[str, float]] = dict,
+    extra_values: Callable[[], Mapping[str, float]] = dict,
 ) -> Summaries:
     writes_events = save and writes_event_files(run.config.trackers)
     directory = run.model_dir / subdir if writes_events else None
     lines = JsonLines(run.directory.metrics) if save else None
     step = run.state.global_step
-    return Summaries(directory, lines, split, step, is_record, added, run.tracking)
+    return Summaries(directory, lines, split, step, is_record, extra_values, run.tracking)
 
 
-def _loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:
+def _build_loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:
     trainer = run.trainer
     length = LoopLength(
         run.config.trainer.steps_per_loop,
@@ -114,16 +116,16 @@ def _loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:
         records=1 if cut_at_records else MAX_RECORDS,
     )
 
-    def next_loop(step: int) -> int:
+    def next_loop_length(step: int) -> int:
         # Before a loop, not after one as an action would do it: the record of the last loop is then
         # already written, and an evaluation that is due at its last step is not skipped.
-        return run.stops.next_loop(length(step), run.step, run.save, run.checkpoints.save)
+        return run.stops.next_loop_length(length(step), run.step, run.save, run.checkpoints.save)
 
-    return next_loop
+    return next_loop_length
 
 
 @contextlib.contextmanager
-def quiet_orbit() -> Iterator[None]:
+def quiet_orbit_scope() -> Iterator[None]:
     """Sends Orbit's messages to the log, because standard output is for the results."""
     log, orbit.controller._log = orbit.controller._log, logging.getLogger("orbit").info
     try:

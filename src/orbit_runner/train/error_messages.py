@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.disk_errors import describe_disk_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat
-from orbit_runner.data.tfrecord.bad_record import find_bad_record, with_offset
+from orbit_runner.config.serialize import flat_settings
+from orbit_runner.data.tfrecord.bad_record import add_offset, find_bad_record
 from orbit_runner.distribute.spatial.grid import PartitionError
 from orbit_runner.errors import DataError, SettingError
 
@@ -38,7 +38,7 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
         # traced.
         raise SettingError("runtime.train_input_partition_dims", str(error)) from error
     except tf.errors.UnimplementedError as error:
-        line = _line(error, "deterministic")
+        line = _find_line(error, "deterministic")
         if not line:
             raise
         raise SettingError(
@@ -68,7 +68,7 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
             raise
         raise SettingError(
             "task.train_data.global_batch_size",
-            f"out of memory: {_line(error, 'OOM') or _line(error, '')}\n"
+            f"out of memory: {_find_line(error, 'OOM') or _find_line(error, '')}\n"
             "lower it, or raise trainer.gradient_accumulation_steps",
         ) from error
 
@@ -80,7 +80,7 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
         yield
     except ValueError as error:
         name = match[1] if (match := _UNKNOWN_ACTIVATION.search(str(error))) else ""
-        paths = [path for path, value in flat(config).items() if name and value == name]
+        paths = [path for path, value in flat_settings(config).items() if name and value == name]
         if not paths:
             raise
         raise SettingError(
@@ -92,12 +92,12 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
 def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) -> None:
     """Raises DataError if an error is about an example."""
     named = _BAD_RECORD.search(message)
-    problem = with_offset(named[1].rstrip("]")) if named else find_bad_record(message, step())
+    problem = add_offset(named[1].rstrip("]")) if named else find_bad_record(message, step())
     if problem:
         field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
         raise DataError(problem, field=field) from error
 
 
-def _line(error: Exception, word: str) -> str:
+def _find_line(error: Exception, word: str) -> str:
     lines = (line.strip() for line in str(error).splitlines() if line.strip())
     return next((line[:200] for line in lines if word.lower() in line.lower()), "")

@@ -17,13 +17,13 @@ from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.inputs.distribute import leading_size
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
-from orbit_runner.train.loops.iterator_loops import counted_loop, to_the_end
+from orbit_runner.train.loops.iterator_loops import counted_loop, exhausting_loop
 from orbit_runner.utils.autograph import convert
 
 LOSS = "validation_loss"
 EXAMPLES = "validation_examples"
 # The maximum number of batches in an evaluation. It separates the random draws of two evaluations.
-_MOST_BATCHES = 2**32
+_MAX_BATCHES = 2**32
 
 
 class Evaluator(orbit.StandardEvaluator):
@@ -63,7 +63,7 @@ class Evaluator(orbit.StandardEvaluator):
         self.gathers = gathers_outputs
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
-        self._model = partition.model(state.model) if partition else state.model
+        self._model = partition.wrap_model(state.model) if partition else state.model
         # Counts the batches with random draws, on each replica.
         self._draws = tf.Variable(
             0,
@@ -106,13 +106,13 @@ class Evaluator(orbit.StandardEvaluator):
             return super().create_eval_loop_fn(has_state)
         if self._counted:
             return counted_loop(convert(self.eval_step, self._task))
-        return to_the_end(convert(self._evaluate_batch, self._task))
+        return exhausting_loop(convert(self._evaluate_batch, self._task))
 
     def eval_begin(self) -> None:
         """Resets the metrics, and the counter of random draws to the global step."""
-        self._draws.assign(self._state.global_step.read_value() * _MOST_BATCHES)
+        self._draws.assign(self._state.global_step.read_value() * _MAX_BATCHES)
         for metric in [self._loss, *self._metrics]:
-            reset(metric)
+            reset_metric(metric)
 
     def eval_step(self, iterator: Any) -> Any:
         """Evaluates one batch of an iterator over the distributed dataset, on all replicas.
@@ -141,7 +141,7 @@ class Evaluator(orbit.StandardEvaluator):
         with keyed_draws_scope(
             self._seed, lambda: self._draws.assign_add(1), replica, "evaluation"
         ):
-            parts = self._partition.inputs(inputs) if self._partition else inputs
+            parts = self._partition.split_inputs(inputs) if self._partition else inputs
             logs = self._task.validation_step(parts, model=self._model, metrics=self._metrics)
         if self._task.loss in logs:
             self._has_loss = True
@@ -188,8 +188,8 @@ def value_of(metric: Any) -> Any:
     return tf.nest.map_structure(lambda v: v.numpy() if tf.is_tensor(v) else v, values)
 
 
-def reset(metric: Any) -> None:
-    """Resets a metric, also if it only has the older method `reset_states`, as in Model Garden."""
+def reset_metric(metric: Any) -> None:
+    """Resets a metric, even if it only has the older method `reset_states`, as in Model Garden."""
     (metric.reset_state if hasattr(metric, "reset_state") else metric.reset_states)()
 
 

@@ -3,7 +3,7 @@
 `Task.train_step` computes gradients and applies them in one call. They must be separate to compile
 only the forward and backward pass (XLA cannot compile the rest under `mirrored`), or to average the
 gradients of several pieces of a batch. This also has to work for tasks of Model Garden, so the step
-receives an object that behaves like the optimizer and stores the gradients.
+receives an object that behaves like the optimizer but stores the gradients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ StepFn = Callable[[Any], dict[str, tf.Tensor]]
 Compute = Callable[[Any], tuple[tf.Tensor, Gradients]]
 
 
-def compiles(config: ExperimentConfig) -> bool:
+def uses_xla(config: ExperimentConfig) -> bool:
     """Returns whether XLA compiles a step's forward and backward pass.
 
     Model Garden's experiments enable XLA for GPUs; its own runner ignores that on a CPU.
@@ -32,7 +32,7 @@ def compiles(config: ExperimentConfig) -> bool:
     return config.runtime.enable_xla and not on_cpu_only
 
 
-class GradientTap:
+class GradientRecorder:
     """Behaves like an optimizer, but stores the gradients instead of applying them."""
 
     def __init__(self, optimizer: Any) -> None:
@@ -58,7 +58,7 @@ class GradientTap:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
-        found: type = self._optimizer.__class__  # Not `type`, because it may stand for another.
+        found: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
         return found
 
 
@@ -78,12 +78,12 @@ def split_step(
     pass. `loss` is the key of the loss in the logs. The step maps the batch of a replica to
     `{loss: mean over the pieces}`.
     """
-    averaged, variables = gradient_function(
+    compute, variables = gradient_function(
         train_step, optimizer, pieces=pieces, jit_compile=jit_compile, loss=loss
     )
 
     def step(inputs: Any) -> dict[str, tf.Tensor]:
-        mean_loss, grads = averaged(inputs)
+        mean_loss, grads = compute(inputs)
         optimizer.apply_gradients(list(zip(grads, variables, strict=True)))
         return {loss: mean_loss}
 
@@ -106,19 +106,19 @@ def gradient_function(
     variables: list[tf.Variable] = []
 
     def gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
-        tap = GradientTap(optimizer)
-        logs = train_step(inputs, tap)
-        variables[:] = [variable for _, variable in tap.recorded]
-        return logs[loss], [tf.convert_to_tensor(grad) for grad, _ in tap.recorded]
+        recorder = GradientRecorder(optimizer)
+        logs = train_step(inputs, recorder)
+        variables[:] = [variable for _, variable in recorder.recorded]
+        return logs[loss], [tf.convert_to_tensor(grad) for grad, _ in recorder.recorded]
 
     compute = gradients
     if jit_compile:
         compute = tf.function(gradients, autograph=False, jit_compile=True)
-    return (compute if pieces == 1 else _average(compute, pieces)), variables
+    return (compute if pieces == 1 else _average_over_pieces(compute, pieces)), variables
 
 
-def _average(compute: Compute, pieces: int) -> Compute:
-    def averaged(inputs: Any) -> tuple[tf.Tensor, Gradients]:
+def _average_over_pieces(compute: Compute, pieces: int) -> Compute:
+    def average_gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
         cut = tf.nest.map_structure(lambda tensor: cut_rows(tensor, pieces), inputs)
 
         def piece(index: Any) -> tuple[tf.Tensor, Gradients]:
@@ -139,7 +139,7 @@ def _average(compute: Compute, pieces: int) -> Compute:
         )
         return tf.nest.map_structure(lambda tensor: tensor / pieces, total)
 
-    return averaged
+    return average_gradients
 
 
 def cut_rows(tensor: tf.Tensor, pieces: int) -> tf.Tensor:

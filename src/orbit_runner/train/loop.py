@@ -57,7 +57,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
         found = run.stops.reason or f"step {run.step} of {run.train_steps}"
         note(f"the run is finished: {found}")
         return evaluate(run, controller) if evaluates else logs
-    run.leave_if_asked()
+    run.exit_if_requested()
     record_resume(run)
     if can_roll_back(run):
         run.checkpoints.save()  # So that the first steps can be rolled back.
@@ -93,16 +93,16 @@ def _train_to_next_stop(
     target = stops.limit(plan.next_stop(run.step, evaluates=evaluates))
     with contextlib.suppress(StopTraining), run.heartbeat.training_scope(lambda: run.step):
         controller.train(target, checkpoint_at_completion=False)
-    if evaluates and (stops.agree() or plan.evaluates_at(run.step)):
+    if evaluates and (stops.agree_on_stop() or plan.should_evaluate(run.step)):
         logs = evaluate(run, controller)
-    if stops.agree():
+    if stops.agree_on_stop():
         note(f"stopped early at step {run.step}: {stops.reason}")
-    # When the time of the run is over, it does not evaluate in addition: the best checkpoint and
-    # early stopping, and so the last step, would depend on the time.
-    if stops.reason or stops.is_time_over or plan.saves_at(run.step):
+    # A run that is out of time does not evaluate before it saves: the best checkpoint and early
+    # stopping, and so the last step, would depend on the time.
+    if stops.reason or stops.is_time_over or plan.should_save(run.step):
         run.checkpoints.save()
         stops.limits.restart_save_interval()
-    run.leave_if_asked()
+    run.exit_if_requested()
     return logs
 
 
@@ -137,15 +137,17 @@ def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
     logs, seen, waiting_since = Logs(), None, time.monotonic()
     phase(f"waiting for a checkpoint in {directory}")
     while True:
-        newest = run.checkpoints.newest()
+        newest = run.checkpoints.find_latest()
         if newest is not None and newest != seen:
             if not _restore(run, newest):
                 continue
             logs, seen, waiting_since = evaluate(run, controller), newest, time.monotonic()
-            if run.stops.agree() or 0 < run.train_steps <= run.step:
+            if run.stops.agree_on_stop() or 0 < run.train_steps <= run.step:
                 return logs
             phase(f"waiting for a checkpoint after step {run.step}")
-        elif timeout and run.workers.of_chief(time.monotonic() - waiting_since > timeout):
+        elif timeout and run.workers.broadcast_from_chief(
+            time.monotonic() - waiting_since > timeout
+        ):
             raise RunnerError(
                 f"no new checkpoint in {directory} for {timeout} s "
                 "(trainer.continuous_eval_timeout)"
@@ -164,6 +166,6 @@ def _restore(run: Run, path: str) -> bool:
     if run.workers.all(problem is None):
         return True
     # The training run may have deleted this checkpoint while it was being read.
-    if run.checkpoints.newest() == path:
+    if run.checkpoints.find_latest() == path:
         raise problem or RunnerError(f"another worker cannot read {path}")
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orbit_runner.determinism.numerics_record import changes
+from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.model_garden.task_adapter.data_sections import has_services
 from orbit_runner.run_directory.config import is_made_with
@@ -23,7 +23,7 @@ def inexact_reasons(run: Run) -> list[str]:
         reasons.append(
             f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
         )
-    reasons += [*run.circumstances.inexact, *run.adapter.inexact_reasons()]
+    reasons += [*run.conditions.inexact, *run.adapter.inexact_reasons()]
     return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
 
 
@@ -61,7 +61,7 @@ def _inexact_inputs(run: Run) -> Iterator[str]:
 
 def resume_reasons(run: Run) -> list[str]:
     """Returns why the config alone does not reproduce a resumed run; [] if it does."""
-    record, now = run.checkpoints.restored, run.circumstances
+    record, now = run.checkpoints.restored, run.conditions
     if record is None:
         changed = ["from a checkpoint without a record, such as one of Model Garden"]
     else:
@@ -70,9 +70,9 @@ def resume_reasons(run: Run) -> list[str]:
         # With logical replicas, the weights do not depend on the strategy.
         if record.strategy != now.strategy and not run.config.runtime.logical_replicas:
             changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
-        if changes(record.numerics, now.numerics):
+        if describe_changes(record.numerics, now.numerics):
             changed.append("on another machine or installation")
-    if run.checkpoints.restored_partly:
+    if run.checkpoints.restored_partially:
         changed.append("with only part of the checkpoint restored")
     found = [] if record is None else list(record.inexact)
     if changed and run.step > 0:

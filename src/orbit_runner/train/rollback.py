@@ -14,7 +14,7 @@ from orbit_runner.run_directory.recoveries import (
     read_recoveries,
     recoveries_of,
 )
-from orbit_runner.run_directory.skipped_steps import SKIPPED, read_skipped
+from orbit_runner.run_directory.skipped_steps import SKIPPED, read_skipped_steps
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def record_resume(run: Run) -> None:
     if run.records is None or run.trainer is None:
         return
     skipped = run.trainer.skipped.found
-    if read_skipped(run.directory.metrics) != skipped:
+    if read_skipped_steps(run.directory.metrics) != skipped:
         record_event(run, {"event": RESUMED, SKIPPED: list(skipped)})
     parts = read_recoveries(run.directory.metrics)
     count = int(run.state.recoveries.numpy())
@@ -56,7 +56,7 @@ def roll_back(run: Run, reason: str) -> None:
         run.checkpoints.sync()  # The save in progress may be of diverged weights.
     assert run.trainer is not None
     trials = int(run.state.recoveries.numpy()) + 1
-    if run.checkpoints.restore_newest() is None:
+    if run.checkpoints.restore_latest() is None:
         raise RunnerError(
             f"training diverged: {reason}\n"
             f"no intact checkpoint is left in {run.checkpoints.directory} to return to"

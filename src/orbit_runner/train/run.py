@@ -8,17 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, Circumstances
+from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, RunConditions
 from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.cluster.heartbeat import Heartbeat
-from orbit_runner.distribute.cluster.shutdown import Host
-from orbit_runner.distribute.parameter_server import is_asynchronous, own_strategy
+from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
+from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
-from orbit_runner.distribute.sharded_variables import whole
+from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory
@@ -27,23 +27,27 @@ from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, 
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.initial_weights import Loaded
-from orbit_runner.tasks.multitask import Evaluated
+from orbit_runner.tasks.initial_weights import LoadedWeights
+from orbit_runner.tasks.multitask import EvalTask
 from orbit_runner.trackers.tracking import Tracking
 from orbit_runner.train.build_state import build_state
-from orbit_runner.train.builders import Parts
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.best_checkpoint import BestKeeper
-from orbit_runner.train.callbacks.build import average_checkpoints, best_checkpoint, early_stop
+from orbit_runner.train.callbacks.build import (
+    build_average_checkpoints,
+    build_best_checkpoint,
+    build_early_stop,
+)
 from orbit_runner.train.callbacks.callback_list import CallbackList, make_callbacks
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
-from orbit_runner.train.gradients import compiles
+from orbit_runner.train.gradients import uses_xla
 from orbit_runner.train.loops.loop_pieces import LoopPieces
-from orbit_runner.train.loops.time_limits import TimeLimits, time_limits
-from orbit_runner.train.measurements.step_profiler import step_profiler
+from orbit_runner.train.loops.time_limits import TimeLimits, build_time_limits
+from orbit_runner.train.measurements.step_profiler import build_step_profiler
 from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
+from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.utils.log import note, phase
@@ -57,7 +61,7 @@ class Run:
     Attributes:
         config: The experiment, with the paths that this machine uses.
         task: The task.
-        adapter: The task's adapter, which tells what the task can do.
+        adapter: The task's adapter, which describes what the task can do.
         strategy: The distribution strategy.
         model_dir: The run directory.
         directory: The paths of the files in the run directory.
@@ -76,14 +80,14 @@ class Run:
         stops: The requests to stop before the last step.
         heartbeat: Tells the launcher, if there is one, the last step that this process finished.
         restored: The path of the checkpoint that the run started from, or None if there was none.
-        own_strategy: The strategy for computations of this process alone, such as evaluations. It
+        local_strategy: The strategy for computations of this process alone, such as evaluations. It
             differs from `strategy` only under `parameter_server`.
         records: The writer of `metrics.jsonl`, or None if this process writes no records of
             training.
         tracking: The trackers of the config, except for TensorBoard. There are none in a process
             that writes no records.
         written_config: The experiment before its paths were made local; the same on every machine.
-        circumstances: The config, the strategy and the numerics, which are recorded in each
+        conditions: The config, the strategy and the numerics, which are recorded in each
             checkpoint.
     """
 
@@ -102,7 +106,7 @@ class Run:
         asynchronous: bool,  # whether training continues while a checkpoint is saved
         allow_partial: bool = False,  # whether a checkpoint may fit only in part
         # The tasks to evaluate by name; None for those of the experiment.
-        eval_tasks: dict[str, Evaluated] | None = None,
+        eval_tasks: dict[str, EvalTask] | None = None,
         callbacks: Sequence[Callback] = (),  # called after those in the config
         # A step before the last one at which the run saves a checkpoint and ends.
         stop_at_step: int | None = None,
@@ -112,33 +116,35 @@ class Run:
         self.written_config, config = config, localize(config)
         self.config, self.task, self.strategy = config, self.adapter.task, strategy
         self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
-        self.workers, self.own_strategy = Workers(strategy), own_strategy(strategy)
+        self.workers, self.local_strategy = Workers(strategy), local_strategy(strategy)
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
         phase("building the model")
-        if config.runtime.enable_xla and not compiles(config):
+        if config.runtime.enable_xla and not uses_xla(config):
             note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
         self.state: TrainState = build_state(config, self.adapter, strategy)
-        self.plan: Plan = self._plan(trains)
+        self.plan: Plan = self._build_plan(trains)
         self.heartbeat = Heartbeat.from_environment()
-        self.stops = self._stop_requests(stop_at_step, time_limits(config.trainer, started))
-        self.circumstances = self._circumstances(trains)
-        self.checkpoints: CheckpointManager = self._checkpoints(
+        self.stops = self._build_stop_requests(
+            stop_at_step, build_time_limits(config.trainer, started)
+        )
+        self.conditions = self._build_conditions(trains)
+        self.checkpoints: CheckpointManager = self._build_checkpoints(
             asynchronous=asynchronous, writes=trains, allow_partial=allow_partial
         )
         if evaluates:
             self._require_batches()
-        parts = Parts(config, self.adapter, strategy, self.state, str(model_dir), eval_tasks)
+        builder = RunBuilder(config, self.adapter, strategy, self.state, str(model_dir), eval_tasks)
         with strategy.scope():
-            self.trainer = parts.trainer(self.plan) if trains else None
+            self.trainer = builder.build_trainer(self.plan) if trains else None
         if self.trainer is not None:
-            self.trainer.pieces = LoopPieces(config.runtime.grace_period, self._next_piece)
-            self.trainer.profiler = step_profiler(self)
-            self.trainer.finite_check = self._finite_check()
-        with self.own_strategy.scope():
-            self.evaluator = parts.evaluator(self.validation_steps) if evaluates else None
-        self.best: BestKeeper | None = best_checkpoint(self)
-        self.averages = average_checkpoints(self)
-        self.early_stop = early_stop(self)
+            self.trainer.pieces = LoopPieces(config.runtime.grace_period, self._next_piece_length)
+            self.trainer.profiler = build_step_profiler(self)
+            self.trainer.finite_check = self._build_finite_check()
+        with self.local_strategy.scope():
+            self.evaluator = builder.build_evaluator(self.validation_steps) if evaluates else None
+        self.best: BestKeeper | None = build_best_checkpoint(self)
+        self.averages = build_average_checkpoints(self)
+        self.early_stop = build_early_stop(self)
         self.restored: str | None = None
         self._recorded_evaluation: int | None = None
 
@@ -213,11 +219,11 @@ class Run:
         """
         self.restored = self.checkpoints.restore_or_initialize(self.task)
         if self.restored:
-            self.circumstances.inexact[:] = resume_reasons(self)
+            self.conditions.inexact[:] = resume_reasons(self)
             self.restore_callbacks()
         if self.trainer is not None and self.is_chief:
-            keeps = self.checkpoints.fell_back
-            prepare_records(self.directory, self.step, note, keeps=keeps)
+            fell_back = self.checkpoints.fell_back
+            prepare_records(self.directory, self.step, note, keep_metrics=fell_back)
             if self.restored and has_evaluation(self.directory, self.step):
                 self._recorded_evaluation = self.step
             if not self.callbacks.has(DataRecord):
@@ -231,7 +237,7 @@ class Run:
         self.callbacks.on_run_begin(self)
 
     def restore_callbacks(self) -> None:
-        """Passes the state in the restored checkpoint to the callbacks, and its skipped steps on.
+        """Restores the callbacks and the skipped steps from the record of the restored checkpoint.
 
         If a callback stopped the run at this checkpoint and the config is the same, the run stays
         stopped. Does nothing in modes that only evaluate.
@@ -241,7 +247,7 @@ class Run:
             return
         self.trainer.skipped.found = () if record is None else tuple(record.skipped)
         self.callbacks.set_state({} if record is None else record.callbacks)
-        if record is not None and record.config == self.circumstances.config:
+        if record is not None and record.config == self.conditions.config:
             self.stop(record.stopped)
 
     @property
@@ -254,7 +260,8 @@ class Run:
             return []
         loaded = self.checkpoints.loaded
         if self.restored:
-            loaded = Loaded(self.restored, frozenset(map(id, whole(self.model.variables))))
+            variables = merge_shards(self.model.variables)
+            loaded = LoadedWeights(self.restored, frozenset(map(id, variables)))
         return layer_groups(self.model, self.state.trained_layers, loaded)
 
     def is_new_evaluation(self, step: int) -> bool:
@@ -271,7 +278,7 @@ class Run:
         """Returns why the same config may not give the same weights again; [] if it does."""
         return inexact_reasons(self)
 
-    def leave_if_asked(self) -> None:
+    def exit_if_requested(self) -> None:
         """Saves a checkpoint and ends the run if any worker received a signal.
 
         Also ends it at `stop_at_step`. All workers must call it together.
@@ -279,14 +286,14 @@ class Run:
         Raises:
             Interrupted: If a worker received a signal, or the step is reached.
         """
-        self.stops.check(self.step, self.save)
+        self.stops.exit_if_requested(self.step, self.save)
 
     def save(self) -> None:
         """Saves a checkpoint and waits until it is on the disk."""
         self.checkpoints.save()
         self.checkpoints.sync()
 
-    def _plan(self, trains: bool) -> Plan:
+    def _build_plan(self, trains: bool) -> Plan:
         data, trainer = self.section("train_data"), self.config.trainer
         per_epoch = self.adapter.steps_per_epoch(data)
         if not per_epoch and not trains:
@@ -297,7 +304,7 @@ class Run:
             raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
         return plan
 
-    def _stop_requests(self, at_step: int | None, limits: TimeLimits) -> StopRequests:
+    def _build_stop_requests(self, at_step: int | None, limits: TimeLimits) -> StopRequests:
         # The servers of a remote cluster do not share the run directory, and continue after the
         # run.
         served = is_asynchronous(self.strategy) and not self.config.runtime.remote_cluster
@@ -307,17 +314,17 @@ class Run:
                 on_terminate=self.config.trainer.preemption_on_demand_checkpoint,
                 preemption=self.config.runtime.preemption,
             ),
-            Host(self.model_dir) if served else None,
+            ChiefShutdown(self.model_dir) if served else None,
             note,
             at_step=at_step,
             limits=limits,
         )
 
-    def _next_piece(self, steps: int) -> int:
+    def _next_piece_length(self, steps: int) -> int:
         self.heartbeat.beat(lambda: self.step)
-        return self.stops.next_piece(steps)
+        return self.stops.next_piece_length(steps)
 
-    def _finite_check(self) -> FiniteCheck | None:
+    def _build_finite_check(self) -> FiniteCheck | None:
         trainer = self.config.trainer
         # A run that rolls back must detect divergence at the same step each time.
         if is_asynchronous(self.strategy) or trainer.recovery_max_trials > 0:
@@ -328,8 +335,8 @@ class Run:
         reads = self.trainer.running_loss if self.workers.count == 1 else None
         return FiniteCheck(self.state, self.workers, reads, counts_losses=counts)
 
-    def _circumstances(self, trains: bool) -> Circumstances:
-        return Circumstances(
+    def _build_conditions(self, trains: bool) -> RunConditions:
+        return RunConditions(
             config=config_fingerprint(self.written_config),
             strategy=describe_strategy(self.strategy),
             numerics=describe_numerics(self.config.runtime),
@@ -338,12 +345,14 @@ class Run:
             skipped=lambda: self.trainer.skipped.found if self.trainer is not None else (),
         )
 
-    def _checkpoints(self, *, asynchronous: bool, writes: bool, allow_partial: bool) -> Checkpoints:
+    def _build_checkpoints(
+        self, *, asynchronous: bool, writes: bool, allow_partial: bool
+    ) -> Checkpoints:
         return Checkpoints(
             self.state,
             self.directory.checkpoints,
             self.strategy,
-            self.circumstances,
+            self.conditions,
             max_to_keep=retention_of(self.config.trainer),
             # To save asynchronously, TensorFlow copies values to other variables, which all
             # workers would have to create together.
@@ -359,7 +368,7 @@ class Run:
         """Writes `data.json`, and reports changes of the data since the run last started."""
         record = DataRecord(self.model_dir, fingerprint_of(self.config.task))
         if not self.restored:
-            record = record.of_new_run()
+            record = record.clear_comparison()
         for text in record.notes():
             note(text)
         record.on_run_begin(self)

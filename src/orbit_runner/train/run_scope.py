@@ -12,7 +12,7 @@ from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.distribute.failure_detection import failure_detection_scope
-from orbit_runner.distribute.parameter_server import servers_watched
+from orbit_runner.distribute.parameter_server import server_watch_scope
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved, RunLock
 
@@ -27,13 +27,13 @@ def run_scope(
     if another worker or a data service fails, and RunDirectoryRemoved if the directory was removed.
     """
     check_mode(mode)
-    owns = mode in TRAINING and Workers(strategy).is_chief
+    should_lock = mode in TRAINING and Workers(strategy).is_chief
     services, silence = services_of(config, mode), config.runtime.heartbeat_timeout
-    lock = _lock_scope(model_dir) if owns else contextlib.nullcontext()
+    lock = _lock_scope(model_dir) if should_lock else contextlib.nullcontext()
     with (
         lock,
         failure_detection_scope(strategy, services, silence),
-        servers_watched(strategy, config.runtime),
+        server_watch_scope(strategy, config.runtime),
     ):
         yield
 

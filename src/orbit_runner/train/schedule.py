@@ -25,11 +25,11 @@ class Plan:
         """Returns whether a record of training ends at a step."""
         return step % self.summary_interval == 0 or step >= self.train_steps
 
-    def evaluates_at(self, step: int) -> bool:
+    def should_evaluate(self, step: int) -> bool:
         """Returns whether an evaluation is due at a step."""
         return _is_multiple(step, self.validation_interval) or step >= self.train_steps
 
-    def saves_at(self, step: int) -> bool:
+    def should_save(self, step: int) -> bool:
         """Returns whether a checkpoint is due at a step."""
         return _is_multiple(step, self.checkpoint_interval) or step >= self.train_steps
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from orbit_runner.distribute.cluster.shutdown import Host
+from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.train.callbacks.interrupts import SIGNALS, Interrupted, SignalGuard
 from orbit_runner.train.loops.time_limits import TimeLimits
@@ -33,7 +33,7 @@ class StopRequests:
         self,
         workers: Workers,
         signals: SignalGuard,
-        servers: Host | None,  # servers that leave with this process
+        servers: ChiefShutdown | None,  # servers that leave with this process
         note: Callable[[str], None],
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
@@ -43,18 +43,18 @@ class StopRequests:
         self.signals, self.servers, self.limits = signals, servers, limits or TimeLimits()
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
-        self._first: int | None = None  # the step of the first loop of this start
+        self._first_step: int | None = None  # the step of the first loop of this start
         self._ending: Exception | None = None  # raised instead of StoppedAtStep
 
     def limit(self, step: int) -> int:
         """Returns the step to train to: `step`, or the step to stop at if that comes first."""
         return step if self._at_step is None else min(step, self._at_step)
 
-    def end_at(self, step: int, error: Exception) -> None:
+    def end_with_error(self, step: int, error: Exception) -> None:
         """Makes training save a checkpoint at a step and end with an error."""
         self._at_step, self._ending = step, error
 
-    def next_loop(
+    def next_loop_length(
         self,
         steps: int,
         step: int,
@@ -68,26 +68,28 @@ class StopRequests:
         StopTraining if a callback of any worker asked to stop, or if the time of the run is over.
         Calls `save_and_continue` if a checkpoint is due by time.
         """
-        chosen, is_save_due = self._leave_or_agree(steps, step, save)
-        if self._first is None:
-            self._first = step
+        chosen, is_save_due = self._exit_or_agree(steps, step, save)
+        if self._first_step is None:
+            self._first_step = step
         # Each start trains at least once, so that starts that are too short make progress.
-        if self.reason or (self.is_time_over and step > self._first):
+        if self.reason or (self.is_time_over and step > self._first_step):
             raise StopTraining
         if is_save_due:
             save_and_continue()
             self.limits.restart_save_interval()
         return chosen
 
-    def agree(self) -> str:
+    def agree_on_stop(self) -> str:
         """Returns why a callback of any worker asked to stop, or "" if none did.
 
         Also updates `is_time_over`. All workers must call it together.
         """
-        self._note_stops(*self._workers.sums([bool(self.reason), self._chief_is_out_of_time()]))
+        self._record_stops(
+            *self._workers.all_reduce_sum([bool(self.reason), self._chief_is_out_of_time()])
+        )
         return self.reason
 
-    def _note_stops(self, stops: int, over: int) -> None:
+    def _record_stops(self, stops: int, over: int) -> None:
         if stops and not self.reason:
             self.reason = _OTHER_WORKER
         self.is_time_over = self.is_time_over or bool(over)
@@ -95,17 +97,17 @@ class StopRequests:
     def _chief_is_out_of_time(self) -> bool:
         return self._workers.is_chief and self.limits.is_over()
 
-    def check(self, step: int, save: Callable[[], Any]) -> None:
+    def exit_if_requested(self, step: int, save: Callable[[], Any]) -> None:
         """Saves and raises Interrupted if any worker got a signal.
 
         All workers must call it together.
         """
-        self._leave_or_agree(0, step, save)
+        self._exit_or_agree(0, step, save)
 
-    def _leave_or_agree(self, steps: int, step: int, save: Callable[[], Any]) -> tuple[int, bool]:
+    def _exit_or_agree(self, steps: int, step: int, save: Callable[[], Any]) -> tuple[int, bool]:
         """Returns the steps of the chief, and whether it finds that a checkpoint is due by time."""
-        own, is_chief = self.signals.received or self._asked_by_server(), self._workers.is_chief
-        chosen, stops, over, due, *counts = self._workers.sums(
+        own, is_chief = self.signals.received or self._server_signal(), self._workers.is_chief
+        chosen, stops, over, due, *counts = self._workers.all_reduce_sum(
             [
                 steps if is_chief else 0,
                 bool(self.reason),
@@ -114,31 +116,33 @@ class StopRequests:
                 *(own == number for number in SIGNALS),
             ]
         )
-        self._note_stops(stops, over)
+        self._record_stops(stops, over)
         number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
         if number is not None:
             save()
             self._workers.acknowledge()  # Saving ends with an agreement.
-            raise Interrupted.at_step(number, step, self.signals.notice)
+            raise Interrupted.for_step(number, step, self.signals.notice)
         if self._at_step is not None and step >= self._at_step:
             save()
             self._workers.acknowledge()
             raise self._ending or StoppedAtStep(step)
         return chosen, bool(due)
 
-    def next_piece(self, steps: int) -> int:
+    def next_piece_length(self, steps: int) -> int:
         """Returns how many steps all workers run next, or 0 if training is to end before that.
 
         That is the case if any worker got a signal, or if the time of the run is over. `steps` is
         this worker's choice; the chief's is returned. All workers must call it together.
         """
-        asked = bool(self.signals.received or (self.servers and self.servers.leaving()))
-        asked = asked or self._chief_is_out_of_time()
-        chosen, count = self._workers.sums([steps if self._workers.is_chief else 0, asked])
+        requested = bool(self.signals.received or (self.servers and self.servers.leaving_members()))
+        requested = requested or self._chief_is_out_of_time()
+        chosen, count = self._workers.all_reduce_sum(
+            [steps if self._workers.is_chief else 0, requested]
+        )
         return 0 if count else chosen
 
-    def _asked_by_server(self) -> int | None:
-        leaving = self.servers.leaving() if self.servers is not None else []
+    def _server_signal(self) -> int | None:
+        leaving = self.servers.leaving_members() if self.servers is not None else []
         if not leaving:
             return None
         self._note(f"{', '.join(leaving)}: received a request to stop")

@@ -15,14 +15,14 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.audit import unkeyed_draws
 from orbit_runner.determinism.scopes import keyed_draws_scope
-from orbit_runner.distribute.devices import gpus_peak
+from orbit_runner.distribute.devices import peak_flops_of_gpus
 from orbit_runner.errors import SettingError
-from orbit_runner.state.layer_rates import RatedOptimizer
+from orbit_runner.state.layer_rates import LayerRateOptimizer
 from orbit_runner.state.learning_rates import learning_rate_tensors, learning_rates
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.metrics import Ratio, RunningMean
-from orbit_runner.train.evaluator import as_scalar, metrics_of, reset, value_of
-from orbit_runner.train.gradients import StepFn, compiles, split_step
+from orbit_runner.train.evaluator import as_scalar, metrics_of, reset_metric, value_of
+from orbit_runner.train.gradients import StepFn, split_step, uses_xla
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
@@ -39,7 +39,7 @@ from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import phase
-from orbit_runner.utils.mfu import Work
+from orbit_runner.utils.mfu import Throughput
 
 DatasetFn = Callable[[int], Any]
 
@@ -73,9 +73,9 @@ class Trainer(orbit.StandardTrainer):
         self._task, self._make_dataset = task, make_dataset
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
-        self._compiles = compiles(config) and strategy.num_replicas_in_sync == 1
+        self._compiles = uses_xla(config) and strategy.num_replicas_in_sync == 1
         self._loss = RunningMean("training_loss")
-        self._metrics = self._built_metrics()
+        self._metrics = self._build_metrics()
         self._partition = Partition(config, strategy, is_training=True)
         self._watch = self._make_watch(config)
         self._make_step = functools.partial(self._step_fn, config)
@@ -88,7 +88,7 @@ class Trainer(orbit.StandardTrainer):
         self.finite_check: FiniteCheck | None = None
         self.skipped = SkippedSteps(config.trainer.skip_steps)
         self._pieces = config.trainer.gradient_accumulation_steps
-        self._peak = gpus_peak(strategy, config.runtime.mixed_precision_dtype or "float32")
+        self._peak = peak_flops_of_gpus(strategy, config.runtime.mixed_precision_dtype or "float32")
         # The random draws of a step that depend on more than (seed, step).
         self.unkeyed: list[str] = []
         # Floating-point operations of a step on all local replicas; None if unknown.
@@ -102,10 +102,10 @@ class Trainer(orbit.StandardTrainer):
         # milliseconds.
         return [] if self._recorder is None else self._recorder.records
 
-    def record_in_graph(self) -> bool:
-        """Takes records inside the graph of a loop from now on, if all metrics allow that.
+    def enable_records_in_graph(self) -> bool:
+        """Takes records inside the graph of a loop from now on, if all metrics support that.
 
-        Returns whether they do. If not, loops must end where records end.
+        Returns whether they do. Otherwise, loops must end where records end.
         """
         options, metrics = self._train_options, self._all_metrics()
         in_graph = options.use_tf_function and options.use_tf_while_loop
@@ -119,7 +119,7 @@ class Trainer(orbit.StandardTrainer):
             )
         return True
 
-    def _built_metrics(self) -> Any:
+    def _build_metrics(self) -> Any:
         return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
 
     def _make_watch(self, config: ExperimentConfig) -> Watch | None:
@@ -129,16 +129,16 @@ class Trainer(orbit.StandardTrainer):
         interval, weights = config.trainer.watch_interval, self.state.model.trainable_variables
         return Watch(interval, weights, replicas) if interval else None
 
-    def _wrapped_optimizer(self) -> Any:
+    def _wrap_optimizer(self) -> Any:
         layers, optimizer = self.state.trained_layers, self.state.optimizer
         if self._watch is not None:
-            optimizer = self._watch.optimizer(optimizer)
+            optimizer = self._watch.wrap_optimizer(optimizer)
         if layers is not None and layers.factors:
-            optimizer = RatedOptimizer(optimizer, layers.factors)
+            optimizer = LayerRateOptimizer(optimizer, layers.factors)
         return optimizer
 
-    def _task_step(self) -> Callable[[Any, Any], dict[str, tf.Tensor]]:
-        model = self._partition.model(self.state.model)
+    def _build_task_step(self) -> Callable[[Any, Any], dict[str, tf.Tensor]]:
+        model = self._partition.wrap_model(self.state.model)
 
         def train_step(inputs: Any, optimizer: Any) -> dict[str, tf.Tensor]:
             return self._task.train_step(
@@ -148,12 +148,12 @@ class Trainer(orbit.StandardTrainer):
         return train_step
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
-        pieces, jit_compile = config.trainer.gradient_accumulation_steps, compiles(config)
-        optimizer, train_step = self._wrapped_optimizer(), self._task_step()
+        pieces, jit_compile = config.trainer.gradient_accumulation_steps, uses_xla(config)
+        optimizer, train_step = self._wrap_optimizer(), self._build_task_step()
         if pieces == 1 and not jit_compile:
             return lambda inputs: train_step(inputs, optimizer)
         return split_step(
-            self._in_graph(train_step),
+            self._convert(train_step),
             optimizer,
             pieces=pieces,
             jit_compile=jit_compile,
@@ -172,10 +172,10 @@ class Trainer(orbit.StandardTrainer):
             with self._tracing_scope():
                 logs = super().train(num_steps)
         except tf.errors.OutOfRangeError as error:
-            raise self._data_ended() from error
+            raise self._end_of_data_error() from error
         taken = self._global_step() - step
         if taken < int(num_steps) and not self.pieces.stopped:
-            raise self._data_ended()
+            raise self._end_of_data_error()
         self.timer.add(taken, time.perf_counter() - start)
         if not is_traced:
             phase("training", minor=True)
@@ -186,7 +186,7 @@ class Trainer(orbit.StandardTrainer):
     def _add_speed(self, logs: dict[str, Any]) -> None:
         speed = logs["steps_per_second"] = self.timer.steps_per_second()
         if self.flops:
-            logs.update(Work(self.flops, self._peak).logs(speed))
+            logs.update(Throughput(self.flops, self._peak).logs(speed))
 
     def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
         # A loop that Python runs step by step creates garbage that must be collected.
@@ -198,7 +198,7 @@ class Trainer(orbit.StandardTrainer):
     def _global_step(self) -> int:
         return int(self.state.global_step.numpy())
 
-    def _data_ended(self) -> SettingError:
+    def _end_of_data_error(self) -> SettingError:
         step = self._global_step()
         return SettingError("task.train_data", f"has no more batches after step {step}")
 
@@ -209,7 +209,7 @@ class Trainer(orbit.StandardTrainer):
         """
         batch = next(iter(self._make_dataset(self._global_step())), None)
         if batch is None:
-            raise self._data_ended()
+            raise self._end_of_data_error()
         return batch
 
     def rewind(self) -> None:
@@ -218,7 +218,7 @@ class Trainer(orbit.StandardTrainer):
         self.train_dataset = None
 
     def seek(self) -> None:
-        """Does what `rewind` does, if the order of the examples is still the same."""
+        """Makes the next loop start at the global step, with the examples in the same order."""
         if self.profiler is not None:
             self.profiler.stop()
         if self._chunks is None:
@@ -234,14 +234,14 @@ class Trainer(orbit.StandardTrainer):
         if self._recorder is not None:
             self._recorder.records.clear()
         if self._plan.is_record(self._global_step()):
-            if self._recorder is None or not self._recorder.ends_at(self._global_step()):
+            if self._recorder is None or not self._recorder.is_record_end(self._global_step()):
                 self._reset_metrics()
             self.timer.reset()
         if self.train_dataset is None:
             self._chunks = self._make_chunks()
-            self.train_dataset = self._feed_from()
+            self.train_dataset = self._build_dataset()
 
-    def _feed_from(self) -> Any:
+    def _build_dataset(self) -> Any:
         if self._chunks is None:
             return self._make_dataset(self._global_step())
         self._train_loop_fn = None
@@ -255,40 +255,42 @@ class Trainer(orbit.StandardTrainer):
         else:
             loop = staged_loop(layers, self._new_loop, self._global_step)
         skip = skip_function(self.state, self._take_batch, self._recorder, self._watch)
-        loop = self.skipped.loop(loop, skip, self._global_step)
+        loop = self.skipped.wrap_loop(loop, skip, self._global_step)
         if self.profiler is not None:
-            loop = self.profiler.loop(loop, self._global_step)
+            loop = self.profiler.wrap_loop(loop, self._global_step)
         return lambda iterator, steps: self.pieces.run(
-            loop, iterator, int(steps), self._end_piece, self._align
+            loop, iterator, int(steps), self._end_piece, self._piece_length
         )
 
     def _measured_loop(self) -> Callable[[Any, tf.Tensor], None]:
         loop = self.loop_fn()
         if self._watch is None:
             return loop
-        return self._watch.loop(loop, self.loop_fn(), self._global_step)
+        return self._watch.wrap_loop(loop, self.loop_fn(), self._global_step)
 
     def _new_loop(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns a loop that is traced with the layers that are trainable now."""
         self._step = self._make_step()
         return self._measured_loop()
 
-    def _align(self, steps: int) -> int:
+    def _piece_length(self, steps: int) -> int:
         """Returns the length of a piece of at most `steps` steps.
 
         A piece ends at the last record in it, if any, and where other layers are trained. A
         measured step is a piece of its own, and so is a skipped step. Profiled steps and others are
         in different pieces.
         """
-        steps = self.skipped.aligned(self._global_step(), steps)
+        steps = self.skipped.piece_length(self._global_step(), steps)
         layers = self.state.trained_layers
         if layers is not None:
             steps = layers.steps_left(self._global_step(), steps)
         if self._recorder is not None:
             steps = self._recorder.steps_to_last_record(self._global_step(), steps)
         if self._watch is not None:
-            steps = self._watch.aligned(self._global_step(), steps)
-        return steps if self.profiler is None else self.profiler.aligned(self._global_step(), steps)
+            steps = self._watch.piece_length(self._global_step(), steps)
+        if self.profiler is not None:
+            steps = self.profiler.piece_length(self._global_step(), steps)
+        return steps
 
     def _end_piece(self) -> None:
         """Waits for the steps of a piece, and reads the records that ended in it.
@@ -299,21 +301,21 @@ class Trainer(orbit.StandardTrainer):
         if self._recorder is not None:
             self._recorder.read(step)
         if self.finite_check is not None:
-            self.finite_check.after_piece(step, self.earlier_records)
+            self.finite_check.check_piece(step, self.earlier_records)
 
     def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns the function that runs a number of steps as one piece."""
         if self._chunks is None:
             if not self._train_options.use_tf_while_loop:
                 return super().create_train_loop_fn()
-            step = self._in_graph(self.train_step)
+            step = self._convert(self.train_step)
             if self._recorder is None:
                 return counted_loop(step)
             recorded = recorded_loop(step, self._recorder)
             return lambda iterator, steps: recorded(
                 iterator, self.state.global_step.read_value(), tf.cast(steps, tf.int64)
             )
-        take = self._in_graph(self._take_row)
+        take = self._convert(self._take_row)
         loop = chunked_loop(
             self._chunks,
             self._strategy,
@@ -323,7 +325,7 @@ class Trainer(orbit.StandardTrainer):
         )
         return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
 
-    def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return convert(function, self._task)
 
     def _take_row(self, batches: Any, row: tf.Tensor) -> None:
@@ -340,7 +342,7 @@ class Trainer(orbit.StandardTrainer):
         self._update_average()
 
     def _take_batch(self, iterator: Any) -> None:
-        """Takes the batch of a skipped step. Batches that are made by their steps need not be."""
+        """Takes the batch of a skipped step from the iterator, if there is one."""
         if self._chunks is None:
             iterator.get_next()
 
@@ -354,24 +356,26 @@ class Trainer(orbit.StandardTrainer):
     def _replica_step(self, inputs: Any) -> None:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws_scope(self._seed, self.state.global_step, replica):
-            logs = self._logs(inputs)
+            logs = self._run_task_step(inputs)
         layers = self.state.trained_layers
-        self.state.replica_state.bring_together(layers.frozen if layers is not None else ())
+        self.state.replica_state.average_across_replicas(
+            layers.frozen if layers is not None else ()
+        )
         self._record(logs)
         self.state.global_step.assign_add(1)
-        self._look_into_the_graph()
+        self._inspect_graph()
 
-    def _logs(self, inputs: Any) -> dict[str, Any]:
-        batch = self._partition.inputs(inputs)
+    def _run_task_step(self, inputs: Any) -> dict[str, Any]:
+        batch = self._partition.split_inputs(inputs)
         if self._watch is None or not self._watch.is_measuring:
             return self._step(batch)
-        return self._watch.measured(lambda: self._step(batch))
+        return self._watch.run_measured_step(lambda: self._step(batch))
 
     def _record(self, logs: dict[str, Any]) -> None:
         self._loss.update_state(as_scalar(logs[self._task.loss]))
 
     @tf.autograph.experimental.do_not_convert
-    def _look_into_the_graph(self) -> None:
+    def _inspect_graph(self) -> None:
         if not tf.executing_eagerly():
             graph = tf.compat.v1.get_default_graph()
             self.unkeyed = unkeyed_draws(graph)
@@ -390,7 +394,7 @@ class Trainer(orbit.StandardTrainer):
 
     def _reset_metrics(self) -> None:
         for metric in self._all_metrics():
-            reset(metric)
+            reset_metric(metric)
 
     def _all_metrics(self) -> list[Any]:
         return [self._loss, *self._metrics]

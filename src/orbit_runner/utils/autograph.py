@@ -22,16 +22,16 @@ def convert(function: Callable[..., Any], owner: Any) -> Callable[..., Any]:
     tensors in plain Python, including the inherited methods that call them. Otherwise, the function
     is not converted. `function` calls code of `owner`, such as its training step.
     """
-    theirs = not is_ours(owner)
+    is_foreign = not is_from_this_package(owner)
     # ENABLED, because `Strategy.run` does not continue to convert with UNSPECIFIED.
-    status = ag_ctx.Status.ENABLED if theirs else ag_ctx.Status.UNSPECIFIED
+    status = ag_ctx.Status.ENABLED if is_foreign else ag_ctx.Status.UNSPECIFIED
     control = ag_ctx.ControlStatusCtx(status)
     converted: Callable[..., Any] = tf.__internal__.autograph.tf_convert(
-        function, control, convert_by_default=theirs
+        function, control, convert_by_default=is_foreign
     )
     return converted
 
 
-def is_ours(owner: Any) -> bool:
+def is_from_this_package(owner: Any) -> bool:
     """Returns whether the class of an object itself, not a base class, is from this package."""
     return type(owner).__module__.partition(".")[0] == _PACKAGE

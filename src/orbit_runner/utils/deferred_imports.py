@@ -14,7 +14,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-# No attribute of these is accessed while other modules are imported. Deferring would not help then.
+# No import accesses an attribute of these. Otherwise, deferring them would not help.
 NAMES = (
     "cv2",
     "googleapiclient.discovery",
@@ -49,7 +49,7 @@ class Deferred(types.ModuleType):
         # `from … import` asks for `__path__`, which only packages have.
         if name == "__path__" and self.__dict__.get("_deferred", (None, ()))[1] is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return _look_up(self, name)
+        return _get_attribute(self, name)
 
 
 class DeferredObject:
@@ -60,24 +60,24 @@ class DeferredObject:
 
     def __getattr__(self, name: str) -> Any:
         """Runs the code of the module if it has not run yet."""
-        return getattr(_look_up(self._module, self._name), name)
+        return getattr(_get_attribute(self._module, self._name), name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the code of the module if it has not run yet."""
-        return _look_up(self._module, self._name)(*args, **kwargs)
+        return _get_attribute(self._module, self._name)(*args, **kwargs)
 
 
-def _look_up(module: types.ModuleType, name: str) -> Any:
+def _get_attribute(module: types.ModuleType, name: str) -> Any:
     with _lock:
         waiting = module.__dict__.pop("_deferred", None)
         if waiting is not None:
-            _run(module, *waiting)
+            _run_module(module, *waiting)
         elif type(module) is Deferred:  # Accessed by its own code before it is defined.
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
     return getattr(module, name)
 
 
-def _run(module: types.ModuleType, loader: importlib.abc.Loader, path: Any) -> None:
+def _run_module(module: types.ModuleType, loader: importlib.abc.Loader, path: Any) -> None:
     if path is not None:
         module.__path__ = path
     try:
@@ -90,7 +90,7 @@ def _run(module: types.ModuleType, loader: importlib.abc.Loader, path: Any) -> N
         module.__class__ = types.ModuleType
 
 
-class _Deferring(importlib.abc.Loader):
+class _DeferringLoader(importlib.abc.Loader):
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
 
@@ -106,7 +106,7 @@ class _Deferring(importlib.abc.Loader):
         module.__class__ = Deferred
 
 
-class _Present(importlib.abc.Loader):
+class _ImportedModuleLoader(importlib.abc.Loader):
     """Loads a submodule that its package imported while Python was looking for the submodule."""
 
     def __init__(self, module: types.ModuleType) -> None:
@@ -128,19 +128,19 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         present = sys.modules.get(fullname)
         if present is not None and target is None and fullname.rpartition(".")[0] in self.names:
-            return importlib.machinery.ModuleSpec(fullname, _Present(present))
+            return importlib.machinery.ModuleSpec(fullname, _ImportedModuleLoader(present))
         if fullname not in self.names:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Deferring(spec.loader)
+            spec.loader = _DeferringLoader(spec.loader)
         return spec
 
 
 _finder = _Finder()
 
 
-def defer(names: Sequence[str] = NAMES) -> None:
+def defer_imports(names: Sequence[str] = NAMES) -> None:
     """Defers the code of modules until they are used, unless they have been imported already."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)

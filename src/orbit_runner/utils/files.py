@@ -11,23 +11,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-_ASIDE = re.compile(r"\..+\.(\d+)")
+_TEMPORARY_NAME = re.compile(r"\..+\.(\d+)")
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes a file atomically, and creates its directory."""
     if isinstance(content, str):
         # A file name on the command line may not be UTF-8. The files of a run always are.
         content = content.encode("utf-8", "backslashreplace")
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_bytes(content)
+        temporary.write_bytes(content)
         if path.is_dir():
             set_aside(path)
-        aside.replace(path)
+        temporary.replace(path)
     except OSError:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -81,7 +81,7 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
     if bad <= 0:
         return
     moved = set_aside(path)
-    write_whole(path, b"".join(line + b"\n" for line in good).decode())
+    write_atomically(path, b"".join(line + b"\n" for line in good).decode())
     note(
         f"warning: invalid lines in {path}: {bad}; the file was moved to {moved.name}, and its "
         f"{len(good)} valid records were kept"
@@ -102,7 +102,7 @@ def remove_leftovers(folder: Path) -> None:
     `folder` is a run directory. Its subdirectories are searched as well.
     """
     for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
-        found = _ASIDE.fullmatch(path.name)
+        found = _TEMPORARY_NAME.fullmatch(path.name)
         if found and not _is_alive(int(found[1])):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -127,9 +127,9 @@ def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    kept = [line for line in lines if _step(line, keeps_events) <= after]
+    kept = [line for line in lines if _step_of(line, keeps_events) <= after]
     if kept != lines:
-        write_whole(path, "".join(f"{line}\n" for line in kept))
+        write_atomically(path, "".join(f"{line}\n" for line in kept))
 
 
 def recorded_steps(path: Path) -> set[tuple[int, str]]:
@@ -141,7 +141,7 @@ def recorded_steps(path: Path) -> set[tuple[int, str]]:
     return {(int(record["step"]), str(record.get("split"))) for record in records}
 
 
-def _step(line: str, keeps_events: bool) -> float:
+def _step_of(line: str, keeps_events: bool) -> float:
     try:
         record = parse_json(line)
         return -1.0 if keeps_events and "event" in record else float(record["step"])
@@ -149,12 +149,12 @@ def _step(line: str, keeps_events: bool) -> float:
         return math.inf  # An incomplete line of a killed process.
 
 
-def jsonable(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Returns nested values in a form that JSON supports. NaN and infinities become None."""
     if isinstance(value, Mapping):
-        return {name: jsonable(item) for name, item in value.items()}
+        return {name: to_jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [jsonable(item) for item in value]
+        return [to_jsonable(item) for item in value]
     # Not at the top, because commands that only read small files would start later.
     import numpy as np
 

@@ -21,27 +21,27 @@ def step_flops(graph: Any, pieces: int = 1) -> int | None:
     `pieces` is the number of parts of the batch. All but the first are iterations of one loop.
     """
     total = 0
-    for op, turns in _ops(graph, max(1, pieces - 1)):
+    for op, iterations in _ops_with_counts(graph, max(1, pieces - 1)):
         found = op_flops(op)
         if found is None:
             return None
-        total += found * turns
+        total += found * iterations
     return total
 
 
 def op_flops(op: Any) -> int | None:
     """Returns the operations of one op, 0 if its kind is not counted, None if a size is unknown."""
-    count = _COUNTED.get(op.type)
+    count = _COUNTERS.get(op.type)
     # Gradients of frozen weights are traced as well, but unused ops are never computed.
     return count(op) if count is not None and _is_used(op) else 0
 
 
-def _ops(graph: Any, turns: int, inside: int = 1) -> Iterator[tuple[Any, int]]:
+def _ops_with_counts(graph: Any, iterations: int, inside: int = 1) -> Iterator[tuple[Any, int]]:
     for op in graph.get_operations():
         yield op, inside
         loops = op.type in ("While", "StatelessWhile")
         for called in _called_functions(graph, op):
-            yield from _ops(called, turns, inside * (turns if loops else 1))
+            yield from _ops_with_counts(called, iterations, inside * (iterations if loops else 1))
 
 
 def _is_used(op: Any) -> bool:
@@ -61,7 +61,7 @@ def _called_functions(graph: Any, op: Any) -> Iterator[Any]:
             yield found.graph
 
 
-def _size(shape: _Shape) -> int | None:
+def _product(shape: _Shape) -> int | None:
     known = [length for length in shape if length is not None]
     return math.prod(known) if len(known) == len(shape) else None
 
@@ -70,27 +70,27 @@ def _shape(tensor: Any) -> _Shape:
     return [None] if tensor.shape.rank is None else tensor.shape.as_list()
 
 
-def _twice(*sizes: int | None) -> int | None:
-    return _size([2, *sizes])
+def _multiply_add_flops(*sizes: int | None) -> int | None:
+    return _product([2, *sizes])
 
 
-def _matmul(op: Any) -> int | None:
+def _matmul_flops(op: Any) -> int | None:
     shape = _shape(op.inputs[0])
     transposed = op.get_attr("adj_x" if op.type.startswith("Batch") else "transpose_a")
-    return _twice(_size(_shape(op.outputs[0])), shape[-2 if transposed else -1])
+    return _multiply_add_flops(_product(_shape(op.outputs[0])), shape[-2 if transposed else -1])
 
 
-def _einsum(op: Any) -> int | None:
+def _einsum_flops(op: Any) -> int | None:
     equation = op.get_attr("equation").decode()
     lengths: dict[str, int | None] = {}
     for term, tensor in zip(equation.partition("->")[0].split(","), op.inputs, strict=True):
         if "." in term:
             return None
         lengths.update(zip(term.strip(), _shape(tensor), strict=False))
-    return _twice(*lengths.values()) if len(op.inputs) == 2 else 0
+    return _multiply_add_flops(*lengths.values()) if len(op.inputs) == 2 else 0
 
 
-def _convolution(filters: Callable[[Any], _Shape], out: Callable[[Any], Any]) -> Any:
+def _convolution_counter(filters: Callable[[Any], _Shape], out: Callable[[Any], Any]) -> Any:
     """Returns a function that counts the operations of a convolution or of one of its gradients.
 
     Each output value takes one multiplication and addition per position and input channel of a
@@ -100,30 +100,30 @@ def _convolution(filters: Callable[[Any], _Shape], out: Callable[[Any], Any]) ->
     def count(op: Any) -> int | None:
         kernel = filters(op)
         per_place = kernel[:2] if "Depthwise" in op.type else kernel[:-1]
-        return _twice(_size(_shape(out(op))), _size(per_place))
+        return _multiply_add_flops(_product(_shape(out(op))), _product(per_place))
 
     return count
 
 
-_FORWARD = _convolution(lambda op: _shape(op.inputs[1]), lambda op: op.outputs[0])
-_TO_INPUT = _convolution(lambda op: _shape(op.inputs[1]), lambda op: op.inputs[2])
-_TO_FILTER = _convolution(lambda op: _shape(op.outputs[0]), lambda op: op.inputs[2])
+_FORWARD = _convolution_counter(lambda op: _shape(op.inputs[1]), lambda op: op.outputs[0])
+_INPUT_GRADIENT = _convolution_counter(lambda op: _shape(op.inputs[1]), lambda op: op.inputs[2])
+_FILTER_GRADIENT = _convolution_counter(lambda op: _shape(op.outputs[0]), lambda op: op.inputs[2])
 
-_COUNTED: dict[str, Callable[[Any], int | None]] = {
-    "MatMul": _matmul,
-    "BatchMatMul": _matmul,
-    "BatchMatMulV2": _matmul,
-    "BatchMatMulV3": _matmul,
-    "Einsum": _einsum,
+_COUNTERS: dict[str, Callable[[Any], int | None]] = {
+    "MatMul": _matmul_flops,
+    "BatchMatMul": _matmul_flops,
+    "BatchMatMulV2": _matmul_flops,
+    "BatchMatMulV3": _matmul_flops,
+    "Einsum": _einsum_flops,
     **{
         f"{kind}{suffix}": count
         for kind in ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
         for suffix, count in (
             ("", _FORWARD),
-            ("BackpropInput", _TO_INPUT),
-            ("BackpropInputV2", _TO_INPUT),
-            ("BackpropFilter", _TO_FILTER),
-            ("BackpropFilterV2", _TO_FILTER),
+            ("BackpropInput", _INPUT_GRADIENT),
+            ("BackpropInputV2", _INPUT_GRADIENT),
+            ("BackpropFilter", _FILTER_GRADIENT),
+            ("BackpropFilterV2", _FILTER_GRADIENT),
         )
     },
 }

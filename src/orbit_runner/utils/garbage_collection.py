@@ -10,7 +10,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-_freezes = False
+_freezes_after_pauses = False
 
 
 def freeze_after_pauses() -> None:
@@ -18,8 +18,8 @@ def freeze_after_pauses() -> None:
 
     Only for a process that this package starts. In other programs, garbage would be kept as well.
     """
-    global _freezes
-    _freezes = True
+    global _freezes_after_pauses
+    _freezes_after_pauses = True
 
 
 @contextlib.contextmanager
@@ -32,6 +32,6 @@ def paused_collection_scope() -> Iterator[None]:
     try:
         yield
     finally:
-        if _freezes:
+        if _freezes_after_pauses:
             gc.freeze()
         gc.enable()

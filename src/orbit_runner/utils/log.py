@@ -80,10 +80,10 @@ class _Handler(logging.Handler):
         elif "detail" in values:
             self._messages.detail(values["detail"], values["fraction"])
         elif record.levelno >= logging.INFO:
-            self._messages.note(_with_level(record))
+            self._messages.note(_format_message(record))
 
 
-def _with_level(record: logging.LogRecord) -> str:
+def _format_message(record: logging.LogRecord) -> str:
     """Returns the message, which begins with `warning` or `error` if its level is one of these."""
     text = record.getMessage()
     if record.levelno < logging.WARNING or is_warning(text):

@@ -36,13 +36,13 @@ def peak_flops(device: str, dtype: str) -> float | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
-    """The floating-point operations of a step, and the peak of the devices."""
+class Throughput:
+    """Converts steps per second to FLOP/s and to model FLOPs utilization."""
 
     flops: int  # Operations per step, on all replicas.
     peak: float | None = None  # FLOP/s of all devices together; None if not known.
 
-    def utilisation(self, steps_per_second: float) -> float | None:
+    def utilization(self, steps_per_second: float) -> float | None:
         """Returns the model FLOPs utilization, or None if the peak is not known.
 
         It is defined in Chowdhery et al., PaLM, 2022, appendix B.
@@ -52,7 +52,7 @@ class Work:
     def logs(self, steps_per_second: float) -> dict[str, float]:
         """Returns `tflops_per_second`, and `mfu` if the peak is known."""
         found = {"tflops_per_second": self.flops * steps_per_second / 1e12}
-        share = self.utilisation(steps_per_second)
+        share = self.utilization(steps_per_second)
         return found if share is None else {**found, "mfu": share}
 
 
@@ -62,7 +62,7 @@ def peak_of(names: Sequence[str], dtype: str) -> float | None:
     return None if not peaks or None in peaks else sum(peak for peak in peaks if peak)
 
 
-def short(number: float) -> str:
+def format_si(number: float) -> str:
     """Returns a nonnegative number with the prefix of its size, such as `12.3 G`."""
     for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:

@@ -12,7 +12,7 @@ from orbit_runner.utils.terminal import show_cursor
 _interrupted = False
 
 
-def leave_signals(*, terminate: bool = True) -> list[int]:
+def exit_signals(*, terminate: bool = True) -> list[int]:
     """Returns the signals that ask this process to exit: SIGINT, SIGTERM and SIGHUP.
 
     SIGTERM is included only if `terminate` is true. SIGHUP means that the terminal or the
@@ -24,10 +24,10 @@ def leave_signals(*, terminate: bool = True) -> list[int]:
     return [int(number) for number in found]
 
 
-def install() -> None:
+def install_interrupt_handler() -> None:
     """Makes Ctrl-C end the process with one line, until a command handles it."""
-    signal.signal(signal.SIGINT, _interrupt)
-    sys.unraisablehook = _unraisable
+    signal.signal(signal.SIGINT, _handle_interrupt)
+    sys.unraisablehook = _handle_unraisable
 
 
 def ignore_interrupts() -> None:
@@ -40,23 +40,23 @@ def was_interrupted() -> bool:
     return _interrupted
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _handle_interrupt(number: int, frame: FrameType | None) -> None:
     global _interrupted
     if _interrupted:
-        _exit()  # The first exception was caught, or the exit takes too long.
+        _exit_interrupted()  # The first exception was caught, or the exit takes too long.
     _interrupted = True
     raise KeyboardInterrupt
 
 
-def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    # Python cannot raise an error in a destructor or a callback, which every import has. It would
-    # print a traceback and continue.
+def _handle_unraisable(found: sys.UnraisableHookArgs) -> None:
+    # Python cannot raise errors in destructors and callbacks, which imports run. It would print a
+    # traceback and continue.
     if found.exc_type is KeyboardInterrupt:
-        _exit()
+        _exit_interrupted()
     sys.__unraisablehook__(found)
 
 
-def _exit() -> None:
+def _exit_interrupted() -> None:
     show_cursor()
     os.write(2, b"runner: interrupted\n")
     os._exit(128 + signal.SIGINT)

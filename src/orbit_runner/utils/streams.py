@@ -49,7 +49,7 @@ class TolerantFile(io.FileIO):
         return size
 
 
-def install() -> None:
+def install_tolerant_streams() -> None:
     """Replaces `sys.stdout` and `sys.stderr`, and opens the null device for closed streams.
 
     Otherwise, the next file that is opened would get the descriptor of the closed stream, and
@@ -60,13 +60,16 @@ def install() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # Takes the lowest free descriptor: this one.
-    codecs.register_error(_ERRORS, _ascii)
+    codecs.register_error(_ERRORS, _encode_as_ascii)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout, sys.stderr = tolerant(1, sys.stdout), tolerant(2, sys.stderr)
+    sys.stdout, sys.stderr = (
+        open_tolerant_stream(1, sys.stdout),
+        open_tolerant_stream(2, sys.stderr),
+    )
 
 
-def tolerant(descriptor: int, like: TextIO | None = None) -> TextIO:
+def open_tolerant_stream(descriptor: int, like: TextIO | None = None) -> TextIO:
     """Returns a text stream that never raises errors because of its reader, disk or encoding.
 
     Its encoding and buffering are those of `like`, the stream that it replaces.
@@ -83,7 +86,7 @@ def tolerant(descriptor: int, like: TextIO | None = None) -> TextIO:
 
 
 @contextlib.contextmanager
-def native_output_discarded_scope() -> Iterator[None]:
+def discard_native_output_scope() -> Iterator[None]:
     """Discards what native code writes to the descriptor of standard error in a `with` block.
 
     `sys.stderr` still works.
@@ -91,7 +94,7 @@ def native_output_discarded_scope() -> Iterator[None]:
     replaced, stream = sys.stderr, None
     kept = os.dup(2)
     if _descriptor(replaced) == 2:
-        stream = sys.stderr = tolerant(kept, replaced)
+        stream = sys.stderr = open_tolerant_stream(kept, replaced)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.close(null)
@@ -121,7 +124,7 @@ def check_stdout() -> None:
     if sys.stdout is None:
         return
     sys.stdout.flush()
-    error = getattr(_raw(sys.stdout), "error", None)
+    error = getattr(_raw_file(sys.stdout), "error", None)
     if error is None:
         return
     if error.errno == errno.EPIPE:
@@ -141,12 +144,12 @@ def use_utf8() -> None:
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
-def _raw(stream: TextIO) -> object:
+def _raw_file(stream: TextIO) -> object:
     buffer = getattr(stream, "buffer", None)
     return getattr(buffer, "raw", buffer)
 
 
-def _ascii(error: UnicodeError) -> tuple[str, int]:
+def _encode_as_ascii(error: UnicodeError) -> tuple[str, int]:
     """Replaces this package's symbols by ASCII, and other characters by escapes."""
     if not isinstance(error, UnicodeEncodeError):
         raise error

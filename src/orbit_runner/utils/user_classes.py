@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from orbit_runner.errors import SettingError, unknown
+from orbit_runner.errors import SettingError, unknown_name_message
 
 
 def load_class(class_name: str, base: type, arguments: Mapping[str, Any], path: str) -> type[Any]:
@@ -16,7 +16,7 @@ def load_class(class_name: str, base: type, arguments: Mapping[str, Any], path: 
     `path` is the dotted path of the section with the settings `class_name` and `arguments`. Raises
     SettingError if the class does not exist, is not a subclass, or takes other arguments.
     """
-    cls = _imported(class_name, base, f"{path}.class_name")
+    cls = _import_class(class_name, base, f"{path}.class_name")
     try:
         inspect.signature(cls).bind(**arguments)
     except TypeError as error:
@@ -24,7 +24,7 @@ def load_class(class_name: str, base: type, arguments: Mapping[str, Any], path: 
     return cls
 
 
-def _imported(class_name: str, base: type, path: str) -> type[Any]:
+def _import_class(class_name: str, base: type, path: str) -> type[Any]:
     module_name, _, name = class_name.rpartition(".")
     try:
         module = importlib.import_module(module_name)
@@ -37,4 +37,6 @@ def _imported(class_name: str, base: type, path: str) -> type[Any]:
         raise SettingError(path, f"{class_name} is not a subclass of orbit_runner.{base.__name__}")
     here = (one for one in vars(module).values() if isinstance(one, type))
     known = [one.__name__ for one in here if issubclass(one, base) and one is not base]
-    raise SettingError(path, f"{module_name}: {unknown(base.__name__.lower(), name, known)}")
+    raise SettingError(
+        path, f"{module_name}: {unknown_name_message(base.__name__.lower(), name, known)}"
+    )

@@ -14,7 +14,7 @@ VARIABLE = "TF_XLA_FLAGS"
 _PREFIX = "--tf_xla_persistent_cache_"
 
 
-def with_cache(folder: str) -> str:
+def prepare_xla_cache(folder: str) -> str:
     """Creates a cache directory, and returns the value of `TF_XLA_FLAGS` that enables it.
 
     Each version of TensorFlow and type of processor has its own subdirectory, because XLA's names
@@ -26,10 +26,10 @@ def with_cache(folder: str) -> str:
     except OSError as error:
         reason = f"cannot create {own}: {error.strerror}\nuse a writable directory"
         raise SettingError("runtime.xla_cache_dir", reason) from error
-    return " ".join([*without_cache(), f"{_PREFIX}directory={own}"])
+    return " ".join([*other_xla_flags(), f"{_PREFIX}directory={own}"])
 
 
-def without_cache() -> list[str]:
+def other_xla_flags() -> list[str]:
     """Returns the flags in `TF_XLA_FLAGS` except those of the cache."""
     return [flag for flag in os.environ.get(VARIABLE, "").split() if not flag.startswith(_PREFIX)]
 
@@ -47,6 +47,8 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = [platform.processor()]
-    told = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
-    digest = hashlib.sha256("\n".join(told or lines).encode()).hexdigest()
+    features = sorted(
+        {line for line in lines if line.startswith(("flags", "Features", "model name"))}
+    )
+    digest = hashlib.sha256("\n".join(features or lines).encode()).hexdigest()
     return f"{platform.machine()}-{digest[:8]}"

@@ -106,7 +106,7 @@ def test_mistakes_in_flags_are_refused(
         ("task.model.dropout_rate", "task.model.drop_rate", "s.yaml:7"),
         ("[0.0, 0.3]", "[]", "s.yaml:7"),
         ("mode: max", "mode: most", "objective.mode — s.yaml:8"),
-        ("rungs: [20, 40]", "rungs: [30]", "got 30, which is no step at which trials are"),
+        ("rungs: [20, 40]", "rungs: [30]", "got 30, but trials are not evaluated at this"),
         (
             "overrides:\n",
             "overrides:\n  runtime: {distribution_strategy: multi_worker_mirrored}\n",

@@ -55,11 +55,11 @@ def test_changed_or_deleted_files_of_modules_are_found(
     __import__("module_of_a_trial")
     files = LoadedFiles()
     monkeypatch.delitem(sys.modules, "module_of_a_trial")
-    assert files.changed() == ""
+    assert files.changed_file() == ""
 
     stat = path.stat()
     path.write_text("a = 2\n")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
-    assert files.changed() == str(path)
+    assert files.changed_file() == str(path)
     path.unlink()
-    assert files.changed() == str(path)
+    assert files.changed_file() == str(path)

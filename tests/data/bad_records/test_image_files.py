@@ -152,8 +152,8 @@ def test_rows_of_bad_images_in_a_csv_file_are_left_out(
     assert list(found.paths) == [whole.paths[number] for number in kept]
     assert whole.listed is not None
     assert found.listed is not None
-    assert [found.listed.where(n) for n in range(found.size)] == [
-        whole.listed.where(n) for n in kept
+    assert [found.listed.row_location(n) for n in range(found.size)] == [
+        whole.listed.row_location(n) for n in kept
     ]
     assert found.label.tolist() == whole.label[kept].tolist()
 

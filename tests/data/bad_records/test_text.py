@@ -111,7 +111,7 @@ def test_files_are_searched_once(
     def fail(path: Path) -> Any:
         raise AssertionError(f"{path} was read again")
 
-    monkeypatch.setattr(lines, "try_lines", fail)
+    monkeypatch.setattr(lines, "read_lines_or_problems", fail)
     assert lines.find_bad_lines(files) == first
 
 

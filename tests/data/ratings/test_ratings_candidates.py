@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.ratings.distinct import distinct
+from orbit_runner.data.ratings.distinct import draw_distinct
 from orbit_runner.data.ratings.pipeline import eval_users
 from orbit_runner.data.ratings.step_batches import Candidates
 from orbit_runner.errors import DataError
@@ -17,7 +17,7 @@ from tests.support.choices import batches_of, chosen_pairs, make_choices
 def test_distinct_draws_contain_no_duplicates(count):
     sizes = tf.constant([1, 2, 3, 4, 5, 9, 16, 17, 39, 40, 41, 1000], tf.int64)
     keys = tf.cast(tf.range(len(sizes)), tf.uint64) * 7919
-    found = distinct(sizes, keys, count).numpy()
+    found = draw_distinct(sizes, keys, count).numpy()
     for size, row in zip(sizes.numpy(), found, strict=True):
         below = row[row < size]
         assert len(below) == min(size, count) == len(set(below))
@@ -27,7 +27,7 @@ def test_distinct_draws_contain_no_duplicates(count):
 def test_draws_without_replacement_are_uniform():
     rows, size, count = 20_000, 11, 3
     keys = tf.constant(np.random.default_rng(1).integers(0, 2**63, rows), tf.uint64)
-    found = distinct(tf.fill([rows], tf.constant(size, tf.int64)), keys, count).numpy()
+    found = draw_distinct(tf.fill([rows], tf.constant(size, tf.int64)), keys, count).numpy()
     for place in range(count):
         counts = np.bincount(found[:, place], minlength=size)
         expected = rows / size

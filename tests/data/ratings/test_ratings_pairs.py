@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.ratings import step_batches as module
-from orbit_runner.data.ratings.negatives import Unchosen
+from orbit_runner.data.ratings.negatives import NegativeItems
 from orbit_runner.data.ratings.pipeline import train_pairs
 from orbit_runner.data.ratings.step_batches import TrainingPairs, pair_chunks
 from orbit_runner.errors import DataError
@@ -32,7 +32,7 @@ def _epoch(source, number, seed=_SEED, k=4, **settings):
 
 def test_unchosen_maps_each_rank_to_its_item():
     source = make_choices(40, 23)
-    unchosen = Unchosen(source.users, source.items, source.num_users, source.num_items)
+    unchosen = NegativeItems(source.users, source.items, source.num_users, source.num_items)
     chosen = chosen_pairs(source)
     for user in range(source.num_users):
         expected = [i for i in range(source.num_items) if (user, i) not in chosen]
@@ -44,7 +44,7 @@ def test_unchosen_maps_each_rank_to_its_item():
 
 def test_unchosen_ranks_do_not_overflow_32_bits():
     users, items = np.array([0, 69_999, 69_999]), np.array([5, 0, 69_998])
-    unchosen = Unchosen(users, items, 70_000, 70_000)
+    unchosen = NegativeItems(users, items, 70_000, 70_000)
     asked = tf.constant([0, 0, 69_999, 69_999, 69_998])
     ranks = tf.constant([4, 5, 0, 69_997, 69_999], tf.int64)
     assert unchosen(asked, ranks).numpy().tolist() == [4, 6, 1, 69_999, 69_999]

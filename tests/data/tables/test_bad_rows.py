@@ -55,7 +55,7 @@ def test_bad_row_is_an_error_that_names_it_by_default(source: str, tmp_path: Pat
 
     lines = str(caught.value).splitlines()
     assert lines[0].startswith(f"{path}, row 4: ")
-    assert lines[-1].startswith("to leave such rows out, set max_bad_records")
+    assert lines[-1].startswith("to skip such rows, set max_bad_records")
 
 
 @pytest.mark.parametrize("kept_seconds", [1e9, -1.0])

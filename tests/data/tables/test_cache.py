@@ -46,7 +46,7 @@ def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) ->
     check_rows(second, rows)
     assert built == [sorted(KINDS)]
     assert isinstance(second.columns["size"].values, np.memmap)
-    assert second.where(99) == f"{path}, row 100"
+    assert second.row_location(99) == f"{path}, row 100"
 
 
 def test_only_new_columns_are_read(built: list[list[str]], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from orbit_runner.data.tables import build, csv_file
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import TableSource, sorted_texts
+from orbit_runner.data.tables.columns import TableSource, sort_texts
 from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TABLE_SOURCES
@@ -59,7 +59,7 @@ def test_every_format_gives_the_same_columns(
 
     check_rows(found, rows)
     np.testing.assert_array_equal(found.columns["id"].values, keys)
-    assert found.where(50) == f"{path}, row 51"
+    assert found.row_location(50) == f"{path}, row 51"
 
 
 def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     found = read_table(open_table("csv", tmp_path / "*.csv*"), KINDS)
 
     check_rows(found, rows)
-    assert found.where(59) == f"{path}, row 60"
-    assert found.where(60) == f"{tmp_path / 'b.csv'}, row 1"
+    assert found.row_location(59) == f"{path}, row 60"
+    assert found.row_location(60) == f"{tmp_path / 'b.csv'}, row 1"
 
 
 def test_csv_settings_apply(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_texts_of_codes_keep_their_zeros_and_integers_sort_by_value(tmp_path: Pa
 
     assert found.columns["zip"].vocabulary == ("010", "02", "09")
     assert found.columns["grade"].vocabulary == ("2", "9", "10")
-    assert sorted_texts(["10", "9", "x"]) == ["10", "9", "x"]
+    assert sort_texts(["10", "9", "x"]) == ["10", "9", "x"]
 
 
 def test_parquet_types_become_kinds(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.datasets.download.install import Order, get
-from orbit_runner.datasets.download.sources import Source
-from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
+from orbit_runner.datasets.download.install import DownloadOptions, download_dataset
+from orbit_runner.datasets.download.sources import DownloadSource
+from orbit_runner.datasets.public_dataset import Archive, PublicDataset, RemoteFile
 from orbit_runner.utils.log import PlainMessages, log_scope
 
 CONTENT = bytes(range(251)) * 4000  # A little over a megabyte, and no two blocks of it are equal.
@@ -98,7 +98,7 @@ def server() -> Iterator[Habits]:
         thread.join()
 
 
-def published(name: str, content: bytes, archive: Archive | None = None) -> PublicSet:
+def published(name: str, content: bytes, archive: Archive | None = None) -> PublicDataset:
     """Returns a dataset of one file, at an address that does not exist."""
     file = RemoteFile(
         url=f"http://nowhere.invalid/{name}",
@@ -106,13 +106,13 @@ def published(name: str, content: bytes, archive: Archive | None = None) -> Publ
         sha256=hashlib.sha256(content).hexdigest(),
         archive=archive,
     )
-    return PublicSet(
+    return PublicDataset(
         name="toy", help="a toy", terms="none", files=(file,), results=(name,), folder="data/toy"
     )
 
 
 @pytest.fixture
-def publish() -> Callable[..., PublicSet]:
+def publish() -> Callable[..., PublicDataset]:
     return published
 
 
@@ -120,17 +120,17 @@ def publish() -> Callable[..., PublicSet]:
 def bring(server: Habits, tmp_path: Path) -> Callable[..., Path]:
     """Downloads a dataset without waiting between attempts; returns the directory."""
 
-    def bring_(data: PublicSet | None = None, **changes: object) -> Path:
-        order = Order(
+    def bring_(data: PublicDataset | None = None, **changes: object) -> Path:
+        order = DownloadOptions(
             **{
                 "folder": tmp_path / "got",
-                "source": Source(base=server.base),
+                "source": DownloadSource(base=server.base),
                 "pauses": (0.0, 0.0),
                 **changes,
             }
         )
         with log_scope(PlainMessages()):
-            get(data or published("set.bin", CONTENT), order)
+            download_dataset(data or published("set.bin", CONTENT), order)
         return order.folder
 
     return bring_

@@ -13,7 +13,7 @@ import pytest
 
 from orbit_runner.datasets.download.archives import unpack
 from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.download.sgm import sentences
+from orbit_runner.datasets.download.sgm import extract_sentences
 
 Tar = Callable[..., bytes]
 GOOD = {"set/a.txt": b"one", "set/deep/b.bin": b"\0" * 1000}
@@ -219,6 +219,6 @@ def test_sentences_are_extracted_from_sgm(tmp_path: Path) -> None:
         encoding="utf-8",
     )
 
-    assert sentences(tmp_path / "a.sgm", tmp_path / "a.txt") == 3
+    assert extract_sentences(tmp_path / "a.sgm", tmp_path / "a.txt") == 3
     text = (tmp_path / "a.txt").read_text(encoding="utf-8")
     assert text == "Grüße &amp; mehr.\nEin <b> Zeilenumbruch\n\n"

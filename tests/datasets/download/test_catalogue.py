@@ -10,8 +10,8 @@ import pytest
 
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.datasets.catalogue import SETS, find
-from orbit_runner.datasets.published import PublicSet, format_bytes
+from orbit_runner.datasets.catalogue import SETS, find_dataset
+from orbit_runner.datasets.public_dataset import PublicDataset, format_bytes
 from orbit_runner.errors import RunnerError
 
 ALL = pytest.mark.parametrize("data", SETS.values(), ids=lambda data: data.name)
@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/data.md"
 
 
 @ALL
-def test_every_file_has_url_size_and_checksum(data: PublicSet) -> None:
+def test_every_file_has_url_size_and_checksum(data: PublicDataset) -> None:
     assert data.files
     for file in data.files:
         assert file.size > 0
@@ -29,19 +29,19 @@ def test_every_file_has_url_size_and_checksum(data: PublicSet) -> None:
 
 
 @ALL
-def test_declared_results_are_produced_by_the_files(data: PublicSet) -> None:
+def test_declared_results_are_produced_by_the_files(data: PublicDataset) -> None:
     plain = {file.name for file in data.files if not file.archive}
     archives = [file.archive for file in data.files if file.archive]
     named = {name for archive in archives for name in (archive.members or {}).values()}
     whole = any(archive.members is None for archive in archives)
 
     assert data.results
-    assert whole or data.by_hand or {*data.results} == plain | named
+    assert whole or data.manual_steps or {*data.results} == plain | named
     assert all(archive.limit > 0 for archive in archives)
 
 
 @ALL
-def test_file_names_of_a_dataset_are_unique(data: PublicSet) -> None:
+def test_file_names_of_a_dataset_are_unique(data: PublicDataset) -> None:
     names = [file.name for file in data.files]
 
     assert len({*names}) == len(names)
@@ -59,7 +59,7 @@ def test_experiments_of_a_dataset_exist(name: str, experiment: str) -> None:
 
 
 def test_experiment_data_dir_matches_the_download_directory() -> None:
-    for experiment in sorted({use for name, use in pairs() if not SETS[name].by_hand}):
+    for experiment in sorted({use for name, use in pairs() if not SETS[name].manual_steps}):
         config = resolve(Request(experiment=experiment)).config
         folders = {data.folder for data in SETS.values() if experiment in data.experiments}
 
@@ -69,7 +69,7 @@ def test_experiment_data_dir_matches_the_download_directory() -> None:
 
 def test_unknown_dataset_name_suggests_a_similar_one() -> None:
     with pytest.raises(RunnerError, match="unknown dataset 'mnits'; did you mean 'mnist'"):
-        find("mnits")
+        find_dataset("mnits")
 
 
 @pytest.mark.parametrize(

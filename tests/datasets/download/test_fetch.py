@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.download.sources import Source, source
-from orbit_runner.datasets.published import PublicSet
+from orbit_runner.datasets.download.sources import DownloadSource, parse_source
+from orbit_runner.datasets.public_dataset import PublicDataset
 from orbit_runner.errors import RunnerError
 
 Bring = Callable[..., Path]
@@ -134,7 +134,7 @@ def test_complete_partial_file_needs_no_server(bring: Bring, tmp_path: Path) -> 
     (tmp_path / "got").mkdir()
     (tmp_path / "got" / "set.bin.part").write_bytes(CONTENT)
 
-    folder = bring(source=Source(base="http://127.0.0.1:9"))
+    folder = bring(source=DownloadSource(base="http://127.0.0.1:9"))
 
     assert names(folder) == ["set.bin"]
 
@@ -216,13 +216,13 @@ def test_refused_connection_fails_without_retrying(bring: Bring, waited: list[fl
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
 
         with pytest.raises(DownloadError, match="the connection was refused"):
-            bring(source=Source(base=address), pauses=(60.0,))
+            bring(source=DownloadSource(base=address), pauses=(60.0,))
     assert waited == []
 
 
 def test_unresolvable_host_fails_without_retrying(bring: Bring, waited: list[float]) -> None:
     with pytest.raises(DownloadError, match=r"nowhere.invalid: cannot resolve the host name"):
-        bring(source=Source(), pauses=(60.0,))
+        bring(source=DownloadSource(), pauses=(60.0,))
     assert waited == []
 
 
@@ -234,16 +234,16 @@ def test_unresponsive_server_times_out(bring: Bring, monkeypatch: pytest.MonkeyP
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
 
         with pytest.raises(DownloadError, match="the host does not respond"):
-            bring(source=Source(base=address))
+            bring(source=DownloadSource(base=address))
 
 
 def test_second_address_is_tried_if_the_first_fails(
     server: Any, bring: Bring, publish: Any
 ) -> None:
-    data: PublicSet = publish("set.bin", CONTENT)
+    data: PublicDataset = publish("set.bin", CONTENT)
     object.__setattr__(data.files[0], "others", (f"{server.base}/set.bin",))
 
-    assert (bring(data, source=Source()) / "set.bin").read_bytes() == CONTENT
+    assert (bring(data, source=DownloadSource()) / "set.bin").read_bytes() == CONTENT
 
 
 def test_proxy_from_the_environment_is_used(
@@ -252,7 +252,7 @@ def test_proxy_from_the_environment_is_used(
     monkeypatch.setenv("http_proxy", server.base)
     monkeypatch.delenv("no_proxy", raising=False)
 
-    assert (bring(source=Source()) / "set.bin").read_bytes() == CONTENT
+    assert (bring(source=DownloadSource()) / "set.bin").read_bytes() == CONTENT
     assert server.asked[0]["path"] == "http://nowhere.invalid/set.bin"
 
 
@@ -275,7 +275,7 @@ def test_partial_file_from_another_address_is_resumed(
 def test_file_is_copied_from_a_local_directory(bring: Bring, tmp_path: Path) -> None:
     (tmp_path / "set.bin").write_bytes(CONTENT)
 
-    folder = bring(source=source(str(tmp_path)))
+    folder = bring(source=parse_source(str(tmp_path)))
 
     assert (folder / "set.bin").read_bytes() == CONTENT
     assert (tmp_path / "set.bin").is_file()
@@ -283,13 +283,13 @@ def test_file_is_copied_from_a_local_directory(bring: Bring, tmp_path: Path) -> 
 
 def test_file_missing_from_a_local_directory_is_reported(bring: Bring, tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match=r"set.bin: cannot be copied \(No such file"):
-        bring(source=source(str(tmp_path)))
+        bring(source=parse_source(str(tmp_path)))
 
 
 @pytest.mark.parametrize("text", ["ftp://a/b", "/no/such/folder", "http://", "file:///etc"])
 def test_invalid_source_is_rejected(text: str) -> None:
     with pytest.raises(RunnerError, match=r"--from: got .* expected http://…, https://… or a dir"):
-        source(text)
+        parse_source(text)
 
 
 def test_unrelated_file_is_not_overwritten_without_replace(

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.datasets.download.directory import holding
+from orbit_runner.datasets.download.directory import directory_lock_scope
 from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.published import Archive, PublicSet
+from orbit_runner.datasets.public_dataset import Archive, PublicDataset
 from orbit_runner.errors import RunnerError
 
 Bring = Callable[..., Path]
@@ -26,7 +26,9 @@ RECORD = ".runner_data.json"
 
 
 @pytest.fixture
-def packed(server: Any, publish: Callable[..., PublicSet], tar: Callable[..., bytes]) -> PublicSet:
+def packed(
+    server: Any, publish: Callable[..., PublicDataset], tar: Callable[..., bytes]
+) -> PublicDataset:
     """A published tar.gz of two files in a directory."""
     content = tar((tarfile.TarInfo("set/a.txt"), b"one"), (tarfile.TarInfo("set/b.txt"), b"two"))
     server.files["set.tgz"] = content
@@ -37,7 +39,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def test_archive_is_unpacked_and_deleted(bring: Bring, packed: PublicSet) -> None:
+def test_archive_is_unpacked_and_deleted(bring: Bring, packed: PublicDataset) -> None:
     folder = bring(packed)
 
     assert names(folder) == [RECORD, "set", "set/a.txt", "set/b.txt"]
@@ -45,7 +47,7 @@ def test_archive_is_unpacked_and_deleted(bring: Bring, packed: PublicSet) -> Non
 
 
 def test_second_call_downloads_nothing(
-    server: Any, bring: Bring, packed: PublicSet, capsys: pytest.CaptureFixture[str]
+    server: Any, bring: Bring, packed: PublicDataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bring(packed)
     server.asked.clear()
@@ -56,7 +58,7 @@ def test_second_call_downloads_nothing(
     assert "set.tgz: already present and verified" in capsys.readouterr().err
 
 
-def test_missing_file_is_restored(server: Any, bring: Bring, packed: PublicSet) -> None:
+def test_missing_file_is_restored(server: Any, bring: Bring, packed: PublicDataset) -> None:
     folder = bring(packed)
     (folder / "set/a.txt").unlink()
 
@@ -66,7 +68,9 @@ def test_missing_file_is_restored(server: Any, bring: Bring, packed: PublicSet) 
     assert len(server.asked) == 2
 
 
-def test_changed_file_is_not_overwritten_without_replace(bring: Bring, packed: PublicSet) -> None:
+def test_changed_file_is_not_overwritten_without_replace(
+    bring: Bring, packed: PublicDataset
+) -> None:
     folder = bring(packed)
     (folder / "set/a.txt").write_bytes(b"my")
 
@@ -80,7 +84,7 @@ def test_changed_file_is_not_overwritten_without_replace(bring: Bring, packed: P
 
 
 def test_kept_archive_is_reused_by_the_next_call(
-    server: Any, bring: Bring, packed: PublicSet
+    server: Any, bring: Bring, packed: PublicDataset
 ) -> None:
     folder = bring(packed, keep_archives=True)
     assert (folder / "set.tgz").read_bytes() == server.files["set.tgz"]
@@ -95,7 +99,7 @@ def test_kept_archive_is_reused_by_the_next_call(
 
 
 def test_manually_downloaded_archive_is_used(
-    server: Any, bring: Bring, packed: PublicSet, tmp_path: Path
+    server: Any, bring: Bring, packed: PublicDataset, tmp_path: Path
 ) -> None:
     (tmp_path / "got").mkdir()
     (tmp_path / "got/set.tgz").write_bytes(server.files["set.tgz"])
@@ -134,7 +138,7 @@ def test_malicious_archive_leaves_nothing_behind(
 
 
 def test_insufficient_disk_space_is_reported_before_downloading(
-    server: Any, bring: Bring, packed: PublicSet, monkeypatch: pytest.MonkeyPatch
+    server: Any, bring: Bring, packed: PublicDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LIMIT))
 
@@ -146,7 +150,11 @@ def test_insufficient_disk_space_is_reported_before_downloading(
 
 
 def test_downloaded_bytes_are_excluded_from_the_required_disk_space(
-    server: Any, bring: Bring, packed: PublicSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: Any,
+    bring: Bring,
+    packed: PublicDataset,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LIMIT))
     (tmp_path / "got").mkdir()
@@ -168,7 +176,7 @@ def test_concurrent_download_into_the_same_directory_is_rejected(
     (tmp_path / "got").mkdir()
 
     with (
-        holding(tmp_path / "got"),
+        directory_lock_scope(tmp_path / "got"),
         pytest.raises(RunnerError, match="another `runner data get` is using this directory"),
     ):
         bring()
@@ -179,10 +187,10 @@ PROGRAM = """
 import sys
 from orbit_runner.cli.main import main
 from orbit_runner.datasets.catalogue import SETS
-from orbit_runner.datasets.published import PublicSet, RemoteFile
+from orbit_runner.datasets.public_dataset import PublicDataset, RemoteFile
 
 file = RemoteFile(url="http://nowhere.invalid/set.bin", size=int(sys.argv[1]), sha256=sys.argv[2])
-SETS["toy"] = PublicSet(
+SETS["toy"] = PublicDataset(
     name="toy", help="a toy", terms="none", files=(file,), results=("set.bin",), folder="toy"
 )
 sys.exit(main(["data", "get", "toy", *sys.argv[3:]]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.distribute.cluster.barrier import meet, unreachable
+from orbit_runner.distribute.cluster.barrier import unreachable_members, wait_at_barrier
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.errors import RunnerError
@@ -26,7 +26,7 @@ def _clusters(count: int) -> list[Cluster]:
 
 def _meet(cluster: Cluster, tell: Callable[[str], None] = print, **changes: Any) -> None:
     others = [member for member in cluster.trainers() if member != cluster.me]
-    meet(cluster, others, tell=tell, **{"purpose": "train", "timeout": 600.0, **changes})
+    wait_at_barrier(cluster, others, tell=tell, **{"purpose": "train", "timeout": 600.0, **changes})
 
 
 def _all_meet(clusters: list[Cluster], *changes: dict[str, Any]) -> list[BaseException | None]:
@@ -139,4 +139,4 @@ def test_members_with_closed_ports_are_unreachable() -> None:
     free, taken = free_ports(2)
     with socket.create_server(("127.0.0.1", taken)):
         members = [Member("worker", n, f"127.0.0.1:{p}") for n, p in enumerate((free, taken))]
-        assert unreachable(members) == members[:1]
+        assert unreachable_members(members) == members[:1]

@@ -8,7 +8,11 @@ import pytest
 
 from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
-from orbit_runner.distribute.cluster.from_config import described_jobs, from_config, parse_remote
+from orbit_runner.distribute.cluster.from_config import (
+    configured_jobs,
+    from_config,
+    parse_remote_cluster,
+)
 
 TWO = ClusterConfig(worker=["a:1", "b:1"])
 ALL = ClusterConfig(chief=["c:1"], worker=["a:1"], ps=["p:1", "q:1"], evaluator=["e:1"])
@@ -41,7 +45,7 @@ def test_cluster_and_own_member_are_read_from_the_config(
 
 
 def test_default_config_describes_no_cluster() -> None:
-    assert described_jobs(RuntimeConfig()) == {}
+    assert configured_jobs(RuntimeConfig()) == {}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,7 @@ def test_invalid_cluster_config_is_rejected(settings: dict[str, Any], said: str)
 
 
 def test_remote_cluster_setting_is_parsed() -> None:
-    found = parse_remote("worker=a:1, b:1; ps = c:1 ;")
+    found = parse_remote_cluster("worker=a:1, b:1; ps = c:1 ;")
 
     assert found == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}
 
@@ -90,7 +94,7 @@ def test_remote_cluster_setting_is_parsed() -> None:
 )
 def test_invalid_remote_cluster_setting_is_rejected(text: str, said: str) -> None:
     with pytest.raises(ClusterError) as caught:
-        parse_remote(text)
+        parse_remote_cluster(text)
 
     assert said in str(caught.value)
     assert str(caught.value).startswith("runtime.remote_cluster: ")

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from orbit_runner.distribute.cluster.addresses import (
-    find_unreachable,
+    find_unknown_hosts,
+    find_unreachable_addresses,
     listening_socket,
     port_problem,
-    unknown_hosts,
 )
 from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.resolver import reach_problems
@@ -95,7 +95,7 @@ def test_checking_a_free_port_leaves_it_free(free: int) -> None:
 def test_unknown_and_invalid_hosts_are_found() -> None:
     addresses = ["localhost:1", "127.0.0.1:1", "[::1]:1", f"{NOWHERE}:1", f"{NOWHERE}:2", "a..b:1"]
 
-    found = unknown_hosts(addresses, 20)
+    found = find_unknown_hosts(addresses, 20)
 
     assert [*found] == [NOWHERE, "a..b"]
     assert found["a..b"] == "not a valid host name"
@@ -103,13 +103,13 @@ def test_unknown_and_invalid_hosts_are_found() -> None:
 
 
 def test_empty_address_list_has_no_unknown_hosts() -> None:
-    assert unknown_hosts([], 20) == {}
+    assert find_unknown_hosts([], 20) == {}
 
 
 def test_slow_name_server_does_not_delay_the_check(slow: SlowNames) -> None:
     begun = time.monotonic()
 
-    found = unknown_hosts([f"h{n}:1" for n in range(100)], 0.2)
+    found = find_unknown_hosts([f"h{n}:1" for n in range(100)], 0.2)
 
     assert found == {}
     assert time.monotonic() - begun < 15
@@ -117,7 +117,7 @@ def test_slow_name_server_does_not_delay_the_check(slow: SlowNames) -> None:
 
 
 def test_no_more_hosts_are_looked_up_after_the_timeout(slow: SlowNames) -> None:
-    unknown_hosts([f"h{n}:1" for n in range(100)], 0.1)
+    find_unknown_hosts([f"h{n}:1" for n in range(100)], 0.1)
     asked = len(slow.asked)
 
     slow.answer()
@@ -137,7 +137,8 @@ def test_unknown_host_is_reported_while_other_lookups_are_slow(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
-    assert unknown_hosts([f"{NOWHERE}:1", "slow:1"], 0.2) == {NOWHERE: "Name or service not known"}
+    found = find_unknown_hosts([f"{NOWHERE}:1", "slow:1"], 0.2)
+    assert found == {NOWHERE: "Name or service not known"}
 
 
 def test_unknown_host_and_port_in_use_are_both_reported(free: int) -> None:
@@ -172,8 +173,9 @@ def test_only_hosts_that_a_member_connects_to_are_looked_up(
 
 
 def test_hosts_named_before_they_exist_are_not_looked_up(free: int) -> None:
-    early = Cluster({"worker": (f"localhost:{free}", f"{NOWHERE}:1")},
-                    Member("worker", 0, f"localhost:{free}"), "here", named_early=True)  # fmt: skip
+    me = Member("worker", 0, f"localhost:{free}")
+    jobs = {"worker": (me.address, f"{NOWHERE}:1")}
+    early = Cluster(jobs, me, "here", hosts_resolve_late=True)
 
     assert [*reach_problems(early)] == []
     with listening_socket(free):
@@ -198,7 +200,7 @@ def test_many_unknown_hosts_are_summarized_in_four_lines(
 def test_addresses_without_a_listener_are_unreachable(free: int) -> None:
     with listening_socket(0) as other:
         there = f"127.0.0.1:{other.getsockname()[1]}"
-        found = find_unreachable([there, f"127.0.0.1:{free}", f"{NOWHERE}:1"], 20)
+        found = find_unreachable_addresses([there, f"127.0.0.1:{free}", f"{NOWHERE}:1"], 20)
 
     assert [*found] == [f"127.0.0.1:{free}", f"{NOWHERE}:1"]
     assert found[f"127.0.0.1:{free}"] == "nothing is listening there"
@@ -207,5 +209,5 @@ def test_addresses_without_a_listener_are_unreachable(free: int) -> None:
 def test_address_that_is_slow_to_resolve_is_not_reported(slow: SlowNames) -> None:
     begun = time.monotonic()
 
-    assert find_unreachable(["far-away:1"], 0.2) == {}
+    assert find_unreachable_addresses(["far-away:1"], 0.2) == {}
     assert time.monotonic() - begun < 15

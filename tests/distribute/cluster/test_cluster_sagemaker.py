@@ -25,7 +25,7 @@ def test_hosts_are_sorted_whatever_their_order_in_the_variable(turned: bool) -> 
     assert cluster.jobs == {"worker": tuple(f"algo-{n}:2222" for n in range(1, 12))}
     assert cluster.me.index == 9
     assert cluster.source == "SageMaker"
-    assert cluster.named_early
+    assert cluster.hosts_resolve_late
 
 
 def test_roles_are_assigned_by_rank() -> None:

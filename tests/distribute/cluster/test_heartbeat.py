@@ -23,8 +23,8 @@ class Pipe:
     def __init__(self, log: Path) -> None:
         self.clock = Clock()
         self.reader = HeartbeatReader(30.0, log, self.clock)
-        self.descriptor = os.dup(self.reader.writes)
-        self.reader.close_writes()
+        self.descriptor = os.dup(self.reader.write_end)
+        self.reader.close_write_end()
 
     def send(self, text: str) -> None:
         os.write(self.descriptor, text.encode())

@@ -10,7 +10,12 @@ import pytest
 
 from orbit_runner.distribute.cluster.description import Member
 from orbit_runner.distribute.cluster.errors import MemberLost
-from orbit_runner.distribute.cluster.liveness import Sign, Watch, sign_of_life, wait_for_servers
+from orbit_runner.distribute.cluster.liveness import (
+    Liveness,
+    Watch,
+    check_liveness,
+    wait_for_servers,
+)
 
 
 class Stage:
@@ -67,14 +72,14 @@ def eventually(fact: Callable[[], object], seconds: float = 600.0) -> None:
         time.sleep(0.02)
 
 
-def test_sign_of_life_distinguishes_live_silent_and_closed_servers(stages: list[Stage]) -> None:
-    assert sign_of_life(stages[0].address) is Sign.ALIVE
+def test_liveness_check_distinguishes_live_silent_and_closed_servers(stages: list[Stage]) -> None:
+    assert check_liveness(stages[0].address) is Liveness.ALIVE
     assert stages[0].heard.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     stages[0].answers = False
     stages[0].hangs.wait()  # It may be waiting for a connection.
-    assert sign_of_life(stages[0].address, 0.3) is Sign.SILENT
+    assert check_liveness(stages[0].address, 0.3) is Liveness.SILENT
     stages[1].close()
-    assert sign_of_life(stages[1].address) is Sign.GONE
+    assert check_liveness(stages[1].address) is Liveness.GONE
 
 
 def test_waiting_succeeds_when_a_server_starts_late(
@@ -107,7 +112,7 @@ def watch(members: list[Member]) -> Iterator[tuple[Watch, list[str]]]:
 
 def test_live_servers_are_not_reported_as_lost(watch: tuple[Watch, list[str]]) -> None:
     time.sleep(1.2)
-    assert watch[0].lost() == ""
+    assert watch[0].failure_reason() == ""
     assert not watch[1]
 
 
@@ -117,9 +122,9 @@ def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
 ) -> None:
     stages[0].close()
     time.sleep(1.5)
-    assert watch[0].lost() == ""
+    assert watch[0].failure_reason() == ""
     stages[1].close()
-    eventually(lambda: "no worker is left" in watch[0].lost())
+    eventually(lambda: "no worker is left" in watch[0].failure_reason())
     eventually(lambda: watch[1])
 
 
@@ -152,8 +157,8 @@ def test_losing_a_parameter_server_is_not_tolerated(
     watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
 ) -> None:
     stages[2].close()
-    eventually(watch[0].lost)
-    assert watch[0].lost() == f"ps 0 ({members[2].address}): nothing is listening"
+    eventually(watch[0].failure_reason)
+    assert watch[0].failure_reason() == f"ps 0 ({members[2].address}): nothing is listening"
 
 
 @pytest.mark.sample(1)
@@ -162,9 +167,9 @@ def test_hanging_server_is_reported_as_lost(
     which: int, watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
 ) -> None:
     stages[which].answers = False
-    eventually(watch[0].lost)
+    eventually(watch[0].failure_reason)
     reason = f"{members[which]} ({members[which].address}): no response"
-    assert watch[0].lost() == reason
+    assert watch[0].failure_reason() == reason
     eventually(lambda: watch[1])
     assert watch[1] == [reason]
 

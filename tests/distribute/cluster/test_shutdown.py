@@ -5,51 +5,51 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.cluster.shutdown import Guest, Host
+from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
 
 
 @pytest.mark.parametrize("code", [0, 3, 143])
 def test_servers_get_the_exit_code_of_the_chief(code: int, tmp_path: Path) -> None:
-    host = Host(tmp_path)
+    host = ChiefShutdown(tmp_path)
     host.begin()
-    guests = [Guest(tmp_path, Member(role, 0)) for role in ("worker", "ps")]
-    assert [guest.left() for guest in guests] == [None, None]
+    guests = [ServerShutdown(tmp_path, Member(role, 0)) for role in ("worker", "ps")]
+    assert [guest.run_exit_code() for guest in guests] == [None, None]
     host.end(code)
-    assert [guest.left() for guest in guests] == [code, code]
+    assert [guest.run_exit_code() for guest in guests] == [code, code]
 
 
 def test_note_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
-    host = Host(tmp_path)
+    host = ChiefShutdown(tmp_path)
     host.end(0)
-    guest = Guest(tmp_path, Member("worker", 1))
-    assert guest.left() is None
+    guest = ServerShutdown(tmp_path, Member("worker", 1))
+    assert guest.run_exit_code() is None
     host.begin()
-    assert guest.left() is None
+    assert guest.run_exit_code() is None
     host.end(0)
-    assert guest.left() == 0
+    assert guest.run_exit_code() == 0
 
 
 def test_server_may_start_before_the_chief(tmp_path: Path) -> None:
-    guest = Guest(tmp_path / "run", Member("ps", 0))
-    assert guest.left() is None
-    Host(tmp_path / "run").begin()
-    assert guest.left() is None
+    guest = ServerShutdown(tmp_path / "run", Member("ps", 0))
+    assert guest.run_exit_code() is None
+    ChiefShutdown(tmp_path / "run").begin()
+    assert guest.run_exit_code() is None
 
 
 def test_chief_sees_which_servers_announced_their_exit(tmp_path: Path) -> None:
-    host = Host(tmp_path)
+    host = ChiefShutdown(tmp_path)
     host.begin()
-    assert host.leaving() == []
-    Guest(tmp_path, Member("worker", 12)).announce()
-    Guest(tmp_path, Member("ps", 0)).announce()
-    assert host.leaving() == ["ps 0", "worker 12"]
+    assert host.leaving_members() == []
+    ServerShutdown(tmp_path, Member("worker", 12)).announce()
+    ServerShutdown(tmp_path, Member("ps", 0)).announce()
+    assert host.leaving_members() == ["ps 0", "worker 12"]
 
 
 def test_restarted_server_is_no_longer_leaving(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    Guest(tmp_path, Member("worker", 1)).announce()
-    Guest(tmp_path, Member("worker", 0)).announce()
-    Guest(tmp_path, Member("worker", 1))
-    assert host.leaving() == ["worker 0"]
+    host = ChiefShutdown(tmp_path)
+    ServerShutdown(tmp_path, Member("worker", 1)).announce()
+    ServerShutdown(tmp_path, Member("worker", 0)).announce()
+    ServerShutdown(tmp_path, Member("worker", 1))
+    assert host.leaving_members() == ["worker 0"]
     host.begin()
-    assert host.leaving() == []
+    assert host.leaving_members() == []

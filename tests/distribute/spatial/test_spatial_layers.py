@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.distribute.spatial.grid import cuts
-from orbit_runner.distribute.spatial.halo import reach, window
+from orbit_runner.distribute.spatial.grid import part_bounds
+from orbit_runner.distribute.spatial.halo import compute_window, find_input
 from orbit_runner.models.resnet_blocks import PadShortcut
 
 layers = tf_keras.layers
@@ -139,7 +139,7 @@ def test_branches_functions_and_nested_models_can_be_partitioned(steps, close):
 def test_parts_cover_all_pixels_and_are_almost_equal_in_size():
     for size in range(1, 20):
         for parts in range(1, size + 1):
-            intervals = cuts(size, parts)
+            intervals = part_bounds(size, parts)
             assert [pixel for start, stop in intervals for pixel in range(start, stop)] == list(
                 range(size)
             )
@@ -149,11 +149,11 @@ def test_parts_cover_all_pixels_and_are_almost_equal_in_size():
 
 def test_reach_returns_the_pieces_and_the_padding():
     parts = [(0, 3), (3, 5), (5, 8)]
-    assert reach((-2, 6), parts).pieces == ((0, 0, 3), (1, 0, 2), (2, 0, 1))
-    assert reach((-2, 6), parts).pads == (2, 0)
-    assert reach((4, 10), parts).pieces == ((1, 1, 2), (2, 0, 3))
-    assert reach((4, 10), parts).pads == (0, 2)
-    assert reach((9, 12), parts).pads == (3, 0)
+    assert find_input((-2, 6), parts).pieces == ((0, 0, 3), (1, 0, 2), (2, 0, 1))
+    assert find_input((-2, 6), parts).pads == (2, 0)
+    assert find_input((4, 10), parts).pieces == ((1, 1, 2), (2, 0, 3))
+    assert find_input((4, 10), parts).pads == (0, 2)
+    assert find_input((9, 12), parts).pads == (3, 0)
 
 
 @pytest.mark.parametrize("padding", ["same", "valid"])
@@ -167,4 +167,4 @@ def test_window_has_as_many_outputs_as_in_tensorflow(kernel, stride, dilation, p
             padding.upper(),
             dilations=dilation,
         )
-        assert window(length, kernel, stride, dilation, padding).outputs == conv.shape[1]
+        assert compute_window(length, kernel, stride, dilation, padding).outputs == conv.shape[1]

@@ -13,8 +13,10 @@ CODE = """
 import json
 from benchmarks import partition
 partition.SIZE = 64
-model, steps = partition.steps()  # The model is kept, because graphs do not keep their variables.
-print(json.dumps({name: max(partition.peaks(step).values()) for name, step in steps.items()}))
+# The model is kept, because graphs do not keep their variables.
+model, steps = partition.build_steps()
+peaks = {name: max(partition.peak_memory(step).values()) for name, step in steps.items()}
+print(json.dumps(peaks))
 """
 
 
@@ -22,7 +24,7 @@ def test_peak_memory_per_device_shrinks_with_the_number_of_parts() -> None:
     # TensorFlow enables oneDNN only on some processors. Without it, the scratch space of the
     # convolutions is larger than the activations of such a small network.
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    code = "from benchmarks import partition\npartition._four_cpus()\n" + CODE
+    code = "from benchmarks import partition\npartition._configure_four_cpus()\n" + CODE
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,

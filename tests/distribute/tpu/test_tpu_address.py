@@ -26,7 +26,7 @@ from orbit_runner.distribute.tpu import address
 from orbit_runner.distribute.tpu.address import (
     endpoints,
     find_tpu,
-    reach,
+    reach_problem,
     tpu_name,
     tpu_problems,
 )
@@ -71,7 +71,7 @@ SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 def test_http2_server_is_reachable() -> None:
     with listener(SETTINGS) as there:
-        assert reach(there) == ""
+        assert reach_problem(there) == ""
         assert problems(f"grpc://{there}") == []
         assert problems(f"grpc://{there},grpc://{there}") == []
 
@@ -89,7 +89,7 @@ def test_http2_server_is_reachable() -> None:
 def test_listener_that_is_not_a_grpc_server_is_reported(answer: bytes | None, said: str) -> None:
     start = time.monotonic()
     with listener(answer) as there:
-        assert said in reach(there, patience=0.2)
+        assert said in reach_problem(there, patience=0.2)
         assert time.monotonic() - start < 15
 
 
@@ -99,7 +99,7 @@ def test_web_server_is_reported_as_not_a_grpc_server() -> None:
     thread.start()
     BaseHTTPRequestHandler.log_message = lambda *_: None  # type: ignore[method-assign, assignment]
     try:
-        assert "is not a gRPC server" in reach(f"127.0.0.1:{server.server_port}")
+        assert "is not a gRPC server" in reach_problem(f"127.0.0.1:{server.server_port}")
     finally:
         server.shutdown()
         server.server_close()
@@ -130,7 +130,7 @@ def test_connecting_to_an_unresponsive_host_times_out() -> None:
             waiting.connect_ex(place)
         start = time.monotonic()
 
-        said = reach(f"127.0.0.1:{place[1]}", patience=0.2)
+        said = reach_problem(f"127.0.0.1:{place[1]}", patience=0.2)
 
         assert said == "it does not respond within 0.2 s"
         assert time.monotonic() - start < 15

@@ -75,7 +75,7 @@ def test_pods_form_one_cluster(printed: Printed, order: str) -> None:
     assert len(members) == sum(roles.values())
     assert sum(member.is_chief for member in members) == 1
     for member in members:
-        assert member.named_early
+        assert member.hosts_resolve_late
         # jobset-replicatedjob-jobindex-podindex.subdomain
         if member.me.role != "evaluator":
             host = f"a-job-{member.me.role}-0-{member.me.index}.a-job"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.launch.deploy.kubernetes import folder_problem, parse_claims
+from orbit_runner.launch.deploy.kubernetes import model_dir_problem, parse_claims
 from tests.support.manifest_experiments import MIRRORED, ORDERS, TRICKY, resolved_of, settings
 
 JOBS = ["kubernetes", "--image=registry.example/runner:1", "--volume_claim=runs"]
@@ -105,7 +105,7 @@ def test_pods_run_the_given_experiment_as_one_cluster(
     for name, text in _tf_configs(job).items():
         cluster = resolve_cluster(config.runtime, {"TF_CONFIG": text})
         assert cluster is not None
-        assert cluster.named_early
+        assert cluster.hosts_resolve_late
         members[name] = cluster.is_chief
     first = "chief 0" if "chief" in roles else "worker 0"
     assert [name for name, writes in members.items() if writes] == ([first] if members else [])
@@ -261,7 +261,7 @@ def test_invalid_volume_claims_are_rejected(texts: list[str], said: str) -> None
     ],
 )
 def test_run_directory_must_be_on_a_mounted_volume(folder: str, fits: bool) -> None:
-    assert (folder_problem(folder, [("r", "/runs"), ("d", "/data")]) == "") is fits
+    assert (model_dir_problem(folder, [("r", "/runs"), ("d", "/data")]) == "") is fits
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.launch.deploy.job_spec import Order, seconds_of
+from orbit_runner.launch.deploy.job_spec import JobSpec, parse_seconds
 from orbit_runner.launch.deploy.slurm import Slurm, manifest
 from tests.support.manifest_experiments import MIRRORED, ORDERS, TRICKY, resolved_of, settings
 from tests.support.slurm_scripts import directives, run_script
@@ -142,7 +142,7 @@ def test_special_characters_in_config_and_path_survive_the_shell(
 
 def test_special_characters_in_arguments_survive_the_shell(tmp_path: Path) -> None:
     arguments = ("--a=it's $HOME", "--b=`x` *", "")
-    order = Order(name="a", roles={"worker": 1}, clustered=False, gpus=0,
+    order = JobSpec(name="a", roles={"worker": 1}, clustered=False, gpus=0,
                   experiment="name: a\n", model_dir="run", arguments=arguments)  # fmt: skip
 
     _, (call,) = run_script(manifest(order, Slurm()), tmp_path)
@@ -166,7 +166,7 @@ def test_flag_values_cannot_add_directives(printed: Printed) -> None:
     ],
 )  # fmt: skip
 def test_time_limits_are_parsed(text: str, seconds: int | None) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from orbit_runner.cli.flags.config_flags import add_config_flags, parse, parser, request
+from orbit_runner.cli.flags.config_flags import (
+    add_config_flags,
+    build_request,
+    make_parser,
+    parse_flags,
+)
 from orbit_runner.config.resolve import resolve
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from tests.support.manifest_experiments import MIRRORED, ORDERS, TRICKY, settings
@@ -26,11 +31,11 @@ def _place(flags: list[str]) -> list[str]:
 
 
 def _config(pool: dict[str, Any]) -> Any:
-    to = parser("run", "")
+    to = make_parser("run", "")
     to.add_argument("--model_dir")
     to.add_argument("--mode")
     add_config_flags(to)
-    return resolve(request(parse(to, pool["containerSpec"]["args"]))).config
+    return resolve(build_request(parse_flags(to, pool["containerSpec"]["args"]))).config
 
 
 def _tf_configs(pools: list[dict[str, Any]]) -> list[str]:

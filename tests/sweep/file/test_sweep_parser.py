@@ -96,7 +96,7 @@ def test_threads_are_set_unless_the_experiment_sets_them() -> None:
         ("[0.0, 0.3]", "{uniform: [1, 0]}", ["a < b"]),
         ("[0.0, 0.3]", "{uniform: [0.1, 0.2], step: 1}", ["unknown key 'step'"]),
         ("[1.0e-4, 1.0e-2]", "[0, 1]", ["s.yaml:6", "requires numbers above 0"]),
-        ("[0.0, 0.3]", "{choice: [0.0], when: {task.model.nam: [mlp]}}", ["no setting of the space"]),
+        ("[0.0, 0.3]", "{choice: [0.0], when: {task.model.nam: [mlp]}}", ["not a setting of the space"]),
         ("task.model.dropout_rate", "runtime.seed", ["use the key `seeds`"]),
         ("task.model.dropout_rate", "description", ["expected a setting of task, trainer, runtime"]),
         ("task.model.dropout_rate", "trainer.train_steps", ["cannot vary with search.halving"]),
@@ -110,7 +110,7 @@ def test_threads_are_set_unless_the_experiment_sets_them() -> None:
         ("type: random", "type: tpe, batch: 1", ["allowed with halving: at least 2"]),
         ("[20, 40]", "[40, 20]", ["ascending order"]),
         ("[20, 40]", "[20, 60]", ["got 60, expected steps below trainer.train_steps, 60"]),
-        ("[20, 40]", "[20, 30]", ["got 30, which is no step at which", "s.yaml:9"]),
+        ("[20, 40]", "[20, 30]", ["got 30, but trials are not evaluated at", "s.yaml:9"]),
         ("keep: 0.5", "keep: 1", ["got 1, allowed: between 0 and 1"]),
         ("experiment: digits_mlp", "experiment: digit_mlp", ["did you mean 'digits_mlp'?"]),
         ("train_steps: 60", "train_step: 60", ["s.yaml:3", "did you mean 'train_steps'?"]),
@@ -124,7 +124,7 @@ def test_mistake_is_reported_with_its_line(old: str, new: str, expected: list[st
     assert len(said.splitlines()) < 10
 
 
-def test_conditions_in_a_circle_are_reported() -> None:
+def test_conditions_in_a_cycle_are_reported() -> None:
     text = TEXT.replace(
         "  task.model.dropout_rate: [0.0, 0.3]\n",
         "  task.model.dropout_rate: {choice: [0.0], when: {task.model.activation: [relu]}}\n"
@@ -132,7 +132,7 @@ def test_conditions_in_a_circle_are_reported() -> None:
     )
 
     assert (
-        "circle: task.model.dropout_rate → task.model.activation → task.model.dropout_rate"
+        "cycle: task.model.dropout_rate → task.model.activation → task.model.dropout_rate"
         in problems(text)
     )
 

@@ -1,16 +1,19 @@
 """Sweeps whose processes are killed at random have the results of an undisturbed one.
 
 `make sweeps` runs 32 trials with one, two and three processes, ten times; the tests are a sample.
+Trials are forked from a warm parent, which may be killed, too. Every fifth time, they start cold.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -45,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = [
         (kind, count, n) for kind in ("random", "tpe") for n in range(rounds) for count in (1, 2, 3)
     ]
-    metafunc.parametrize(("kind", "count", "number"), cases or [("random", 2, 0), ("tpe", 1, 0)])
+    metafunc.parametrize(("kind", "count", "number"), cases or [("random", 2, 0), ("tpe", 1, 4)])
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,9 @@ def test_killed_sweep_has_the_results_of_an_undisturbed_one(
         process = _start(file, tmp_path / "undisturbed", jobs=2)
         assert process.wait() == 0, (tmp_path / "undisturbed.log").read_text()
         undisturbed[kind] = (tmp_path / "undisturbed" / "sweep.json").read_bytes()
-    kills = _disturb(file, tmp_path / "killed", count, random.Random(number), 40 if is_whole else 4)
+    start = functools.partial(_start, file, tmp_path / "killed", cold=number % 5 == 4)
+    log = tmp_path / "killed.log"
+    kills = _disturb(start, log, count, random.Random(number), 40 if is_whole else 4)
     print(f"  {kind}, {count} processes: {kills} kills", file=sys.stderr, flush=True)
 
     assert (tmp_path / "killed" / "sweep.json").read_bytes() == undisturbed[kind]
@@ -82,23 +87,24 @@ def test_killed_sweep_has_the_results_of_an_undisturbed_one(
         assert [one.get("outcome") for one in attempts].count("done") <= 1
 
 
-def _start(file: Path, folder: Path, jobs: int = 1) -> psutil.Popen:
+def _start(file: Path, folder: Path, *, jobs: int = 1, cold: bool = False) -> psutil.Popen:
     command = [sys.executable, "-m", "orbit_runner", "sweep", str(file), f"--model_dir={folder}"]
+    command += [f"--jobs={jobs}", "--quiet", *["--cold"] * cold]
     with folder.with_name(f"{folder.name}.log").open("ab") as log:
-        return psutil.Popen(
-            [*command, "--cold", f"--jobs={jobs}", "--quiet"], stdout=subprocess.DEVNULL, stderr=log
-        )
+        return psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
 
 
-def _disturb(file: Path, folder: Path, count: int, rng: random.Random, kills: int) -> int:
-    """Runs a sweep with several processes, and kills any of them or of their trials."""
-    processes, done, since = [_start(file, folder) for _ in range(count)], 0, time.monotonic()
+def _disturb(
+    start: Callable[[], psutil.Popen], log: Path, count: int, rng: random.Random, kills: int
+) -> int:
+    """Runs a sweep with several processes, and kills any of them or of their children."""
+    processes, done, since = [start() for _ in range(count)], 0, time.monotonic()
     while True:
-        assert time.monotonic() - since < _LIMIT_SECONDS, folder.with_name("killed.log").read_text()
+        assert time.monotonic() - since < _LIMIT_SECONDS, log.read_text()
         for index, process in enumerate(processes):
             if process.poll() not in (None, 0):
-                assert process.poll() == -9, folder.with_name("killed.log").read_text()
-                processes[index] = _start(file, folder)
+                assert process.poll() == -9, log.read_text()
+                processes[index] = start()
         if all(process.poll() == 0 for process in processes):
             return done
         time.sleep(rng.uniform(0.5, 8.0))

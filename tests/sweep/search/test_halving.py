@@ -1,10 +1,10 @@
-"""Which trials go on after a rung."""
+"""Which trials continue after a rung."""
 
 import math
 
 import pytest
 
-from orbit_runner.sweep.search.halving import count_kept, kept
+from orbit_runner.sweep.search.halving import count_kept, select_best
 
 OBJECTIVES = {0: 0.5, 1: 0.9, 2: 0.7, 3: 0.9}
 
@@ -20,15 +20,15 @@ OBJECTIVES = {0: 0.5, 1: 0.9, 2: 0.7, 3: 0.9}
     ],
 )
 def test_best_trials_are_kept(mode: str, fraction: float, expected: list[int]) -> None:
-    assert kept(OBJECTIVES, fraction, mode) == expected
-    assert kept(dict(reversed(OBJECTIVES.items())), fraction, mode) == expected
+    assert select_best(OBJECTIVES, fraction, mode) == expected
+    assert select_best(dict(reversed(OBJECTIVES.items())), fraction, mode) == expected
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_trial_without_an_objective_is_not_kept(value: float | None) -> None:
-    assert kept({0: value, 1: 0.1}, 0.9, "max") == [1]
-    assert kept({0: value, 1: 0.1}, 0.9, "min") == [1]
-    assert kept({0: value}, 0.9, "min") == []
+    assert select_best({0: value, 1: 0.1}, 0.9, "max") == [1]
+    assert select_best({0: value, 1: 0.1}, 0.9, "min") == [1]
+    assert select_best({0: value}, 0.9, "min") == []
 
 
 @pytest.mark.parametrize(

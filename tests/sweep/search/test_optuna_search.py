@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbit_runner.sweep.search.optuna_search import OptunaSearch, Told
+from orbit_runner.sweep.search.optuna_search import OptunaSearch, TrialOutcome
 from orbit_runner.sweep.search.space import Choice, Dimension, Integers, Uniform
 
 SPACE = (
@@ -12,7 +12,7 @@ SPACE = (
 )
 
 
-def searched(kind: str, results: list[Told], batch: int = 4) -> list[dict]:
+def searched(kind: str, results: list[TrialOutcome], batch: int = 4) -> list[dict]:
     """Returns the settings of the trials, asked in batches, each told before the next."""
     search = OptunaSearch(kind, SPACE, 3, "min")
     while len(search.settings) < len(results):
@@ -24,9 +24,13 @@ def searched(kind: str, results: list[Told], batch: int = 4) -> list[dict]:
     return search.settings
 
 
-def results(count: int) -> list[Told]:
-    found = [Told(abs(number % 7 - 3) / 3) for number in range(count)]
-    found[1], found[2], found[5] = Told(None), Told(0.7, 100), Told(float("nan"))
+def results(count: int) -> list[TrialOutcome]:
+    found = [TrialOutcome(abs(number % 7 - 3) / 3) for number in range(count)]
+    found[1], found[2], found[5] = (
+        TrialOutcome(None),
+        TrialOutcome(0.7, 100),
+        TrialOutcome(float("nan")),
+    )
     return found
 
 
@@ -42,6 +46,6 @@ def test_same_results_give_the_same_settings(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["tpe", "cma_es"])
 def test_search_learns_from_results(kind: str) -> None:
-    others = [Told(-one.objective) if one.objective else one for one in results(32)]
+    others = [TrialOutcome(-one.objective) if one.objective else one for one in results(32)]
 
     assert searched(kind, results(32)) != searched(kind, others)

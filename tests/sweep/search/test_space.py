@@ -7,9 +7,9 @@ from orbit_runner.sweep.search.space import (
     Dimension,
     Integers,
     Uniform,
-    find_circle,
-    in_order,
+    find_cycle,
     samples,
+    sort_by_dependency,
 )
 
 NAME = Dimension("m.name", Choice(("cnn", "mlp")))
@@ -29,12 +29,12 @@ DEPTH = Dimension("m.depth", Choice((1, 2)), {"m.filters": (8,)})
     ],
 )
 def test_value_lies_between_the_ends(values, expected: list) -> None:
-    assert [values.at(fraction) for fraction in (0.0, 0.5, 1.0)] == expected
+    assert [values.quantile(fraction) for fraction in (0.0, 0.5, 1.0)] == expected
 
 
 def test_numbers_have_six_digits() -> None:
-    assert Uniform(0.0, 1.0).at(1 / 3) == 0.333333
-    assert Uniform(0.12345612, 1.0).at(0.0) == 0.12345612  # 0.123456 is not in the range
+    assert Uniform(0.0, 1.0).quantile(1 / 3) == 0.333333
+    assert Uniform(0.12345612, 1.0).quantile(0.0) == 0.12345612  # 0.123456 is not in the range
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_grid_values(values, expected: list | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conditions", "circle"),
+    ("conditions", "cycle"),
     [
         ({"a": ["b"], "b": []}, []),
         ({"a": ["b", "c"], "b": ["c"], "c": []}, []),
@@ -62,12 +62,12 @@ def test_grid_values(values, expected: list | None) -> None:
         ({"x": ["a"], "a": ["b"], "b": ["c"], "c": ["a"]}, ["a", "b", "c", "a"]),
     ],
 )
-def test_circles_are_found(conditions: dict[str, list[str]], circle: list[str]) -> None:
-    assert find_circle(conditions) == circle
+def test_cycles_are_found(conditions: dict[str, list[str]], cycle: list[str]) -> None:
+    assert find_cycle(conditions) == cycle
 
 
 def test_settings_come_after_those_that_they_depend_on() -> None:
-    assert in_order([DEPTH, FILTERS, NAME]) == (NAME, FILTERS, DEPTH)
+    assert sort_by_dependency([DEPTH, FILTERS, NAME]) == (NAME, FILTERS, DEPTH)
 
 
 def test_samples_have_each_value_and_only_active_settings() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.sharing.claims import Claims
-from orbit_runner.sweep.sharing.slots import Devices, make_slots, release, visible_gpus
+from orbit_runner.sweep.sharing.slots import Devices, make_slots, release_all, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,22 @@ def test_gpus_are_those_of_the_environment(said: str, expected: list[str]) -> No
 def test_no_two_trials_get_the_same_gpu(tmp_path: Path) -> None:
     environ = {"CUDA_VISIBLE_DEVICES": "0,1,2"}
     devices = [Devices(1, Claims(tmp_path), environ) for _ in range(2)]
-    first, second, third = devices[0].take(), devices[1].take(), devices[0].take()
+    first, second, third = (
+        devices[0].try_acquire(),
+        devices[1].try_acquire(),
+        devices[0].try_acquire(),
+    )
 
     assert [one[0]["CUDA_VISIBLE_DEVICES"] for one in (first, second, third) if one] == [
         "0",
         "1",
         "2",
     ]
-    assert devices[1].take() is None
+    assert devices[1].try_acquire() is None
     assert second is not None
-    release(second[1])
-    assert Devices(2, Claims(tmp_path), environ).take() is None
-    again = devices[0].take()
+    release_all(second[1])
+    assert Devices(2, Claims(tmp_path), environ).try_acquire() is None
+    again = devices[0].try_acquire()
     assert again is not None
     assert again[0] == {"CUDA_VISIBLE_DEVICES": "1"}
 
@@ -58,7 +62,7 @@ def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path: Path) -> 
     jobs = [{"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_ID": number} for number in ("7", "8")]
     devices = [Devices(1, Claims(tmp_path), environ) for environ in (*jobs, jobs[0])]
 
-    first, second, third = (one.take() for one in devices)
+    first, second, third = (one.try_acquire() for one in devices)
 
     assert first is not None
     assert second is not None

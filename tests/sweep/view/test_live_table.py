@@ -107,10 +107,10 @@ def test_time_left_follows_from_the_steps_since_the_start() -> None:
     estimate = TimeLeft(clock=lambda: next(times))
     done, waiting = _TRIALS[0], make_trial(1, {RATE: 0.1}, [None], status="pending", step=0)
     estimate.update(make_results([done, waiting]))
-    assert estimate.seconds(make_results([done, waiting])) is None
+    assert estimate.remaining_seconds(make_results([done, waiting])) is None
     half = make_trial(1, {RATE: 0.1}, [None], status="pending", step=100)
     # 100 steps took 10 seconds, and 200 are left.
-    assert estimate.seconds(make_results([done, half])) == 20.0
+    assert estimate.remaining_seconds(make_results([done, half])) == 20.0
 
 
 def test_halving_makes_runs_shorter_on_average() -> None:

@@ -183,7 +183,7 @@ def test_table_must_have_one_target_of_classification() -> None:
             "a.csv", task__targets=targets, task__features={"numeric": ["size"]},
             task__class_weights="balanced",
         )  # fmt: skip
-    assert "got 2 targets of classification, expected one" in str(caught.value)
+    assert "got 2 classification targets, expected one" in str(caught.value)
 
 
 def test_inspection_shows_the_weights(table: Path) -> None:

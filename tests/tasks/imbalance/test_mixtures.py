@@ -13,12 +13,12 @@ import pytest
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
 from orbit_runner.inspection.step_examples import TrainingOrder
 from orbit_runner.serving.loader import make_task
-from orbit_runner.tasks.tabular.preprocessing import KEPT
+from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.stop_requests import StoppedAtStep
@@ -129,7 +129,7 @@ def test_runner_batch_names_the_rows_that_the_pipeline_reads(name: str, folder: 
     size = config.task.train_data.global_batch_size
     assert [*config.task.preflight()] == []
     task, order = make_task(config, None), TrainingOrder(config, None)
-    data = with_seed(config.task.train_data, config.runtime)
+    data = resolve_data_config(config.task.train_data, config.runtime)
     read = global_batches(lambda context: task.build_inputs(data, context, start_step=700), 2, 2, 3)
     numbers = Counter[bool]()
     for step in range(1, 1001):
@@ -169,8 +169,8 @@ def test_rows_of_a_mixture_keep_file_and_row_and_their_texts(folder: Path) -> No
         color = "violet" if number >= 80 else rows[number]["color"] or ""
         assert part.column("color").text(number) == color
         assert part.column("size").values[number] == np.float32(rows[number]["size"])
-    assert part.where(79).endswith("a.csv, row 80")
-    assert part.where(80).endswith("b.parquet, row 1")
+    assert part.row_location(79).endswith("a.csv, row 80")
+    assert part.row_location(80).endswith("b.parquet, row 1")
 
 
 def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
@@ -185,7 +185,7 @@ def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
 def test_preprocessing_is_fitted_again_if_a_source_changes(folder: Path, tmp_path: Path) -> None:
     config = _table(folder)
     assert "violet" in make_task(config, str(tmp_path)).fitted.categorical["color"]
-    assert len(json.loads((tmp_path / KEPT).read_text())["files"]) == 2
+    assert len(json.loads((tmp_path / PREPROCESSING_FILE).read_text())["files"]) == 2
     plain = table_config(folder / "a.csv", task__split=None)
     assert "violet" not in make_task(plain, str(tmp_path)).fitted.categorical["color"]
 
@@ -339,7 +339,7 @@ def test_record_that_changes_after_it_was_counted_is_an_error(tmp_path: Path) ->
     config = _records(tmp_path, "tfrecord")
     path = tmp_path / "tfrecord" / "right" / "train-00"
     task = make_task(config, None)
-    data = with_seed(config.task.train_data, config.runtime)
+    data = resolve_data_config(config.task.train_data, config.runtime)
     content = bytearray(path.read_bytes())
     content[-30] ^= 1
     path.write_bytes(bytes(content))

@@ -127,7 +127,7 @@ def test_another_function_replaces_the_arguments(experiment: Path) -> None:
         ("task.model=checked_pkg.nets", "task.model.build",
          "got 'checked_pkg.nets', expected a module and a name in it: my_package.nets:build"),
         ("task.model=__main__:build", "task.model.build",
-         "__main__:build was defined in a script or notebook, so only that can find it"),
+         "__main__:build was defined in a script or notebook, so only this one finds it"),
         ("task.model={build: '', layers: [Flaten]}", "task.model.layers[0]",
          "unknown layer 'Flaten'; did you mean 'Flatten'?"),
         ("task.model={build: '', layers: [{Dense: {unit: 3}}]}", "task.model.layers[0]",

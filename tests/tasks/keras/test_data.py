@@ -13,8 +13,8 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.keras.sources import (
     arrays_of,
-    held_out,
-    misfits,
+    held_out_mask,
+    mismatch_problems,
     section_source,
     specs_of,
 )
@@ -64,11 +64,11 @@ def test_unusable_data_is_an_error(found: Any, message: str) -> None:
 
 
 def test_held_out_examples_depend_only_on_index_and_fraction() -> None:
-    small, large = held_out(1000, 0.2), held_out(20_000, 0.2)
+    small, large = held_out_mask(1000, 0.2), held_out_mask(20_000, 0.2)
 
     assert (large[:1000] == small).all()
     assert 0.19 < large.mean() < 0.21
-    assert (held_out(1000, 0.3) >= small).all()
+    assert (held_out_mask(1000, 0.3) >= small).all()
     # Neighbors are independent: about 4 % of pairs are both held out.
     assert 0.03 < (large[1:] & large[:-1]).mean() < 0.05
 
@@ -87,8 +87,8 @@ def test_split_sections_have_each_example_once() -> None:
 
     rows = np.concatenate([train.arrays["x"], validation.arrays["x"]])
     assert (train.size, validation.size) == (
-        100 - held_out(100, 0.3).sum(),
-        held_out(100, 0.3).sum(),
+        100 - held_out_mask(100, 0.3).sum(),
+        held_out_mask(100, 0.3).sum(),
     )
     assert len(np.unique(rows, axis=0)) == 100
 
@@ -159,10 +159,10 @@ def test_changed_arrays_change_the_record_of_the_data() -> None:
 def test_validation_data_of_another_shape_is_reported() -> None:
     train, validation = arrays_of((X, Y), "a"), arrays_of((X[:, :1], Y), "b")
 
-    assert list(misfits(train, validation)) == [
+    assert list(mismatch_problems(train, validation)) == [
         ("validation_data.source", "got x float32 [1], expected float32 [2] as in train_data")
     ]
-    assert list(misfits(train, train)) == []
+    assert list(mismatch_problems(train, train)) == []
 
 
 def test_digest_without_arrays_in_this_process_is_an_error() -> None:

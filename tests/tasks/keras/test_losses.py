@@ -93,7 +93,7 @@ def test_ambiguous_loss_is_an_error_with_candidates(
          "got labels int64 [batch] from 0 to 9, but the model has 3 outputs, for classes 0 to 2\n"
          "change the width of the last layer to 10, or the labels"),
         ("sparse_categorical_crossentropy", Labels((), "int64", -1, 2), _LOGITS,
-         "expected class numbers from 0 on"),
+         "expected class numbers starting at 0"),
         ("sparse_categorical_crossentropy", Labels((3,), "int64", 0, 1), _LOGITS,
          "for one-hot labels, use categorical_crossentropy"),
         ("sparse_categorical_crossentropy", Labels((), "float32", 0, 2), _LOGITS,

@@ -12,7 +12,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.text.lines import read_lines
 from orbit_runner.errors import RunnerError
-from orbit_runner.tasks.tabular.preprocessing import KEPT
+from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
 from tests.support.texts import text_config, write_texts
 from tests.support.translations import WORDS
@@ -83,7 +83,7 @@ def test_subwords_are_built_from_the_training_texts(folder: Path, tmp_path: Path
     assert task.vocabulary.decode(tokens.tolist()) == [line for line, _ in _rows(folder)]
     again = _task(config, tmp_path)
     assert again.vocabulary == task.vocabulary
-    assert (tmp_path / KEPT).is_file()
+    assert (tmp_path / PREPROCESSING_FILE).is_file()
 
 
 def test_too_many_subwords_name_the_setting(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.tasks.mistakes import find_mistakes
-from orbit_runner.tasks.tabular.preprocessing import KEPT
+from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.clusters.members import alone, cluster, content, finish
@@ -57,7 +57,9 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
         for name in ("whole", "parts")
     ]
     assert records[0]["state"] == records[1]["state"]
-    assert (tmp_path / "whole" / KEPT).read_bytes() == (tmp_path / "parts" / KEPT).read_bytes()
+    assert (tmp_path / "whole" / PREPROCESSING_FILE).read_bytes() == (
+        tmp_path / "parts" / PREPROCESSING_FILE
+    ).read_bytes()
 
 
 @pytest.mark.slow
@@ -83,7 +85,8 @@ def test_two_workers_have_the_weights_of_two_replicas(folder: Path, tmp_path: Pa
 
     assert content(tmp_path / "workers") == content(tmp_path / "replicas")
     kept = [
-        json.loads((tmp_path / name / "run" / KEPT).read_text()) for name in ("workers", "replicas")
+        json.loads((tmp_path / name / "run" / PREPROCESSING_FILE).read_text())
+        for name in ("workers", "replicas")
     ]
     assert kept[0] == kept[1]
 
@@ -129,14 +132,14 @@ def test_report_shows_confusion_matrix_and_texts_of_mistakes(trained: Any, wrong
     for label, predicted, probability, place, text in found.rows:
         assert (label, predicted, probability) == ("english", "german", "1.00")
         row = int(place.rpartition(" ")[2]) - 1
-        assert part.where(row) == place
+        assert part.row_location(row) == place
         assert part.column("text").text(row) == text
 
 
 def test_mistakes_keep_the_numbers_of_their_examples(trained: Any, wrong: Any) -> None:
     config = trained[0]
     task = TextClassificationTask(config.task)
-    found = find_mistakes(wrong, task.build_inputs(config.task.validation_data), most=18)
+    found = find_mistakes(wrong, task.build_inputs(config.task.validation_data), max_mistakes=18)
     assert len(found.worst) == 9
     arrays = task.arrays(config.task.validation_data).arrays
     for one in found.worst:

@@ -40,11 +40,11 @@ def test_each_kind_of_variable_is_checked(part: str) -> None:
         "slot": state.optimizer.get_slot(weight, "momentum"),
         "average": state.ema.averages[-1],
     }[part]
-    check.after_piece(4, [])
+    check.check_piece(4, [])
     assert check.good_step == 4
     variable.assign(tf.fill(variable.shape, np.inf))
     with pytest.raises(Diverged, match=r"values are not finite at step 5") as caught:
-        check.after_piece(5, [])
+        check.check_piece(5, [])
     assert caught.value.non_finite
     assert check.good_step == 4
 
@@ -64,16 +64,16 @@ def test_running_loss_and_records_are_checked() -> None:
     state, loss = state_of(toy_config(), make_strategy("off")), tf.Variable(1.0)
     workers = Workers(make_strategy("off"))
     check = FiniteCheck(state, workers, loss.read_value, seconds=-1.0, share=-1.0)
-    check.after_piece(5, [(3, {"training_loss": 1.0})])
+    check.check_piece(5, [(3, {"training_loss": 1.0})])
     with pytest.raises(Diverged, match="the loss is nan at step 3"):
-        check.after_piece(5, [(3, {"training_loss": float("nan")})])
+        check.check_piece(5, [(3, {"training_loss": float("nan")})])
     loss.assign(np.nan)
     with pytest.raises(Diverged, match="the loss is not finite"):
-        check.after_piece(5, [])
+        check.check_piece(5, [])
     uncounted = FiniteCheck(
         state, workers, loss.read_value, counts_losses=False, seconds=-1.0, share=-1.0
     )
-    uncounted.after_piece(5, [(3, {"training_loss": float("nan")})])
+    uncounted.check_piece(5, [(3, {"training_loss": float("nan")})])
 
 
 def test_loop_ends_at_the_piece_that_is_not_finite(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.errors import Diverged
-from orbit_runner.run_directory.skipped_steps import read_skipped
+from orbit_runner.run_directory.skipped_steps import read_skipped_steps
 from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.digits import digits_config
@@ -29,7 +29,7 @@ TWO = {"task__bad_examples": "[5003, 7001]"}
 def test_skipped_step_is_a_piece_of_its_own(step: int, steps: int, expected: int) -> None:
     skipped = SkippedSteps([5])
     skipped.found = (8,)
-    assert skipped.aligned(step, steps) == expected
+    assert skipped.piece_length(step, steps) == expected
 
 
 def test_skipped_step_takes_its_batch_and_changes_no_weight(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_run_that_skips_equals_one_whose_config_skips(strategy: str, tmp_path: P
     assert record_of(tmp_path / "a", 1000).state == record_of(tmp_path / "b", 1000).state
     assert record_of(tmp_path / "a", 750).skipped == [626, 688]
     assert record_of(tmp_path / "a", 1000).skipped == [626, 688, 876]
-    assert read_skipped(tmp_path / "a" / "metrics.jsonl") == (626, 688, 876)
+    assert read_skipped_steps(tmp_path / "a" / "metrics.jsonl") == (626, 688, 876)
     for split in ("train", "validation"):
         found = [[one["step"] for one in records(tmp_path / name, split)] for name in "ab"]
         assert found[0] == found[1]

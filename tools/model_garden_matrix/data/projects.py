@@ -13,7 +13,7 @@ from tools.model_garden_matrix.data.vision import noise
 _BOXES = ((0.1, 0.2, 0.8, 0.9), (0.3, 0.1, 0.5, 0.4))
 
 
-def prepared_coco(folder: Path, *, side: int, classes: int) -> str:
+def prepare_coco(folder: Path, *, side: int, classes: int) -> str:
     """Prepares `coco/2017` from synthetic images, with the dataset's own writer.
 
     Nothing is downloaded. Labels are in [0, classes).

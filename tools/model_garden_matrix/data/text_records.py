@@ -64,12 +64,12 @@ def token_rows(count: int, length: int, vocab: int) -> list[dict[str, Any]]:
     return rows
 
 
-def classified(rows: list[dict[str, Any]], classes: int = 2) -> list[dict[str, Any]]:
+def add_classes(rows: list[dict[str, Any]], classes: int = 2) -> list[dict[str, Any]]:
     """Adds `label_ids`: the class of each example."""
     return [{**row, "label_ids": number % classes} for number, row in enumerate(rows)]
 
 
-def tagged(rows: list[dict[str, Any]], classes: int) -> list[dict[str, Any]]:
+def add_tags(rows: list[dict[str, Any]], classes: int) -> list[dict[str, Any]]:
     """Adds `label_ids`: the class of each token, and -1 for padding."""
     return [
         {**row, "label_ids": np.where(row["input_mask"] > 0, row["input_ids"] % classes, -1)}
@@ -77,12 +77,12 @@ def tagged(rows: list[dict[str, Any]], classes: int) -> list[dict[str, Any]]:
     ]
 
 
-def spanned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def add_answer_spans(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Adds `start_positions` and `end_positions`: the place of an answer."""
     return [{**row, "start_positions": 3, "end_positions": 5} for row in rows]
 
 
-def masked(rows: list[dict[str, Any]], predictions: int) -> list[dict[str, Any]]:
+def mask_tokens(rows: list[dict[str, Any]], predictions: int) -> list[dict[str, Any]]:
     """Replaces the first tokens after [CLS] with [MASK], and adds the labels.
 
     Args:

@@ -19,7 +19,7 @@ def noise(number: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(number).integers(0, 256, shape, np.uint8)
 
 
-def classified_images(path: Path, *, side: int, classes: int) -> str:
+def write_classified_images(path: Path, *, side: int, classes: int) -> str:
     """Writes JPEGs with one label each, in [0, classes), and returns the path."""
     return _write(
         path,
@@ -35,7 +35,7 @@ def classified_images(path: Path, *, side: int, classes: int) -> str:
     )
 
 
-def boxed_images(path: Path, *, side: int, classes: int) -> str:
+def write_boxed_images(path: Path, *, side: int, classes: int) -> str:
     """Writes JPEGs with two boxes each, with masks and classes, and returns the path.
 
     `classes` includes class 0, the background, so labels start at 1.
@@ -43,8 +43,8 @@ def boxed_images(path: Path, *, side: int, classes: int) -> str:
     return _write(path, (_boxed_image(i, side, classes) for i in range(_COUNT)))
 
 
-def coco_annotations(path: Path, *, side: int, classes: int) -> str:
-    """Writes the boxes of `boxed_images` as COCO annotations, and returns the path.
+def write_coco_annotations(path: Path, *, side: int, classes: int) -> str:
+    """Writes the boxes of `write_boxed_images` as COCO annotations, and returns the path.
 
     `classes` includes class 0, the background.
     """
@@ -63,7 +63,7 @@ def coco_annotations(path: Path, *, side: int, classes: int) -> str:
     return str(path)
 
 
-def segmented_images(path: Path, *, height: int, width: int, classes: int) -> str:
+def write_segmented_images(path: Path, *, height: int, width: int, classes: int) -> str:
     """Writes JPEGs, each with a PNG of pixel classes, and returns the path.
 
     Classes are in [0, classes).
@@ -86,12 +86,12 @@ def segmented_images(path: Path, *, height: int, width: int, classes: int) -> st
     )
 
 
-def videos(path: Path, *, frames: int, height: int, width: int, classes: int) -> str:
+def write_videos(path: Path, *, frames: int, height: int, width: int, classes: int) -> str:
     """Writes sequences of JPEGs with one label each, in [0, classes), and returns the path."""
     return _write(path, (_video(i, (frames, height, width, 3), classes) for i in range(_COUNT)))
 
 
-def volumes(path: Path, *, side: int, channels: int, classes: int) -> str:
+def write_volumes(path: Path, *, side: int, channels: int, classes: int) -> str:
     """Writes cubes of float32 values with one-hot float32 classes, and returns the path.
 
     Both are stored as raw bytes. Each point has `channels` values.

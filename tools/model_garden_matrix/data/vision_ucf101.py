@@ -11,7 +11,7 @@ _NAME, _SPLITS = "ucf101", ("train", "test")
 _COUNT, _FRAMES, _SIDE = 4, 4, 256
 
 
-def ucf101(folder: Path) -> str:
+def write_ucf101(folder: Path) -> str:
     """Writes noise with the features of the dataset, and returns the path of the directory.
 
     `folder` is the directory for `tfds_data_dir`.

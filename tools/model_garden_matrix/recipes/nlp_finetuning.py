@@ -17,7 +17,7 @@ from tools.model_garden_matrix.recipes.nlp_parts import (
     Tree,
     data,
     encoder,
-    small,
+    short_run_overrides,
 )
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -30,9 +30,9 @@ def sentence_prediction(
 ) -> Tree:
     """Classifies pairs of tokenized sentences."""
     vocab = write_wordpiece(folder / "vocab.txt")
-    rows = records.classified(records.token_rows(ROWS, length, vocab))
+    rows = records.add_classes(records.token_rows(ROWS, length, vocab))
     path = records.write_records(folder / "pairs.tfrecord", rows)
-    return small(
+    return short_run_overrides(
         {
             "model": {"num_classes": 2, "encoder": encoder(vocab, kind, **more)},
             "train_data": data(path, training=True, length=length),
@@ -55,7 +55,7 @@ def sentence_prediction_text(folder: Path) -> Tree:
         "text_fields": ["sentence1", "sentence2"],
         "vocab_file": str(folder / "vocab.txt"),
     }
-    return small(
+    return short_run_overrides(
         {
             "model": {"num_classes": 2, "encoder": encoder(vocab)},
             "train_data": data(path, training=True, **raw),
@@ -68,9 +68,9 @@ def sentence_prediction_text(folder: Path) -> Tree:
 def tagging(folder: Path) -> Tree:
     """Tags tokens."""
     vocab = write_wordpiece(folder / "vocab.txt")
-    rows = records.tagged(records.token_rows(ROWS, LENGTH, vocab), len(TAGS))
+    rows = records.add_tags(records.token_rows(ROWS, LENGTH, vocab), len(TAGS))
     path = records.write_records(folder / "tags.tfrecord", rows)
-    return small(
+    return short_run_overrides(
         {
             "class_names": TAGS,
             "model": {"encoder": encoder(vocab)},
@@ -84,11 +84,11 @@ def tagging(folder: Path) -> Tree:
 def squad(folder: Path, kind: str = "bert", length: int = LENGTH, **more: int) -> Tree:
     """Answers questions: trains on token ids, and evaluates on SQuAD's JSON."""
     vocab = write_wordpiece(folder / "vocab.txt")
-    rows = records.spanned(records.token_rows(ROWS, length, vocab))
+    rows = records.add_answer_spans(records.token_rows(ROWS, length, vocab))
     path = records.write_records(folder / "train.tfrecord", rows)
     raw: Tree = {"vocab_file": str(folder / "vocab.txt"), "query_length": 8, "doc_stride": 8}
     questions = write_squad(folder / "dev.json", BATCH)
-    return small(
+    return short_run_overrides(
         {
             "model": {"encoder": encoder(vocab, kind, **more)},
             "train_data": data(path, training=True, length=length),

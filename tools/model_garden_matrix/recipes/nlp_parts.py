@@ -39,7 +39,7 @@ SMALL_BERT: Tree = {
 }
 
 
-def small(task: Tree, optimizer: Tree | None = None) -> Tree:
+def short_run_overrides(task: Tree, optimizer: Tree | None = None) -> Tree:
     """Returns overrides that train a task for two steps on one device.
 
     Args:

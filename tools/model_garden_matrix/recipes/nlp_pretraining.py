@@ -18,7 +18,7 @@ from tools.model_garden_matrix.recipes.nlp_parts import (
     Tree,
     data,
     encoder,
-    small,
+    short_run_overrides,
 )
 
 PREDICTIONS = 5
@@ -33,7 +33,7 @@ NEXT_SENTENCE = {
 def _write_masked(folder: Path, v2_names: bool = False) -> tuple[str, int]:
     """Writes masked examples, and returns their path and the size of the vocabulary."""
     vocab = write_wordpiece(folder / "vocab.txt")
-    rows = records.masked(records.token_rows(ROWS, LENGTH, vocab), PREDICTIONS)
+    rows = records.mask_tokens(records.token_rows(ROWS, LENGTH, vocab), PREDICTIONS)
     if v2_names:
         new = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
         rows = [{new.get(name, name): value for name, value in row.items()} for row in rows]
@@ -47,7 +47,7 @@ def _masked_data(path: str, training: bool, **more: Any) -> Tree:
 def pretraining(folder: Path, kind: str = "bert", **more: Any) -> Tree:
     """Predicts masked tokens, and whether the second sentence follows the first."""
     path, vocab = _write_masked(folder, v2_names=bool(more))
-    return small(
+    return short_run_overrides(
         {
             "model": {"encoder": encoder(vocab, kind), "cls_heads": [NEXT_SENTENCE]},
             "train_data": _masked_data(path, True, **more),
@@ -64,7 +64,7 @@ def pretraining_dynamic(folder: Path) -> Tree:
     """
     path, vocab = _write_masked(folder)
     buckets = {"seq_bucket_lengths": [LENGTH // 2, LENGTH], "global_batch_size": 2}
-    return small(
+    return short_run_overrides(
         {
             "model": {"encoder": encoder(vocab), "cls_heads": [NEXT_SENTENCE]},
             "train_data": {"input_path": path, "is_training": True, **buckets},
@@ -85,7 +85,7 @@ def text_wiki_pretraining(folder: Path) -> Tree:
         "vocab_file_path": str(folder / "vocab.txt"),
         "doc_batch_size": 2,
     }
-    return small(
+    return short_run_overrides(
         {
             "model": {"encoder": encoder(vocab), "cls_heads": [NEXT_SENTENCE]},
             "train_data": _masked_data(path, True, **raw),
@@ -98,7 +98,7 @@ def text_wiki_pretraining(folder: Path) -> Tree:
 def electra(folder: Path) -> Tree:
     """Detects the tokens that a small generator put in place of masked ones."""
     path, vocab = _write_masked(folder)
-    return small(
+    return short_run_overrides(
         {
             "model": {
                 "generator_encoder": encoder(vocab),
@@ -121,7 +121,7 @@ def teams(folder: Path) -> Tree:
     """
     path, vocab = _write_masked(folder)
     sizes = {**SMALL_BERT, "vocab_size": vocab}
-    return small(
+    return short_run_overrides(
         {
             "model": {
                 "candidate_size": 3,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tools.model_garden_matrix.data.text import sentences, write_sentencepiece
 from tools.model_garden_matrix.data.text_records import write_records
-from tools.model_garden_matrix.recipes.nlp_parts import LENGTH, ROWS, Tree, small
+from tools.model_garden_matrix.recipes.nlp_parts import LENGTH, ROWS, Tree, short_run_overrides
 
 LAYERS = {"num_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -32,7 +32,7 @@ def translation(folder: Path) -> Tree:
     model = write_sentencepiece(folder / "pieces.model")
     pairs = [{"en": text, "de": " ".join(reversed(text.split()))} for text in sentences(ROWS, 4)]
     path = write_records(folder / "pairs.tfrecord", pairs)
-    return small(
+    return short_run_overrides(
         {
             "sentencepiece_model_path": str(model),
             "model": {

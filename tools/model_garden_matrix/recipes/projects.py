@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.model_garden_matrix.data.projects import prepared_coco
-from tools.model_garden_matrix.data.vision import boxed_images, classified_images, coco_annotations
+from tools.model_garden_matrix.data.projects import prepare_coco
+from tools.model_garden_matrix.data.vision import (
+    write_boxed_images,
+    write_classified_images,
+    write_coco_annotations,
+)
 from tools.model_garden_matrix.recipes.vision_common import (
     SGD,
     Overrides,
     Recipe,
     data,
-    over,
+    merge_overrides,
     recipe,
-    short,
+    short_run_overrides,
 )
 
 # YOLO's coarsest level is the fifth: it halves the side five times.
@@ -30,7 +34,7 @@ def _boxes(folder: Path, parser: Overrides | None = None) -> Overrides:
     """Writes images with boxes for both data sections, which use the same parser settings."""
     sections = {}
     for split in ("train", "validation"):
-        path = boxed_images(folder / split, side=_SIDE, classes=_CLASSES)
+        path = write_boxed_images(folder / split, side=_SIDE, classes=_CLASSES)
         sections[f"{split}_data"] = {
             **data(path, batch=1),
             **({"parser": parser} if parser else {}),
@@ -39,7 +43,7 @@ def _boxes(folder: Path, parser: Overrides | None = None) -> Overrides:
 
 
 def _annotations(folder: Path) -> Overrides:
-    path = coco_annotations(folder / "validation.json", side=_SIDE, classes=_CLASSES)
+    path = write_coco_annotations(folder / "validation.json", side=_SIDE, classes=_CLASSES)
     return {"annotation_file": path}
 
 
@@ -56,7 +60,9 @@ def _yolo(folder: Path, trainer: Overrides | None = None) -> Overrides:
     """
     sections = _boxes(folder, {"max_num_instances": 2, "anchor_thresh": 1000.0})
     # In training, cropping may remove boxes, but at least one remains.
-    sections["train_data"] = over(sections["train_data"], {"parser": {"max_num_instances": 1}})
+    sections["train_data"] = merge_overrides(
+        sections["train_data"], {"parser": {"max_num_instances": 1}}
+    )
     model = {
         "num_classes": _CLASSES,
         "input_size": [_SIDE, _SIDE, 3],
@@ -64,7 +70,7 @@ def _yolo(folder: Path, trainer: Overrides | None = None) -> Overrides:
         "detection_generator": _FOUND,
         "anchor_boxes": _anchors(each=2),
     }
-    return short({"model": model, **sections}, trainer)
+    return short_run_overrides({"model": model, **sections}, trainer)
 
 
 def _yolov7(folder: Path, trainer: Overrides | None = None) -> Overrides:
@@ -78,12 +84,12 @@ def _yolov7(folder: Path, trainer: Overrides | None = None) -> Overrides:
         "detection_generator": _FOUND,
         "anchor_boxes": _anchors(each=1),
     }
-    return short({"model": model, **_boxes(folder, parser)}, trainer)
+    return short_run_overrides({"model": model, **_boxes(folder, parser)}, trainer)
 
 
 def _darknet_classification(folder: Path) -> Overrides:
     sections = {
-        f"{split}_data": data(classified_images(folder / split, side=_SIDE, classes=_CLASSES))
+        f"{split}_data": data(write_classified_images(folder / split, side=_SIDE, classes=_CLASSES))
         for split in ("train", "validation")
     }
     model = {"num_classes": _CLASSES, "input_size": [_SIDE, _SIDE, 3], "backbone": _DARKNET}
@@ -93,7 +99,7 @@ def _darknet_classification(folder: Path) -> Overrides:
         "learning_rate": {"polynomial": {"initial_learning_rate": 0.1, "decay_steps": 2}},
         "warmup": {"linear": {"warmup_steps": 1}},
     }
-    return short({"model": model, **sections}, {"optimizer_config": schedule})
+    return short_run_overrides({"model": model, **sections}, {"optimizer_config": schedule})
 
 
 def _centernet(folder: Path) -> Overrides:
@@ -105,7 +111,7 @@ def _centernet(folder: Path) -> Overrides:
         "backbone": {"hourglass": {"model_id": 20, "input_channel_dims": 8}},
         "detection_generator": {"max_detections": 10},
     }
-    return short({"model": model, **_annotations(folder), **_boxes(folder)})
+    return short_run_overrides({"model": model, **_annotations(folder), **_boxes(folder)})
 
 
 # The number of queries stays 100, because boxes are padded to that number.
@@ -122,12 +128,12 @@ def _detr_tfrecord(folder: Path) -> Overrides:
     sections = _boxes(folder)
     for section in sections.values():
         del section["dtype"]  # DETR ignores it.
-    return short({"model": _DETR, **_annotations(folder), **sections})
+    return short_run_overrides({"model": _DETR, **_annotations(folder), **sections})
 
 
 def _detr_tfds(folder: Path, section: Overrides) -> Overrides:
     read = {
-        "tfds_data_dir": prepared_coco(folder / "tfds", side=_SIDE, classes=_CLASSES - 1),
+        "tfds_data_dir": prepare_coco(folder / "tfds", side=_SIDE, classes=_CLASSES - 1),
         "global_batch_size": 1,
         "shuffle_buffer_size": 4,
         **section,
@@ -135,11 +141,11 @@ def _detr_tfds(folder: Path, section: Overrides) -> Overrides:
     # Without an annotation file, the evaluator converts an array of one element to an int, which
     # NumPy 2.4 rejects.
     sections = {"train_data": dict(read), "validation_data": dict(read)}
-    return short({"model": _DETR, **_annotations(folder), **sections})
+    return short_run_overrides({"model": _DETR, **_annotations(folder), **sections})
 
 
-def _without_data(folder: Path) -> Overrides:
-    return short({})
+def _no_data(folder: Path) -> Overrides:
+    return short_run_overrides({})
 
 
 RECIPES: dict[str, Recipe] = {
@@ -163,12 +169,12 @@ RECIPES: dict[str, Recipe] = {
     "detr_coco_tfds": recipe(_detr_tfds, section={}),
     "detr_coco_tfrecord": _detr_tfrecord,
     # The package lacks some of their modules, so they would never read data.
-    "maskconver_coco": _without_data,
-    "maskconver_seg_cityscapes": _without_data,
-    "maskconver_seg_pascal": _without_data,
-    "multiscale_maskconver_coco": _without_data,
-    "panoptic_deeplab_mobilenetv3_large_coco": _without_data,
-    "panoptic_deeplab_mobilenetv3_small_coco": _without_data,
-    "panoptic_deeplab_resnet_coco": _without_data,
-    "panoptic_fpn_coco": _without_data,
+    "maskconver_coco": _no_data,
+    "maskconver_seg_cityscapes": _no_data,
+    "maskconver_seg_pascal": _no_data,
+    "multiscale_maskconver_coco": _no_data,
+    "panoptic_deeplab_mobilenetv3_large_coco": _no_data,
+    "panoptic_deeplab_mobilenetv3_small_coco": _no_data,
+    "panoptic_deeplab_resnet_coco": _no_data,
+    "panoptic_fpn_coco": _no_data,
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.model_garden_matrix.data.text_tables import write_clicks
-from tools.model_garden_matrix.recipes.nlp_parts import Tree, small
+from tools.model_garden_matrix.recipes.nlp_parts import Tree, short_run_overrides
 
 VOCAB_SIZES = [40, 12, 11, 13]
 MULTI_HOT_SIZES = [1, 2, 3, 1]
@@ -27,7 +27,7 @@ def criteo(folder: Path, **model: Any) -> Tree:
         "top_mlp": [16, 1],
         **model,
     }
-    return small(
+    return short_run_overrides(
         {
             "model": sizes,
             "train_data": {**sets, "is_training": True},

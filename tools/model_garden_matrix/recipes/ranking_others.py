@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tools.model_garden_matrix.data.text_frames import write_videos
-from tools.model_garden_matrix.recipes.nlp_parts import Tree, small
+from tools.model_garden_matrix.recipes.nlp_parts import Tree, short_run_overrides
 
 FRAMES = 4
 CLASSES = 5
@@ -16,7 +16,7 @@ FEATURES = {"rgb": 8, "audio": 4}
 def mock(folder: Path) -> Tree:
     """Trains on the task's own data, with an optimizer, which the registered config lacks."""
     rate = {"type": "constant", "constant": {"learning_rate": 0.1}}
-    return small({}, {"optimizer": {"type": "sgd"}, "learning_rate": rate})
+    return short_run_overrides({}, {"optimizer": {"type": "sgd"}, "learning_rate": rate})
 
 
 def youtube8m(folder: Path) -> Tree:
@@ -31,7 +31,7 @@ def youtube8m(folder: Path) -> Tree:
         "global_batch_size": 2,
     }
     backbone = {"type": "dbof", "dbof": {"cluster_size": 8, "hidden_size": 8}}
-    return small(
+    return short_run_overrides(
         {
             "model": {"backbone": backbone, "head": {"type": "moe", "moe": {"num_mixtures": 2}}},
             "train_data": sizes,

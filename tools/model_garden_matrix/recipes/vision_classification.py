@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.model_garden_matrix.data.vision import classified_images
+from tools.model_garden_matrix.data.vision import write_classified_images
 from tools.model_garden_matrix.recipes.vision_common import (
     SGD,
     Overrides,
     Recipe,
     data,
     recipe,
-    short,
+    short_run_overrides,
 )
 
 _CLASSES = 10
@@ -37,8 +37,8 @@ _MAXVIT = {
 def _classification(
     folder: Path, backbone: Overrides, side: int = 32, trainer: Overrides | None = None
 ) -> Overrides:
-    train = classified_images(folder / "train", side=side, classes=_CLASSES)
-    validation = classified_images(folder / "validation", side=side, classes=_CLASSES)
+    train = write_classified_images(folder / "train", side=side, classes=_CLASSES)
+    validation = write_classified_images(folder / "validation", side=side, classes=_CLASSES)
     task = {
         "init_checkpoint": None,
         "model": {
@@ -49,7 +49,7 @@ def _classification(
         "train_data": data(train),
         "validation_data": data(validation),
     }
-    return short(task, trainer)
+    return short_run_overrides(task, trainer)
 
 
 RECIPES: dict[str, Recipe] = {

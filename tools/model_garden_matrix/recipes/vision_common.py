@@ -34,7 +34,7 @@ SGD = {
 }
 
 
-def short(task: Overrides, trainer: Overrides | None = None) -> Overrides:
+def short_run_overrides(task: Overrides, trainer: Overrides | None = None) -> Overrides:
     """Returns sections for two training steps and one evaluation step of a task."""
     return {
         "task": task,
@@ -53,13 +53,13 @@ def data(path: str, batch: int = 2) -> Overrides:
     }
 
 
-def over(base: Overrides, top: Overrides) -> Overrides:
+def merge_overrides(base: Overrides, top: Overrides) -> Overrides:
     """Merges two trees of overrides into a new one; the leaves of `top` take precedence."""
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
         if isinstance(value, dict) and isinstance(below, dict):
-            merged[key] = over(below, value)
+            merged[key] = merge_overrides(below, value)
         else:
             merged[key] = value
     return merged

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.model_garden_matrix.data.vision import boxed_images, coco_annotations
+from tools.model_garden_matrix.data.vision import write_boxed_images, write_coco_annotations
 from tools.model_garden_matrix.recipes.vision_common import (
     SGD,
     Overrides,
     Recipe,
     data,
-    over,
+    merge_overrides,
     recipe,
-    short,
+    short_run_overrides,
 )
 
 # The coarsest level is the seventh: it halves the side seven times.
@@ -55,8 +55,8 @@ _RETINA = {"head": {"num_convs": 1, "num_filters": 16}}
 def _detection(
     folder: Path, backbone: Overrides, parts: list[Overrides], trainer: Overrides | None = None
 ) -> Overrides:
-    train = boxed_images(folder / "train", side=_SIDE, classes=_CLASSES)
-    validation = boxed_images(folder / "validation", side=_SIDE, classes=_CLASSES)
+    train = write_boxed_images(folder / "train", side=_SIDE, classes=_CLASSES)
+    validation = write_boxed_images(folder / "validation", side=_SIDE, classes=_CLASSES)
     model: Overrides = {
         "num_classes": _CLASSES,
         "input_size": [_SIDE, _SIDE, 3],
@@ -64,17 +64,17 @@ def _detection(
         "detection_generator": _FOUND,
     }
     for part in parts:
-        model = over(model, part)
+        model = merge_overrides(model, part)
     task = {
         "init_checkpoint": None,
-        "annotation_file": coco_annotations(
+        "annotation_file": write_coco_annotations(
             folder / "validation.json", side=_SIDE, classes=_CLASSES
         ),
         "model": model,
         "train_data": {**data(train), "parser": {"max_num_instances": 10}},
         "validation_data": {**data(validation), "parser": {"max_num_instances": 10}},
     }
-    return short(task, trainer)
+    return short_run_overrides(task, trainer)
 
 
 _MASK_RCNN = [_RCNN, _MASKS]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.model_garden_matrix.data.vision import segmented_images, volumes
+from tools.model_garden_matrix.data.vision import write_segmented_images, write_volumes
 from tools.model_garden_matrix.recipes.vision_common import (
     SGD,
     Overrides,
     Recipe,
     data,
-    over,
+    merge_overrides,
     recipe,
-    short,
+    short_run_overrides,
 )
 
 _CLASSES = 5
@@ -47,12 +47,12 @@ def _segmentation(
     base: Overrides = {
         "init_checkpoint": None,
         "model": {"num_classes": _CLASSES},
-        "train_data": data(segmented_images(folder / "train", **sides)),
-        "validation_data": data(segmented_images(folder / "validation", **sides)),
+        "train_data": data(write_segmented_images(folder / "train", **sides)),
+        "validation_data": data(write_segmented_images(folder / "validation", **sides)),
     }
     for part in parts:
-        base = over(base, {"model": part})
-    return short(over(base, task), trainer)
+        base = merge_overrides(base, {"model": part})
+    return short_run_overrides(merge_overrides(base, task), trainer)
 
 
 def _square(side: int, *, padded: bool) -> Overrides:
@@ -63,8 +63,8 @@ def _square(side: int, *, padded: bool) -> Overrides:
     }
 
 
-def _fixed(side: int, *, padded: bool) -> Overrides:
-    return over(_square(side, padded=padded), {"model": {"input_size": [side, side, 3]}})
+def _fixed_size(side: int, *, padded: bool) -> Overrides:
+    return merge_overrides(_square(side, padded=padded), {"model": {"input_size": [side, side, 3]}})
 
 
 _PASCAL = _square(64, padded=True)
@@ -72,7 +72,7 @@ _CITYSCAPES: Overrides = {
     "train_data": {"output_size": [64, 128], "crop_size": [32, 64]},
     "validation_data": {"output_size": [64, 128]},
 }
-_PASCAL_QAT = _fixed(64, padded=True)
+_PASCAL_QAT = _fixed_size(64, padded=True)
 _CITYSCAPES_QAT: Overrides = {
     "model": {
         "input_size": [64, 128, 3],
@@ -96,15 +96,15 @@ def _unet3d(folder: Path) -> Overrides:
             "backbone": {"unet_3d": {"base_filters": 4}},
             "head": {"num_filters": 4},
         },
-        "train_data": {**data(volumes(folder / "train", **sides)), **size},
-        "validation_data": {**data(volumes(folder / "validation", **sides)), **size},
+        "train_data": {**data(write_volumes(folder / "train", **sides)), **size},
+        "validation_data": {**data(write_volumes(folder / "validation", **sides)), **size},
     }
-    return short(task)
+    return short_run_overrides(task)
 
 
 RECIPES: dict[str, Recipe] = {
     "semantic_segmentation": recipe(
-        _segmentation, parts=[_RESNET, _HEAD], task=_fixed(64, padded=False), trainer=SGD
+        _segmentation, parts=[_RESNET, _HEAD], task=_fixed_size(64, padded=False), trainer=SGD
     ),
     "seg_deeplabv3_pascal": recipe(_segmentation, parts=[_DILATED, _ATROUS, _HEAD], task=_PASCAL),
     "seg_deeplabv3plus_pascal": recipe(
@@ -114,7 +114,7 @@ RECIPES: dict[str, Recipe] = {
         _segmentation, parts=[_DILATED, _ATROUS, _HEAD, _CROP], task=_CITYSCAPES
     ),
     "seg_resnetfpn_pascal": recipe(
-        _segmentation, parts=[_RESNET, _FPN, _HEAD], task=_fixed(128, padded=True)
+        _segmentation, parts=[_RESNET, _FPN, _HEAD], task=_fixed_size(128, padded=True)
     ),
     "mnv2_deeplabv3_pascal": recipe(_segmentation, parts=_FLAT, task=_PASCAL),
     "mnv2_deeplabv3_cityscapes": recipe(_segmentation, parts=_WIDE, task=_CITYSCAPES),
@@ -125,10 +125,10 @@ RECIPES: dict[str, Recipe] = {
         _segmentation, parts=_FLAT_QAT, task=_CITYSCAPES_QAT
     ),
     "maxvit_seg_pascal": recipe(
-        _segmentation, parts=[_MAXVIT, _FPN, _HEAD], task=_fixed(128, padded=True)
+        _segmentation, parts=[_MAXVIT, _FPN, _HEAD], task=_fixed_size(128, padded=True)
     ),
     "maxvit_seg_coco": recipe(
-        _segmentation, parts=[_MAXVIT, _FPN, _HEAD], task=_fixed(128, padded=True)
+        _segmentation, parts=[_MAXVIT, _FPN, _HEAD], task=_fixed_size(128, padded=True)
     ),
     "seg_unet3d_test": _unet3d,
 }

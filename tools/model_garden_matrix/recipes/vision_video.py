@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.model_garden_matrix.data.vision import videos
-from tools.model_garden_matrix.data.vision_ucf101 import ucf101
+from tools.model_garden_matrix.data.vision import write_videos
+from tools.model_garden_matrix.data.vision_ucf101 import write_ucf101
 from tools.model_garden_matrix.recipes.vision_common import (
     SGD,
     Overrides,
     Recipe,
     data,
-    over,
+    merge_overrides,
     recipe,
-    short,
+    short_run_overrides,
 )
 
 _CLASSES = 5
@@ -34,10 +34,10 @@ def _video(
     sides = {"frames": 8, "height": 40, "width": 48, "classes": _CLASSES}
     base = {
         "init_checkpoint": None,
-        "train_data": _examples(videos(folder / "train", **sides)),
-        "validation_data": _examples(videos(folder / "validation", **sides)),
+        "train_data": _examples(write_videos(folder / "train", **sides)),
+        "validation_data": _examples(write_videos(folder / "validation", **sides)),
     }
-    return short(over(base, task or {}), trainer)
+    return short_run_overrides(merge_overrides(base, task or {}), trainer)
 
 
 def _examples(path: str) -> Overrides:
@@ -46,12 +46,12 @@ def _examples(path: str) -> Overrides:
 
 def _ucf101(folder: Path) -> Overrides:
     source = {
-        "tfds_data_dir": ucf101(folder),
+        "tfds_data_dir": write_ucf101(folder),
         "global_batch_size": 2,
         "shuffle_buffer_size": 4,
         **_SMALL,
     }
-    return short({"train_data": source, "validation_data": dict(source)})
+    return short_run_overrides({"train_data": source, "validation_data": dict(source)})
 
 
 RECIPES: dict[str, Recipe] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.retention.policy import SavedAt
+from orbit_runner.checkpoint.retention.policy import SaveTime
 
 
 class Entry(NamedTuple):
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 Ranking = Sequence[Entry]  # The best one first.
 
 
-def insert(
+def insert_entry(
     ranking: Ranking, entry: Entry, is_better: Callable[[float, float], bool], most: int
 ) -> list[Entry] | None:
     """Returns a ranking with another result, or None if the result is not among the best `most`.
@@ -52,8 +52,8 @@ class KeepRanked:
         self.ranking: Ranking = ()
         self.needed: frozenset[int] = frozenset()  # Further steps to keep.
 
-    def steps_to_keep(self, steps: Sequence[int], saved_at: SavedAt) -> list[int]:
-        """Returns those of the steps to keep, the best one last."""
+    def steps_to_keep(self, steps: Sequence[int], save_time: SaveTime) -> list[int]:
+        """Returns the steps to keep, the best one last."""
         ranked = [entry.step for entry in reversed(self.ranking) if entry.step in steps]
         return [step for step in steps if step in self.needed and step not in ranked] + ranked
 
@@ -70,11 +70,11 @@ def ranking_on_disk(
 ) -> list[Entry]:
     """Returns the ranking of the checkpoints in a directory, by the results in their records."""
     found: list[Entry] = []
-    for step in folder.committed():
+    for step in folder.committed_steps():
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             record = folder.record(step)
             value = float(record.result[metric]) if record is not None else math.nan
-            found = insert(found, Entry(value, step), is_better, len(found) + 1) or found
+            found = insert_entry(found, Entry(value, step), is_better, len(found) + 1) or found
     return found
 
 
@@ -84,6 +84,6 @@ def steps_by_rank(folder: CheckpointFolder) -> list[int]:
     The order is that of TensorFlow's `checkpoint` file. A checkpoint that the file does not name
     comes first: the process that saved it was killed.
     """
-    listed = folder.listed()
-    steps: Iterable[int] = folder.committed()
+    listed = folder.listed_steps()
+    steps: Iterable[int] = folder.committed_steps()
     return sorted(steps, key=lambda step: listed.index(step) if step in listed else -1)

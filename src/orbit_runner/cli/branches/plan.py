@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from orbit_runner.checkpoint.latest_checkpoint import latest_whole
+from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.cli.preflight import setting_error_scope
-from orbit_runner.cli.reference_run import Original, notes
+from orbit_runner.cli.reference_run import OriginalRun, difference_reasons
 from orbit_runner.config.diff import Difference, differences
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.resolve import Resolved
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.branch import read_branch
@@ -24,7 +24,7 @@ from orbit_runner.storage.staged_config import localize
 
 _OPTIMIZER = "trainer.optimizer_config.optimizer.type"
 # Settings that matter only before the first step.
-_INITIAL = ("task.init_checkpoint", "task.init_checkpoint_modules", "task.init_ignore")
+_INITIAL_SETTINGS = ("task.init_checkpoint", "task.init_checkpoint_modules", "task.init_ignore")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class BranchPlan:
     parent: Path  # run directory of the run to continue
     directory: Path  # new run directory
     step: int  # last step that both have in common
-    before: Resolved  # config of the parent
-    resolved: Resolved  # config of the branch
+    before: ResolvedConfig  # config of the parent
+    resolved: ResolvedConfig  # config of the branch
     history: RunHistory  # of the parent
     start: CheckpointRecord | None  # nearest checkpoint of the parent, at or before the step
     reference: CheckpointRecord  # that checkpoint, or the newest one if there is none
@@ -53,9 +53,9 @@ class BranchPlan:
         return differences(self.before.config, self.resolved.config)
 
     @property
-    def original(self) -> Original:
+    def original(self) -> OriginalRun:
         """The parent, as the run to repeat up to the step."""
-        return Original(
+        return OriginalRun(
             resolved=self.before,
             same_config=is_made_with(self.parent, self.reference.config, self.before.config),
             history=self.history,
@@ -69,8 +69,8 @@ def plan_branch(
     step: int,
     directory: Path,
     *,
-    before: Resolved,
-    resolved: Resolved,
+    before: ResolvedConfig,
+    resolved: ResolvedConfig,
     allow_partial: bool = False,
 ) -> BranchPlan:
     """Returns the plan of a branch.
@@ -80,8 +80,8 @@ def plan_branch(
     """
     history = read_history(parent)
     _check_step(parent, step, reached_step(parent, history))
-    start = latest_whole(history.checkpoints, at_most=step)
-    reference = start or latest_whole(history.checkpoints)
+    start = latest_intact_record(history.checkpoints, at_most=step)
+    reference = start or latest_intact_record(history.checkpoints)
     if reference is None:
         raise RunnerError(
             f"RUN: no intact checkpoint with a record in {history.checkpoints.path}\n"
@@ -101,7 +101,7 @@ def plan_branch(
         fingerprint=fingerprint,
         data=DataRecord(parent, fingerprint),
     )
-    problems = [*_problems(plan, allow_partial)]
+    problems = [*_find_problems(plan, allow_partial)]
     if problems:
         raise ConfigError(problems)
     _check_data(plan)
@@ -125,7 +125,7 @@ def _check_step(parent: Path, step: int, reached: int) -> None:
         )
 
 
-def _problems(plan: BranchPlan, allow_partial: bool) -> Iterator[Problem]:
+def _find_problems(plan: BranchPlan, allow_partial: bool) -> Iterator[Problem]:
     """Yields the changes that are known to be impossible. Restoring the checkpoint finds others."""
     for change in plan.changes:
         if change.path == _OPTIMIZER and not allow_partial:
@@ -150,7 +150,7 @@ def _check_data(plan: BranchPlan) -> None:
         )
 
 
-def describe(plan: BranchPlan) -> str:
+def describe_branch(plan: BranchPlan) -> str:
     """Returns what the branch has in common with its parent, and what it changes."""
     common = f"steps 1 to {plan.step} are those of {plan.parent}"
     changes = plan.changes
@@ -158,7 +158,7 @@ def describe(plan: BranchPlan) -> str:
         return f"{common}; no setting is changed, so the weights stay those of that run"
     lines = [f"{one.path}: {one.left} → {one.right}" for one in changes]
     texts = [f"{common}; from step {plan.step + 1} on:\n{format_list(lines)}"]
-    initial = [one.path for one in changes if one.path in _INITIAL]
+    initial = [one.path for one in changes if one.path in _INITIAL_SETTINGS]
     if initial:
         texts.append(f"without effect, because training has begun: {', '.join(initial)}")
     if any(one.path == "runtime.seed" for one in changes):
@@ -166,7 +166,11 @@ def describe(plan: BranchPlan) -> str:
     return "\n".join(texts)
 
 
-def doubts(plan: BranchPlan) -> list[str]:
+def inexact_reasons(plan: BranchPlan) -> list[str]:
     """Returns reasons why the steps of the parent may not be repeated exactly."""
     inexact = list(plan.reference.inexact)
-    return list(dict.fromkeys([*notes(plan.original), *inexact])) if plan.repeats_steps else inexact
+    return (
+        list(dict.fromkeys([*difference_reasons(plan.original), *inexact]))
+        if plan.repeats_steps
+        else inexact
+    )

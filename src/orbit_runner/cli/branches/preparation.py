@@ -1,7 +1,7 @@
-"""Makes the directory of a branch: the state of another run at a step, and its history up to it.
+"""Creates the directory of a branch: the state of its parent at a step, and the history up to it.
 
-The directory is filled under another, hidden name, and renamed when it is complete. So a process
-that is killed leaves no half-made run. Does not import TensorFlow unless steps must be repeated.
+The directory is filled under another, hidden name, and renamed when it is complete, so a killed
+process leaves no incomplete run. Does not import TensorFlow unless steps must be repeated.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import BEST, damage_now
+from orbit_runner.checkpoint.discovery import BEST, current_damage
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.retention.ranking import steps_by_rank
-from orbit_runner.cli.branches.plan import BranchPlan, doubts
-from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.branches.plan import BranchPlan, inexact_reasons
+from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
 from orbit_runner.cli.finetune import run_child
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
-from orbit_runner.cli.reference_run import check_data, copy_checkpoint, up_to
-from orbit_runner.cli.single_process import in_one_process
+from orbit_runner.cli.reference_run import check_data, copy_checkpoint, limit_steps
+from orbit_runner.cli.single_process import convert_to_single_process
 from orbit_runner.cli.train_job import ConfigWriter, describe_run
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.reporting.code_version import read_code_version
@@ -43,18 +43,18 @@ from orbit_runner.utils.log import note
 _PREPROCESSING = "preprocessing.json"  # of tables; the weights are trained with its values
 
 
-def prepare(plan: BranchPlan, mode: str, progress: Any) -> Branch:
-    """Makes the run directory of a branch, whose next start trains the step after the branch.
+def prepare_branch(plan: BranchPlan, mode: str, progress: Any) -> Branch:
+    """Creates the run directory of a branch, whose next start trains the step after the branch.
 
     Repeats the steps from the nearest checkpoint in this process. Raises `RunnerError` if they turn
-    out to differ from those of the parent, or another process makes the same directory.
+    out to differ from those of the parent, or another process creates the same directory.
     """
     staging = staging_directory(plan.directory)
     with RunLock(staging):
-        if _clear(staging):
-            note(f"{plan.directory} was interrupted while it was made; it is made again")
+        if _clear_directory(staging):
+            note(f"{plan.directory} was interrupted during its creation; creating it again")
         try:
-            branch = _fill(plan, mode, staging, progress)
+            branch = _fill_directory(plan, mode, staging, progress)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
@@ -70,12 +70,12 @@ def prepare(plan: BranchPlan, mode: str, progress: Any) -> Branch:
 
 
 def staging_directory(directory: Path) -> Path:
-    """Returns the hidden directory in which a run directory is made."""
+    """Returns the hidden directory in which a run directory is created."""
     whole = directory.absolute()
     return whole.with_name(f".{whole.name}.branch")
 
 
-def _clear(folder: Path) -> bool:
+def _clear_directory(folder: Path) -> bool:
     """Removes what an earlier process left, except for the lock; returns whether there was any."""
     entries = [path for path in folder.iterdir() if path.name != ".lock"]
     for path in entries:
@@ -86,11 +86,11 @@ def _clear(folder: Path) -> bool:
     return bool(entries)
 
 
-def _fill(plan: BranchPlan, mode: str, folder: Path, progress: Any) -> Branch:
+def _fill_directory(plan: BranchPlan, mode: str, folder: Path, progress: Any) -> Branch:
     after = _copy_start(plan, folder)
     if after < plan.step:
-        _repeat(plan, folder, after, progress)
-        _check_equal(plan, folder, after)
+        _repeat_steps(plan, folder, after, progress)
+        _check_repeated_steps(plan, folder, after)
     checkpoints = CheckpointFolder(RunDirectory(folder).checkpoints, keep=None, run=folder)
     checkpoints.remove_others([plan.step])
     record = checkpoints.record(plan.step)
@@ -117,24 +117,34 @@ def branch_point_scope(run: Path, branch: Branch) -> Iterator[Path]:
 
     That is the run itself as long as it keeps this checkpoint. Otherwise, a separate process
     repeats the steps of the parent in a temporary directory: two configs may need different
-    devices and threads. Raises `RunnerError` if the parent is gone or its steps differ.
+    devices and threads. Raises `RunnerError` if the parent is missing or its steps differ.
     """
     checkpoints = checkpoints_of(run)
-    if branch.step in checkpoints.committed() and damage_now(checkpoints, branch.step) == "":
+    if (
+        branch.step in checkpoints.committed_steps()
+        and current_damage(checkpoints, branch.step) == ""
+    ):
         yield run
         return
     with tempfile.TemporaryDirectory(prefix="branch-") as above:
         folder = Path(above) / "run"
-        asked = [str(branch.parent), f"--at={branch.step}", f"--model_dir={folder}", "--prepare"]
-        code, _ = run_child(["branch", *asked])
+        arguments = [
+            str(branch.parent),
+            f"--at={branch.step}",
+            f"--model_dir={folder}",
+            "--prepare",
+        ]
+        code, _ = run_child(["branch", *arguments])
         record = checkpoints_of(folder).record(branch.step) if code == 0 else None
         if record is None or record.state != branch.state:
-            problem = "has another state there now" if record else "cannot be repeated up to it"
+            problem = (
+                "has another state at that step now" if record else "cannot be repeated up to it"
+            )
             error = RunnerError(
                 f"RUN: {run} continues {branch.parent} from step {branch.step}. It has no intact "
                 f"checkpoint of that step left, and {branch.parent} {problem}"
             )
-            error.exit_code = code or DIFFERENT
+            error.exit_code = code or EXIT_DIFFERENT
             raise error
         yield folder
 
@@ -172,12 +182,12 @@ def _copy_best(source: Path, folder: Path, until: int) -> None:
             shutil.copyfile(source / "info.json", folder / "info.json")
 
 
-def _repeat(plan: BranchPlan, folder: Path, after: int, progress: Any) -> None:
+def _repeat_steps(plan: BranchPlan, folder: Path, after: int, progress: Any) -> None:
     from orbit_runner.distribute.tf_environment import prepare_environment
 
-    resolved = in_one_process(plan.before, plan.reference.strategy)
+    resolved = convert_to_single_process(plan.before, plan.reference.strategy)
     original = dataclasses.replace(plan.original, resolved=resolved)
-    check_before_start(up_to(resolved, plan.step), plan.history.mode, folder)
+    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, folder)
     check_data(original)
     with progress.shown_scope():
         begin = "the beginning" if after < 0 else f"the checkpoint of step {after}"
@@ -192,20 +202,20 @@ def _repeat(plan: BranchPlan, folder: Path, after: int, progress: Any) -> None:
         raise done.error
 
 
-def _check_equal(plan: BranchPlan, folder: Path, after: int) -> None:
+def _check_repeated_steps(plan: BranchPlan, folder: Path, after: int) -> None:
     from orbit_runner.audit.run_diff import compare_runs
 
     found = compare_runs(plan.history, read_history(folder), step=plan.step, after=after)
     if found.first is None:
         return
-    reasons = doubts(plan)
+    reasons = inexact_reasons(plan)
     known = f"\nknown reasons:\n{format_list(reasons)}" if reasons else ""
-    saved = ", ".join(map(str, plan.history.checkpoints.committed()))
+    saved = ", ".join(map(str, plan.history.checkpoints.committed_steps()))
     error = RunnerError(
         f"RUN: the steps of {plan.parent} cannot be repeated here: the weights or the state differ "
         f"at step {found.first}{known}\nuse --at with a step that has a checkpoint: {saved}"
     )
-    error.exit_code = DIFFERENT
+    error.exit_code = EXIT_DIFFERENT
     raise error
 
 
@@ -223,7 +233,7 @@ def _write_records(plan: BranchPlan, mode: str, folder: Path, record: Checkpoint
         attempts=plan.history.attempts,
     )
     ConfigWriter(folder, plan.resolved).on_run_begin(None)
-    data = DataRecord(folder, plan.fingerprint).of_new_run()
+    data = DataRecord(folder, plan.fingerprint).clear_comparison()
     data.earlier = [one for one in plan.data.earlier if one["step"] <= plan.step]
     data.on_run_begin(None)
     write_branch(folder, branch)

@@ -6,17 +6,17 @@ import contextlib
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import damage_now
+from orbit_runner.checkpoint.discovery import current_damage
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.cli.clean.rules import (
     Plan,
     Rules,
     average_folder,
     best_folder,
+    best_steps_to_keep,
     find_items,
-    kept_best,
-    kept_checkpoints,
     make_plan,
+    steps_to_keep,
 )
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.run_lock import RunLock
@@ -25,27 +25,27 @@ from orbit_runner.run_directory.run_summary import read_summary
 _CHANGED = "the run has changed since it was listed; run the command again"
 
 
-def delete(plan: Plan, rules: Rules) -> str:
+def delete_items(plan: Plan, rules: Rules) -> str:
     """Deletes what a plan lists. Returns "", or why nothing was deleted."""
     now = make_plan(read_summary(plan.run.path), rules)
-    if now.untouched:
-        return now.untouched
+    if now.untouched_reason:
+        return now.untouched_reason
     if now.run.status != plan.run.status:
         return _CHANGED
     try:
         with RunLock(plan.run.path):
-            return _delete_locked(plan, rules)
+            return _delete_under_lock(plan, rules)
     except (RunnerError, OSError) as error:
         return first_line(error)
 
 
-def _delete_locked(plan: Plan, rules: Rules) -> str:
+def _delete_under_lock(plan: Plan, rules: Rules) -> str:
     run, shown = plan.run.path, {name for item in plan.items for name in item.files}
-    # The lock file exists at the latest since this process locked it.
+    # The lock file exists because this process holds the lock.
     found = {name for item in find_items(run, rules) for name in item.files} - {".lock"}
     if not found <= shown:
         return _CHANGED
-    if rules.whole:
+    if rules.delete_reason:
         _delete_files(run, sorted(found))
         return ""
     return _delete_checkpoints(run, rules)
@@ -54,12 +54,12 @@ def _delete_locked(plan: Plan, rules: Rules) -> str:
 def _delete_checkpoints(run: Path, rules: Rules) -> str:
     if rules.keep_last is not None:
         for folder in (CheckpointFolder(checkpoints_of(run).path, run=run), average_folder(run)):
-            problem = _keep_only(folder, kept_checkpoints(folder, rules.keep_last))
+            problem = _keep_only(folder, steps_to_keep(folder, rules.keep_last))
             if problem:
                 return problem
     if rules.keep_best is not None:
         folder = best_folder(run)
-        return _keep_only(folder, kept_best(folder, rules.keep_best))
+        return _keep_only(folder, best_steps_to_keep(folder, rules.keep_best))
     return ""
 
 
@@ -67,7 +67,7 @@ def _keep_only(folder: CheckpointFolder, kept: list[int]) -> str:
     """Deletes all other checkpoints if one of those to keep is intact; returns why not, or ""."""
     if folder.path.is_symlink() or set(folder.steps()) <= set(kept):
         return ""
-    if all(damage_now(folder, step) != "" for step in kept):
+    if all(current_damage(folder, step) != "" for step in kept):
         return f"no intact checkpoint would be left in {folder.path}; run `runner verify` on it"
     folder.remove_others(kept)
     return ""
@@ -76,7 +76,7 @@ def _keep_only(folder: CheckpointFolder, kept: list[int]) -> str:
 def _delete_files(run: Path, files: list[str]) -> None:
     """Deletes files of a run, then the directories that are empty, and the lock file last.
 
-    The file without which a directory is not a run is deleted last but one: if this process is
+    The file without which a directory is not a run is deleted second to last: if this process is
     killed, the run is listed and can be deleted again.
     """
     last = ("run.json", ".lock")

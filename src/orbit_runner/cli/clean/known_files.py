@@ -1,4 +1,4 @@
-"""Tells the files that the runner writes into a run directory from all others."""
+"""Distinguishes the files that the runner writes into a run directory from all others."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Rules:
 
     keep_last: int | None = None  # The number of newest checkpoints to keep; None: all.
     keep_best: int | None = None  # The number of best checkpoints to keep; None: all.
-    whole: str = ""  # Why to delete the whole run directory; "" to keep it.
+    delete_reason: str = ""  # Why to delete the whole run directory; "" to keep it.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,10 @@ class Plan:
 
     run: RunSummary
     items: tuple[Item, ...] = ()
-    left: tuple[str, ...] = ()  # Files that remain of a deleted run, because they are unknown.
-    untouched: str = ""  # Why nothing of the run may be deleted.
+    unknown_files: tuple[
+        str, ...
+    ] = ()  # Files that remain of a deleted run, because they are unknown.
+    untouched_reason: str = ""  # Why nothing of the run may be deleted.
 
     @property
     def bytes(self) -> int:
@@ -51,25 +53,27 @@ class Plan:
 
 def make_plan(run: RunSummary, rules: Rules) -> Plan:
     """Returns what would be deleted of a run."""
-    reason = _untouchable(run)
+    reason = _find_obstacle(run)
     if reason:
-        return Plan(run=run, untouched=reason)
-    return Plan(run=run, items=find_items(run.path, rules), left=_unknown_files(run.path, rules))
+        return Plan(run=run, untouched_reason=reason)
+    return Plan(
+        run=run, items=find_items(run.path, rules), unknown_files=_unknown_files(run.path, rules)
+    )
 
 
 def find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
     """Returns what the rules delete of a run, without asking whether another process uses it."""
-    if rules.whole:
+    if rules.delete_reason:
         files = list_run_files(run).known
-        return (Item("the run directory", rules.whole, files, _size(run, files)),)
-    return tuple(item for item in _surplus_items(run, rules) if item is not None)
+        return (Item("the run directory", rules.delete_reason, files, _total_size(run, files)),)
+    return tuple(item for item in _find_surplus_items(run, rules) if item is not None)
 
 
 def _unknown_files(run: Path, rules: Rules) -> tuple[str, ...]:
-    return list_run_files(run).unknown if rules.whole else ()
+    return list_run_files(run).unknown if rules.delete_reason else ()
 
 
-def _untouchable(run: RunSummary) -> str:
+def _find_obstacle(run: RunSummary) -> str:
     """Returns why nothing of a run may be deleted, or ""."""
     if run.path.is_symlink():
         return "it is a symbolic link"
@@ -78,23 +82,23 @@ def _untouchable(run: RunSummary) -> str:
         return ""
     if holder.host == "":
         return "another process is training in it"
-    # Whether a process on another machine still runs cannot be found out. A run that recorded its
+    # Whether a process on another machine still runs cannot be determined. A run that recorded its
     # end has ended, though its process may have kept the lock until it exited.
     if run.status in ("running", "lost"):
         return f"a process on {holder.host} may be training in it; if not, remove {run.path}/.lock"
     return ""
 
 
-def kept_checkpoints(folder: CheckpointFolder, count: int) -> list[int]:
+def steps_to_keep(folder: CheckpointFolder, count: int) -> list[int]:
     """Returns the newest complete checkpoints, and those after them, in ascending order."""
-    complete = folder.committed()
+    complete = folder.committed_steps()
     if not complete:
         return folder.steps()
     first = complete[-count:][0]
     return [step for step in folder.steps() if step >= first]
 
 
-def kept_best(folder: CheckpointFolder, count: int) -> list[int]:
+def best_steps_to_keep(folder: CheckpointFolder, count: int) -> list[int]:
     """Returns the best checkpoints, the best one last."""
     return steps_by_rank(folder)[-count:]
 
@@ -109,17 +113,19 @@ def average_folder(run: Path) -> CheckpointFolder:
     return CheckpointFolder(run / "ema_checkpoints", name="average_weights")
 
 
-def _surplus_items(run: Path, rules: Rules) -> Iterator[Item | None]:
+def _find_surplus_items(run: Path, rules: Rules) -> Iterator[Item | None]:
     if rules.keep_last is not None:
         last, why = rules.keep_last, f"older than the last {rules.keep_last}"
         for folder, noun in ((checkpoints_of(run), "checkpoint"), (average_folder(run), "average")):
-            yield _surplus(run, folder, kept_checkpoints(folder, last), noun, why)
+            yield _make_surplus_item(run, folder, steps_to_keep(folder, last), noun, why)
     if rules.keep_best is not None:
         folder, why = best_folder(run), f"not among the best {rules.keep_best}"
-        yield _surplus(run, folder, kept_best(folder, rules.keep_best), "best checkpoint", why)
+        yield _make_surplus_item(
+            run, folder, best_steps_to_keep(folder, rules.keep_best), "best checkpoint", why
+        )
 
 
-def _surplus(
+def _make_surplus_item(
     run: Path,
     folder: CheckpointFolder,
     kept: Sequence[int],
@@ -134,16 +140,16 @@ def _surplus(
     files = tuple(
         path.relative_to(run).as_posix() for step in surplus for path in folder.files(step)
     )
-    label = f"{len(surplus)} {noun}{'s' if len(surplus) > 1 else ''}: {_listed(surplus)}"
-    return Item(label, reason, files, _size(run, files))
+    label = f"{len(surplus)} {noun}{'s' if len(surplus) > 1 else ''}: {_format_steps(surplus)}"
+    return Item(label, reason, files, _total_size(run, files))
 
 
-def _listed(steps: Sequence[int]) -> str:
+def _format_steps(steps: Sequence[int]) -> str:
     shown = [f"{step:,}" for step in steps]
     return ", ".join(shown) if len(shown) <= 3 else f"{shown[0]} … {shown[-1]}"
 
 
-def _size(run: Path, files: Sequence[str]) -> int:
+def _total_size(run: Path, files: Sequence[str]) -> int:
     total = 0
     for name in files:
         try:

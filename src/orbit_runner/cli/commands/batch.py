@@ -16,27 +16,27 @@ from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_config_flags,
     add_progress_flags,
+    build_request,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     print_notes,
     progress_of,
-    request,
 )
-from orbit_runner.cli.flags.trained_flag import add_trained, run_of, take_trained
+from orbit_runner.cli.flags.run_argument import add_trained_argument, apply_trained_argument, run_of
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
-from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.inspection.step_examples import StepExamples, TrainingOrder
 from orbit_runner.reporting.text.step import format_step
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
-Show the examples of a training step, whether it was trained already or not: index, file, record or
-line, label, and what the augmentation draws. The order is computed from the seed, without
+Show the examples of a training step, before or after it runs: index, file, record or line,
+label, and the draws of the augmentation. The order is computed from the seed, without
 TensorFlow; pipelines of Model Garden and of tasks that do not declare their order are replayed.
 
 Step N is the step after which `global_step` is N, as in the records of a run. Steps, epochs and
@@ -46,9 +46,9 @@ _ROWS = 16
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the examples of the requested steps. Returns 0."""
-    flags = parse(_parser(), arguments)
-    take_trained(flags)
-    resolved = resolve(request(flags))
+    flags = parse_flags(_parser(), arguments)
+    apply_trained_argument(flags)
+    resolved = resolve(build_request(flags))
     print_notes(resolved)
     if flags.images and flags.step[0] != flags.step[1]:
         raise RunnerError("--images: shows one step, but --step has several\nuse --step=N")
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         order = TrainingOrder(resolved.config, run_of(flags))
         # Before the examples are read, because that may take seconds.
         order.check_worker(flags.worker)
-        lines = _print(flags, resolved, order)
+        lines = _output_lines(flags, resolved, order)
         use_utf8()
         for line in lines:
             print(line)
@@ -64,28 +64,30 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    to = parser("batch", _DESCRIPTION)
-    add_trained(to)
-    to.add_argument(
+    parser = make_parser("batch", _DESCRIPTION)
+    add_trained_argument(parser)
+    parser.add_argument(
         "--step",
-        type=_steps,
+        type=_parse_steps,
         required=True,
         metavar="N[:M]",
         help="the step, or the first and the last step",
     )
-    to.add_argument("--worker", type=int, metavar="K", help="only the rows of worker K, from 0")
-    to.add_argument("--all", action="store_true", help=f"print all rows; by default {_ROWS}")
-    to.add_argument("--text", action="store_true", help="add the sentences that the model reads")
-    to.add_argument(
+    parser.add_argument("--worker", type=int, metavar="K", help="only the rows of worker K, from 0")
+    parser.add_argument("--all", action="store_true", help=f"print all rows; by default {_ROWS}")
+    parser.add_argument(
+        "--text", action="store_true", help="add the sentences that the model reads"
+    )
+    parser.add_argument(
         "--images", metavar="FILE", help="write the images as the network gets them to a PNG file"
     )
-    to.add_argument("--json", action="store_true", help="print JSON with all rows")
-    add_progress_flags(to)
-    add_config_flags(to)
-    return to
+    parser.add_argument("--json", action="store_true", help="print JSON with all rows")
+    add_progress_flags(parser)
+    add_config_flags(parser)
+    return parser
 
 
-def _steps(text: str) -> tuple[int, int]:
+def _parse_steps(text: str) -> tuple[int, int]:
     first, colon, last = text.partition(":")
     ends = (first, last if colon else first)
     if not all(end.isdecimal() for end in ends) or not 1 <= int(ends[0]) <= int(ends[1]):
@@ -93,10 +95,12 @@ def _steps(text: str) -> tuple[int, int]:
     return int(ends[0]), int(ends[1])
 
 
-def _print(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder) -> Iterator[str]:
+def _output_lines(
+    flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder
+) -> Iterator[str]:
     first, last = flags.step
     if order.examples(order.recoveries(first)) is None:
-        return _replayed(flags, resolved, order)
+        return _replayed_lines(flags, resolved, order)
     if order.placement.note:
         print(f"note: {order.placement.note}", file=sys.stderr)
     most = None if flags.all or flags.json else _ROWS
@@ -106,11 +110,11 @@ def _print(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder) 
     )
     if flags.images:
         _write_images(flags, resolved, order)
-    return _json(order, found) if flags.json else _lines(resolved, order, found)
+    return _format_json(order, found) if flags.json else _format_steps(resolved, order, found)
 
 
-def _lines(
-    resolved: Resolved, order: TrainingOrder, steps: Iterator[StepExamples]
+def _format_steps(
+    resolved: ResolvedConfig, order: TrainingOrder, steps: Iterator[StepExamples]
 ) -> Iterator[str]:
     for number, found in enumerate(steps):
         examples = order.examples(found.recoveries)
@@ -120,7 +124,7 @@ def _lines(
         yield from format_step(found, str(resolved.config.name), examples.source)
 
 
-def _json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterator[str]:
+def _format_json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterator[str]:
     placement = order.placement
     shared = {"order": "computed", "replicas": placement.replicas, "workers": placement.workers}
     found = []
@@ -131,7 +135,9 @@ def _json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterator[str]:
     yield json.dumps(found[0] if len(found) == 1 else found, indent=1)
 
 
-def _replayed(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder) -> Iterator[str]:
+def _replayed_lines(
+    flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder
+) -> Iterator[str]:
     """Yields the batches that the pipeline makes, whose examples have no other names."""
     if flags.worker is not None:
         raise RunnerError("--worker: the pipeline is replayed in one process; remove the flag")
@@ -147,7 +153,7 @@ def _replayed(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrde
 
         found = [replayed_step(task, step, batch) for step, batch in enumerate(batches, first)]
     if flags.images:
-        _write_sheet(flags, found[0].images)
+        _write_picture_sheet(flags, found[0].images)
     if flags.json:
         values = [one.as_dict() for one in found]
         yield json.dumps(values[0] if len(values) == 1 else values, indent=1)
@@ -162,33 +168,35 @@ def _replayed(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrde
         )
 
 
-def _write_images(flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder) -> None:
+def _write_images(
+    flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder
+) -> None:
     step = flags.step[0]
     with _pipeline_scope(flags, resolved, order, step, step) as (_, batches):
         from orbit_runner.inspection.batches import pictures
 
         images, _ = pictures(next(batches)) or (None, [])
     rows = [] if images is None else order.rows(len(images), flags.worker).tolist()
-    _write_sheet(flags, None if images is None else images[rows], rows)
+    _write_picture_sheet(flags, None if images is None else images[rows], rows)
 
 
-def _write_sheet(flags: argparse.Namespace, images: Any, rows: Sequence[int] = ()) -> None:
+def _write_picture_sheet(flags: argparse.Namespace, images: Any, rows: Sequence[int] = ()) -> None:
     """Writes the images with the numbers of their rows below them."""
-    from orbit_runner.inspection.picture_sheet import picture_sheet, png
+    from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 
     if images is None:
         raise RunnerError("--images: the batch has no images\nremove the flag")
     captions = [str(row) for row in rows or range(len(images))]
     most = len(images) if flags.all else 64
     try:
-        write_whole(Path(flags.images), png(picture_sheet(images, captions, most=most)))
+        write_atomically(Path(flags.images), encode_png(picture_sheet(images, captions, most=most)))
     except OSError as error:
         raise RunnerError(f"--images: cannot write {flags.images}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
 def _pipeline_scope(
-    flags: argparse.Namespace, resolved: Resolved, order: TrainingOrder, first: int, last: int
+    flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder, first: int, last: int
 ) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Yields the task and the batches of steps from its input pipeline; imports TensorFlow."""
     from orbit_runner.distribute.tf_environment import prepare_environment

@@ -10,35 +10,39 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.branches.excluded import PATH, last_step_without, newly_excluded
+from orbit_runner.cli.branches.exclusion import (
+    EXCLUDE_SETTING,
+    find_branch_step,
+    newly_excluded_examples,
+)
 from orbit_runner.cli.branches.plan import (
     BranchPlan,
-    describe,
-    doubts,
+    describe_branch,
+    inexact_reasons,
     plan_branch,
     reached_step,
 )
-from orbit_runner.cli.branches.preparation import prepare
+from orbit_runner.cli.branches.preparation import prepare_branch
 from orbit_runner.cli.commands.run import start_run
 from orbit_runner.cli.finetune import run_child
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_config_flags,
     add_progress_flags,
+    build_request,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
+    parse_step,
     progress_of,
     refuse_streams,
-    request,
-    step_number,
 )
 from orbit_runner.cli.preflight import check_same_config
 from orbit_runner.cli.reference_run import check_outside
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.errors import CheckpointMisfit, RunnerError, format_list, unknown
+from orbit_runner.errors import CheckpointMismatch, RunnerError, format_list, unknown_name_message
 from orbit_runner.run_directory.branch import Branch, read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.paths import RunDirectory
@@ -57,23 +61,23 @@ the first excluded example."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Makes a branch, and trains it. Returns the exit code."""
+    """Creates a branch and trains it. Returns the exit code."""
     started = time.monotonic()
-    flags = parse(_parser(), arguments)
+    flags = parse_flags(_parser(), arguments)
     run, directory = Path(flags.run), Path(flags.model_dir)
     refuse_streams(flags, "a branch reads it more than once")
-    before, resolved = _configs(flags, run)
+    before, resolved = _resolve_configs(flags, run)
     with messages_scope(flags):
-        known = _continued(directory, run, flags.at)
+        known = _read_existing_branch(directory, run, flags.at)
         if known is not None:
             check_same_config(resolved, directory)
             flags.mode = flags.mode or read_history(directory).mode
             if flags.prepare:
                 return _print_branch(flags, known)
-            return _train(flags, resolved, started)
+            return _train_branch(flags, resolved, started)
         _refuse_cluster(flags, resolved)
         if flags.at is None:
-            flags.at = _step_before_excluded(before, resolved, run)
+            flags.at = _choose_branch_step(before, resolved, run)
         plan = plan_branch(
             run,
             flags.at,
@@ -84,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         flags.mode = flags.mode or plan.history.mode
         if flags.prepare:
-            return _print_branch(flags, _prepare(flags, plan))
+            return _print_branch(flags, _prepare_and_describe(flags, plan))
         return _prepare_and_train(flags, plan, arguments, started)
 
 
@@ -92,38 +96,38 @@ def _prepare_and_train(
     flags: argparse.Namespace, plan: BranchPlan, arguments: Sequence[str], started: float
 ) -> int:
     if plan.repeats_steps:
-        # In a process of its own: the steps of the parent may need other devices and threads.
+        # In a separate process: the steps of the parent may need other devices and threads.
         code, _ = run_child(["branch", *arguments, f"--at={plan.step}", "--prepare"])
         if code:
             return code
     else:
-        _prepare(flags, plan)
+        _prepare_and_describe(flags, plan)
     try:
-        return _train(flags, plan.resolved, started)
-    except CheckpointMisfit as error:
+        return _train_branch(flags, plan.resolved, started)
+    except CheckpointMismatch as error:
         # It has only copies so far.
         shutil.rmtree(plan.directory, ignore_errors=True)
         raise RunnerError(
-            f"{_without_last_line(error)}\n"
+            f"{_remove_last_line(error)}\n"
             "a branch continues with the weights and slots of its parent: keep the settings that "
             f"determine their shapes, or pass --allow_partial; {plan.directory} was removed"
         ) from error
 
 
-def _prepare(flags: argparse.Namespace, plan: BranchPlan) -> Branch:
-    """Makes the directory in this process, and tells what the branch is."""
-    note(describe(plan))
-    reasons = doubts(plan)
+def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch:
+    """Creates the directory in this process, and describes the branch."""
+    note(describe_branch(plan))
+    reasons = inexact_reasons(plan)
     if reasons:
         note(f"note: the weights of {plan.parent} may not be reproducible:\n{format_list(reasons)}")
-    return prepare(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
+    return prepare_branch(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
 
 
 def _parser() -> Parser:
-    to = parser("branch", _DESCRIPTION)
-    add = to.add_argument
+    parser = make_parser("branch", _DESCRIPTION)
+    add = parser.add_argument
     add("run", metavar="RUN", help="run directory of the run to continue")
-    add("--at", type=step_number, metavar="N", help="last step that both runs have in common")
+    add("--at", type=parse_step, metavar="N", help="last step that both runs have in common")
     add("--model_dir", metavar="DIR", required=True, help="run directory of the branch, a new one")
     add("--mode", metavar="MODE", help=f"one of: {', '.join(TRAINING)} (default: that of RUN)")
     add(
@@ -137,13 +141,13 @@ def _parser() -> Parser:
         action="store_true",
         help="accept settings with which only part of the state of RUN fits, and restore that part",
     )
-    add_progress_flags(to)
+    add_progress_flags(parser)
     add("--json", action="store_true", help="print the results as JSON; with --prepare, the branch")
-    add_config_flags(to, experiment=argparse.SUPPRESS)
-    return to
+    add_config_flags(parser, experiment=argparse.SUPPRESS)
+    return parser
 
 
-def _configs(flags: argparse.Namespace, run: Path) -> tuple[Resolved, Resolved]:
+def _resolve_configs(flags: argparse.Namespace, run: Path) -> tuple[ResolvedConfig, ResolvedConfig]:
     """Returns the configs of the parent and of the branch."""
     if flags.experiment:
         raise RunnerError(
@@ -151,17 +155,17 @@ def _configs(flags: argparse.Namespace, run: Path) -> tuple[Resolved, Resolved]:
             "change its settings with --SECTION.NAME=VALUE or --config_file"
         )
     if flags.mode is not None and flags.mode not in TRAINING:
-        raise RunnerError(f"--mode: {unknown('mode', flags.mode, TRAINING)}")
+        raise RunnerError(f"--mode: {unknown_name_message('mode', flags.mode, TRAINING)}")
     config = str(RunDirectory(run).require_config())
     flags.experiment = config
     before = resolve(Request(experiment=config, imports=tuple(flags.imports or ())))
-    return before, resolve(request(flags))
+    return before, resolve(build_request(flags))
 
 
-def _continued(directory: Path, run: Path, at: int | None) -> Branch | None:
-    """Returns the branch that a directory holds already; None if it holds nothing.
+def _read_existing_branch(directory: Path, run: Path, at: int | None) -> Branch | None:
+    """Returns the branch that a directory contains; None if it is empty or does not exist.
 
-    Raises `RunnerError` if it holds something else.
+    Raises `RunnerError` if it contains something else.
     """
     check_outside(directory, run)
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
@@ -180,7 +184,7 @@ def _continued(directory: Path, run: Path, at: int | None) -> Branch | None:
     return branch
 
 
-def _refuse_cluster(flags: argparse.Namespace, resolved: Resolved) -> None:
+def _refuse_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None:
     """Raises `RunnerError` if the members of a cluster would make the directory together."""
     if not flags.prepare and resolve_cluster(resolved.config.runtime, os.environ) is not None:
         raise RunnerError(
@@ -190,22 +194,22 @@ def _refuse_cluster(flags: argparse.Namespace, resolved: Resolved) -> None:
         )
 
 
-def _step_before_excluded(before: Resolved, resolved: Resolved, run: Path) -> int:
+def _choose_branch_step(before: ResolvedConfig, resolved: ResolvedConfig, run: Path) -> int:
     """Returns the step at which a branch that excludes more examples can begin."""
-    examples = newly_excluded(before, resolved)
+    examples = newly_excluded_examples(before, resolved)
     if not examples:
         raise RunnerError(
-            f"--at: is not set\nspecify the step; only a branch that adds examples to {PATH} may "
-            "omit it"
+            "--at: is not set\nspecify the step; only a branch that adds examples to "
+            f"{EXCLUDE_SETTING} may omit it"
         )
     reached = reached_step(run, read_history(run))
-    step, first = last_step_without(before, run, examples, reached)
+    step, first = find_branch_step(before, run, examples, reached)
     seen = f"first in step {first}" if first else f"in no step up to {reached}"
     note(f"the excluded examples are {seen}; the branch begins at step {step}, a checkpoint")
     return step
 
 
-def _train(flags: argparse.Namespace, resolved: Resolved, started: float) -> int:
+def _train_branch(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
     flags.resume, flags.enable_async_checkpointing = "same", "true"
     return start_run(flags, resolved, started)
 
@@ -220,6 +224,6 @@ def _print_branch(flags: argparse.Namespace, branch: Branch) -> int:
     return 0
 
 
-def _without_last_line(error: RunnerError) -> str:
-    """Returns a message without its last line, which tells what to do in other commands."""
+def _remove_last_line(error: RunnerError) -> str:
+    """Returns a message without its last line, which gives advice for other commands."""
     return str(error).rpartition("\n")[0]

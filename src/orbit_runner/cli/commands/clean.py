@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.clean.deletion import delete
+from orbit_runner.cli.clean.deletion import delete_items
 from orbit_runner.cli.clean.rules import Plan, Rules, make_plan
-from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
 from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
 from orbit_runner.config.durations import DurationError, duration_seconds
-from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.run_directory.run_summary import STATUSES, RunSummary, find_runs, read_summaries
 from orbit_runner.utils.streams import use_utf8
 
@@ -33,38 +33,40 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 def main(arguments: Sequence[str]) -> int:
     """Shows what would be deleted, and deletes it if the user agrees. Returns 0."""
-    flags = parse(_parser(), arguments)
-    rules = _rules(flags)
-    roots = [_root(name) for name in flags.directories or ["runs"]]
-    plans = [make_plan(run, rules) for run in _select(read_summaries(roots), flags)]
+    flags = parse_flags(_parser(), arguments)
+    rules = _make_rules(flags)
+    roots = [_require_directory(name) for name in flags.directories or ["runs"]]
+    plans = [make_plan(run, rules) for run in _select_runs(read_summaries(roots), flags)]
     found = [plan for plan in plans if plan.items]
     use_utf8()
     if not flags.json:
         _print_table(found, "would delete")
-    untouched = {str(plan.run.path): plan.untouched for plan in plans if plan.untouched}
-    if found and (flags.yes or (not flags.json and _confirmed())):
-        untouched |= _delete(found, rules)
+    untouched = {
+        str(plan.run.path): plan.untouched_reason for plan in plans if plan.untouched_reason
+    }
+    if found and (flags.yes or (not flags.json and _confirm())):
+        untouched |= _delete_all(found, rules)
         deleted = [plan for plan in found if str(plan.run.path) not in untouched]
     else:
         deleted = []
     if flags.json:
         print(json.dumps(_as_dict(found, deleted, untouched), indent=2))
     else:
-        _report(found, deleted)
+        _print_report(found, deleted)
     for path, reason in untouched.items():
         print(f"not touched: {os.path.relpath(path)}: {reason}", file=sys.stderr)
     return 0
 
 
 def _parser() -> Parser:
-    to = parser("clean", _DESCRIPTION)
-    to.add_argument(
+    parser = make_parser("clean", _DESCRIPTION)
+    parser.add_argument(
         "directories",
         metavar="DIR",
         nargs="*",
         help="run directory, or directory that contains runs (default: runs)",
     )
-    what = to.add_argument_group("what to delete")
+    what = parser.add_argument_group("what to delete")
     what.add_argument(
         "--keep_last", type=int, metavar="K", help="all checkpoints but the K latest of each run"
     )
@@ -82,7 +84,7 @@ def _parser() -> Parser:
         action="store_true",
         help=f"the same as --delete_runs --status={','.join(_FAILED)}",
     )
-    which = to.add_argument_group("of which runs")
+    which = parser.add_argument_group("of which runs")
     which.add_argument("--status", metavar="LIST", help=f"some of: {', '.join(STATUSES)}")
     which.add_argument(
         "--older_than", metavar="DURATION", help="without a record for this time, such as 30d"
@@ -93,12 +95,12 @@ def _parser() -> Parser:
         metavar="CONDITION",
         help="matching runs, such as 'accuracy < 0.9', as for `runner runs`",
     )
-    to.add_argument("--yes", action="store_true", help="delete without asking")
-    to.add_argument("--json", action="store_true", help="print JSON; delete only with --yes")
-    return to
+    parser.add_argument("--yes", action="store_true", help="delete without asking")
+    parser.add_argument("--json", action="store_true", help="print JSON; delete only with --yes")
+    return parser
 
 
-def _rules(flags: argparse.Namespace) -> Rules:
+def _make_rules(flags: argparse.Namespace) -> Rules:
     for name in ("keep_last", "keep_best"):
         value = getattr(flags, name)
         if value is not None and value < 1:
@@ -109,7 +111,7 @@ def _rules(flags: argparse.Namespace) -> Rules:
     if not (flags.delete_runs or flags.failed):
         if not keeps:
             raise RunnerError(
-                "clean: no flag says what to delete\n"
+                "clean: no flag specifies what to delete\n"
                 "allowed: --keep_last=K, --keep_best=K, --delete_runs, --failed"
             )
         return Rules(keep_last=flags.keep_last, keep_best=flags.keep_best)
@@ -118,10 +120,10 @@ def _rules(flags: argparse.Namespace) -> Rules:
             "--keep_last, --keep_best: have no effect if whole run directories are deleted\n"
             "run the command twice"
         )
-    return Rules(whole=_why_whole(flags))
+    return Rules(delete_reason=_deletion_reason(flags))
 
 
-def _why_whole(flags: argparse.Namespace) -> str:
+def _deletion_reason(flags: argparse.Namespace) -> str:
     """Returns why runs are deleted. Raises `RunnerError` if nothing selects them."""
     given = {
         "status": ",".join(_FAILED) if flags.failed else flags.status,
@@ -138,7 +140,7 @@ def _why_whole(flags: argparse.Namespace) -> str:
     return "; ".join(reasons) or "named"
 
 
-def _root(name: str) -> Path:
+def _require_directory(name: str) -> Path:
     path = Path(name)
     if not path.is_dir():
         problem = "is not a directory" if path.exists() else "does not exist"
@@ -146,35 +148,35 @@ def _root(name: str) -> Path:
     return path
 
 
-def _select(runs: Sequence[RunSummary], flags: argparse.Namespace) -> list[RunSummary]:
+def _select_runs(runs: Sequence[RunSummary], flags: argparse.Namespace) -> list[RunSummary]:
     text = ",".join(_FAILED) if flags.failed else flags.status or ""
     statuses = [word.strip() for word in text.split(",") if word.strip()]
     for status in statuses:
         if status not in STATUSES:
-            raise RunnerError(f"--status: {unknown('status', status, STATUSES)}")
+            raise RunnerError(f"--status: {unknown_name_message('status', status, STATUSES)}")
     if flags.condition:
         condition = parse_condition(flags.condition, RunColumns(runs))
         runs = [run for run in runs if condition(run)]
     if flags.older_than:
-        end = time.time() - _seconds(flags.older_than)
-        runs = [run for run in runs if _last_active(run) < end]
+        end = time.time() - _parse_duration(flags.older_than)
+        runs = [run for run in runs if _last_active_time(run) < end]
     return [run for run in runs if not statuses or run.status in statuses]
 
 
-def _seconds(text: str) -> float:
+def _parse_duration(text: str) -> float:
     try:
         return duration_seconds(text)
     except DurationError as error:
         raise RunnerError(f"--older_than: {error}") from None
 
 
-def _last_active(run: RunSummary) -> float:
+def _last_active_time(run: RunSummary) -> float:
     """Returns when a run last wrote something, in seconds since 1970."""
     known = [when for when in (run.active, run.started) if when is not None]
     return max(known) if known else run.path.stat().st_mtime
 
 
-def _confirmed() -> bool:
+def _confirm() -> bool:
     """Asks the user on a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
@@ -182,15 +184,21 @@ def _confirmed() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _delete(plans: Sequence[Plan], rules: Rules) -> dict[str, str]:
+def _delete_all(plans: Sequence[Plan], rules: Rules) -> dict[str, str]:
     """Deletes what the plans list. Returns why a run was not touched, by its path."""
-    problems = {str(plan.run.path): delete(plan, rules) for plan in plans}
+    problems = {str(plan.run.path): delete_items(plan, rules) for plan in plans}
     return {path: problem for path, problem in problems.items() if problem}
 
 
 def _print_table(plans: Sequence[Plan], title: str) -> None:
     rows = [
-        (os.path.relpath(plan.run.path), plan.run.status, item.label, item.reason, size(item.bytes))
+        (
+            os.path.relpath(plan.run.path),
+            plan.run.status,
+            item.label,
+            item.reason,
+            format_size(item.bytes),
+        )
         for plan in plans
         for item in plan.items
     ]
@@ -202,27 +210,32 @@ def _print_table(plans: Sequence[Plan], title: str) -> None:
         cells = [f"{text:<{width}}" for text, width in zip(row[:-1], widths[:-1], strict=True)]
         print("  ".join([*cells, f"{row[-1]:>{widths[-1]}}"]))
     for plan in plans:
-        if plan.left:
-            shown = ", ".join(plan.left[:3]) + (", …" if len(plan.left) > 3 else "")
+        if plan.unknown_files:
+            shown = ", ".join(plan.unknown_files[:3]) + (
+                ", …" if len(plan.unknown_files) > 3 else ""
+            )
             print(f"{os.path.relpath(plan.run.path)} keeps files of other programs: {shown}")
 
 
-def _report(found: Sequence[Plan], deleted: Sequence[Plan]) -> None:
+def _print_report(found: Sequence[Plan], deleted: Sequence[Plan]) -> None:
     if not found:
         print("nothing to delete")
         return
-    total = size(sum(plan.bytes for plan in deleted or found))
+    total = format_size(sum(plan.bytes for plan in deleted or found))
     if deleted:
-        print(f"deleted {total} of {_runs(len(deleted))}")
+        print(f"deleted {total} of {_format_run_count(len(deleted))}")
     else:
-        print(f"total: {total} of {_runs(len(found))}; nothing was deleted (--yes deletes it)")
+        print(
+            f"total: {total} of {_format_run_count(len(found))}; "
+            "nothing was deleted (--yes deletes it)"
+        )
 
 
-def _runs(count: int) -> str:
+def _format_run_count(count: int) -> str:
     return f"{count} run{'s' if count != 1 else ''}"
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     """Returns a number of bytes as a short text, such as `1.5 GB`."""
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
@@ -244,7 +257,7 @@ def _as_dict(
                 {"what": item.label, "why": item.reason, "bytes": item.bytes, "files": item.files}
                 for item in plan.items
             ],
-            "left": plan.left,
+            "left": plan.unknown_files,
         }
         for plan in found
     ]

@@ -12,22 +12,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.compare.page_file import write_page
-from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.cli.compare.html_page import write_page
+from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
-from orbit_runner.errors import RunnerError, nearest
+from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.reporting.comparison import RunComparison, compare
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
 Compare runs: the settings and versions that differ, metrics, curves, throughput and weights. A run
 may still be in progress. A directory stands for all runs in it. With --paired, compare directories
-of runs with several seeds, and tell whether a difference of a metric is more than chance."""
+of runs with several seeds, and test whether the metrics differ significantly."""
 _MOST_RUNS = 100
 
 Curve = tuple[str, str]  # (split, metric)
@@ -35,38 +35,38 @@ Curve = tuple[str, str]  # (split, metric)
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the comparison, or writes it as a page. Returns 0."""
-    flags = parse(_parser(), arguments)
+    flags = parse_flags(_parser(), arguments)
     with contextlib.ExitStack() as stack:
-        found = {name: _paths(name, stack) for name in flags.runs}
+        found = {name: _find_run_paths(name, stack) for name in flags.runs}
         if flags.paired:
-            from orbit_runner.cli.compare.paired import show_paired
+            from orbit_runner.cli.compare.paired import print_paired_comparison
 
-            groups = {name: _select(paths, flags.condition) for name, paths in found.items()}
-            return show_paired(groups, flags)
+            groups = {name: _select_paths(paths, flags.condition) for name, paths in found.items()}
+            return print_paired_comparison(groups, flags)
         every = dict.fromkeys(path for paths in found.values() for path in paths)
-        paths = _select(list(every), flags.condition)
+        paths = _select_paths(list(every), flags.condition)
         comparison = compare(paths)
-    asked = _curves(comparison, flags.metric or ())
-    curves = asked or comparison.curve_keys()
+    selected = _select_curves(comparison, flags.metric or ())
+    curves = selected or comparison.curve_keys()
     if flags.html:
         _write_page(comparison, curves, Path(flags.html))
     use_utf8()
     if flags.json:
-        print(json.dumps(jsonable(_as_dict(comparison, curves)), indent=2))
+        print(json.dumps(to_jsonable(_as_dict(comparison, curves)), indent=2))
     elif flags.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(_csv_rows(comparison))
     elif not flags.html:
         from orbit_runner.reporting.text.comparison import format_comparison
 
         width = shutil.get_terminal_size((120, 24)).columns
-        curves = asked or comparison.main_curve_keys()
+        curves = selected or comparison.main_curve_keys()
         print("\n".join(format_comparison(comparison, curves, width)).rstrip())
     return 0
 
 
 def _parser() -> Parser:
-    to = parser("compare", _DESCRIPTION)
-    add = to.add_argument
+    parser = make_parser("compare", _DESCRIPTION)
+    add = parser.add_argument
     add("runs", metavar="RUN", nargs="+", help="run directory, or directory that contains runs")
     add(
         "--metric",
@@ -95,10 +95,10 @@ def _parser() -> Parser:
         help="print CSV: a row per run, with the settings that differ and the metrics; with "
         "--paired, a row per metric",
     )
-    return to
+    return parser
 
 
-def _paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
+def _find_run_paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
     if is_remote(name):
         return [stack.enter_context(local_run_scope(name, "RUN", None))]
     path = stack.enter_context(local_run_scope(name, "RUN"))
@@ -112,7 +112,7 @@ def _paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
     raise RunnerError(f"RUN: {name} {problem}\n`runner runs` lists runs")
 
 
-def _select(paths: list[Path], where: str | None) -> list[Path]:
+def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
     if where:
         runs = [read_summary(path) for path in paths]
         condition = parse_condition(where, RunColumns(runs))
@@ -127,18 +127,18 @@ def _select(paths: list[Path], where: str | None) -> list[Path]:
     return paths
 
 
-def _curves(comparison: RunComparison, asked: Sequence[str]) -> list[Curve]:
+def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[Curve]:
     """Returns the curves that `--metric` names."""
     known = comparison.curve_keys()
     found = []
-    for name in asked:
+    for name in requested:
         matching = [
             (split, metric) for split, metric in known if name in (metric, f"{split}/{metric}")
         ]
         if not matching:
             names = list(dict.fromkeys(metric for _, metric in known))
             raise RunnerError(
-                f"--metric: unknown metric {name!r}{nearest(name, names)}\n"
+                f"--metric: unknown metric {name!r}{nearest_name_hint(name, names)}\n"
                 f"allowed: {', '.join(names) or 'none, because no run has records'}"
             )
         found += matching
@@ -195,10 +195,10 @@ def _csv_rows(comparison: RunComparison) -> Iterator[list[Any]]:
             run.steps_per_second, run.weights,
         ]  # fmt: skip
         values = [row[index] for rows in (settings, metrics, best) for row in rows.values()]
-        yield [_plain(value) for value in (*known, *values)]
+        yield [_csv_value(value) for value in (*known, *values)]
 
 
-def _plain(value: Any) -> Any:
+def _csv_value(value: Any) -> Any:
     if value is None:
         return ""
     return json.dumps(value) if isinstance(value, (list, dict, bool)) else value

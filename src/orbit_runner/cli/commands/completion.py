@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
 
 SHELLS = ("bash", "zsh", "fish")
 SCRIPTS = Path(__file__).resolve().parents[2] / "templates" / "completion"
@@ -19,18 +19,18 @@ Print the script that completes commands, flags, experiments, settings and their
   zsh, in ~/.zshrc after compinit:   source <(runner completion zsh)
   fish, once:  runner completion fish > ~/.config/fish/completions/runner.fish"""
 # The scripts call `runner completion --words WORD…`.
-_WORDS = "--words"
-_HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
+_WORDS_FLAG = "--words"
+_SLOW_MODULES = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints a completion script, or the candidates that such a script asks for. Returns 0."""
-    if arguments and arguments[0] == _WORDS:
+    if arguments and arguments[0] == _WORDS_FLAG:
         _print_candidates(arguments[1:])
         return 0
-    to = parser("completion", _DESCRIPTION)
-    to.add_argument("shell", choices=SHELLS, help="the shell")
-    flags = parse(to, arguments)
+    parser = make_parser("completion", _DESCRIPTION)
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+    flags = parse_flags(parser, arguments)
     print((SCRIPTS / f"runner.{flags.shell}").read_text(encoding="utf-8"), end="")
     return 0
 
@@ -42,7 +42,7 @@ def _print_candidates(words: Sequence[str]) -> None:
     with (
         contextlib.suppress(Exception, SystemExit),
         contextlib.redirect_stdout(io.StringIO()),
-        _without_tensorflow_scope(),
+        _blocked_imports_scope(),
     ):
         from orbit_runner.cli.completion.candidates import candidates
 
@@ -53,9 +53,9 @@ def _print_candidates(words: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _without_tensorflow_scope() -> Iterator[None]:
-    """Lets imports of TensorFlow fail, because they would take seconds."""
-    blocked = [name for name in _HEAVY if name not in sys.modules]
+def _blocked_imports_scope() -> Iterator[None]:
+    """Makes imports of TensorFlow fail, because they would take seconds."""
+    blocked = [name for name in _SLOW_MODULES if name not in sys.modules]
     sys.modules.update(dict.fromkeys(blocked))  # type: ignore[arg-type]
     try:
         yield

@@ -10,17 +10,17 @@ from pathlib import Path
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     progress_of,
 )
-from orbit_runner.datasets.catalogue import SETS, find
+from orbit_runner.datasets.catalogue import SETS, find_dataset
 from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.download.install import Order, get
-from orbit_runner.datasets.download.sources import source
-from orbit_runner.datasets.published import PublicSet, format_bytes
-from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.datasets.download.install import DownloadOptions, download_dataset
+from orbit_runner.datasets.download.sources import parse_source
+from orbit_runner.datasets.public_dataset import PublicDataset, format_bytes
+from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import use_utf8
 
@@ -38,16 +38,16 @@ def main(arguments: Sequence[str]) -> int:
         print(_USAGE)
         return 0
     if first not in actions:
-        raise RunnerError(f"{unknown('action', first, [*actions])}\n{_USAGE}")
+        raise RunnerError(f"{unknown_name_message('action', first, [*actions])}\n{_USAGE}")
     return actions[first](arguments[1:])
 
 
 def _list(arguments: Sequence[str]) -> int:
-    to = parser("data list", "List the public datasets that `runner data get` supports.")
-    to.add_argument(
+    parser = make_parser("data list", "List the public datasets that `runner data get` supports.")
+    parser.add_argument(
         "--json", action="store_true", help="print JSON that maps each name to a description"
     )
-    flags = parse(to, arguments)
+    flags = parse_flags(parser, arguments)
     if flags.json:
         found = {name: _describe(data) for name, data in SETS.items()}
         use_utf8()
@@ -61,14 +61,14 @@ def _list(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _describe(data: PublicSet) -> dict[str, object]:
+def _describe(data: PublicDataset) -> dict[str, object]:
     return {
         "help": data.help,
         "size": data.size,
         "experiments": list(data.experiments),
         "terms": data.terms,
         "dir": data.folder,
-        "by_hand": bool(data.by_hand),
+        "by_hand": bool(data.manual_steps),
         "results": list(data.results),
         "files": [
             {"url": file.url, "size": file.size, "sha256": file.sha256} for file in data.files
@@ -77,17 +77,19 @@ def _describe(data: PublicSet) -> dict[str, object]:
 
 
 def _get(arguments: Sequence[str]) -> int:
-    flags = parse(_get_parser(), arguments)
-    data = find(flags.name)
+    flags = parse_flags(_get_parser(), arguments)
+    data = find_dataset(flags.name)
     for name, value in (("dir", flags.dir), ("from", flags.origin)):
         if value == "":
             raise RunnerError(f"--{name}: is empty; set a value, or omit the flag")
-    if data.by_hand:
-        raise RunnerError(f"{data.name} cannot be downloaded automatically\n{_by_hand(data)}")
+    if data.manual_steps:
+        raise RunnerError(
+            f"{data.name} cannot be downloaded automatically\n{_manual_download_advice(data)}"
+        )
     folder = Path(flags.dir or data.folder).expanduser()
-    order = Order(
+    options = DownloadOptions(
         folder=folder,
-        source=source(flags.origin),
+        source=parse_source(flags.origin),
         replace=flags.replace,
         keep_archives=flags.keep_archives,
     )
@@ -95,44 +97,46 @@ def _get(arguments: Sequence[str]) -> int:
         note(f"terms: {data.terms}")
     try:
         with progress_of(flags, f"data get {data.name}", str(folder)).shown_scope():
-            new = get(data, order)
+            new = download_dataset(data, options)
     except DownloadError as error:
-        raise DownloadError(f"{data.name}: {error}\n{_what_to_do(data, order)}") from None
+        raise DownloadError(f"{data.name}: {error}\n{_download_advice(data, options)}") from None
     except OSError as error:
         raise DownloadError(f"{data.name}: {error}") from None
     except KeyboardInterrupt:
-        said = "interrupted; the partial download is kept: run the same command again to continue"
-        print(f"runner: {said}", file=sys.stderr)
+        message = (
+            "interrupted; the partial download is kept: run the same command again to continue"
+        )
+        print(f"runner: {message}", file=sys.stderr)
         return 130
-    _report(data, folder, new)
+    _print_report(data, folder, new)
     return 0
 
 
 def _get_parser() -> Parser:
-    to = parser("data get", "Download, verify and unpack a public dataset.")
-    to.add_argument("name", metavar="NAME", help="a name that `runner data list` shows")
-    to.add_argument(
+    parser = make_parser("data get", "Download, verify and unpack a public dataset.")
+    parser.add_argument("name", metavar="NAME", help="a name that `runner data list` shows")
+    parser.add_argument(
         "--dir",
         metavar="DIR",
         help="target directory; by default data/…, where the experiments expect it",
     )
-    to.add_argument(
+    parser.add_argument(
         "--from",
         dest="origin",
         metavar="URL|DIR",
         help="URL of a mirror, or a directory, that has the files under their published names",
     )
-    to.add_argument(
+    parser.add_argument(
         "--replace", action="store_true", help="overwrite different files of the same names"
     )
-    to.add_argument(
+    parser.add_argument(
         "--keep_archives", action="store_true", help="keep the archives after they are unpacked"
     )
-    add_progress_flags(to)
-    return to
+    add_progress_flags(parser)
+    return parser
 
 
-def _report(data: PublicSet, folder: Path, new: bool) -> None:
+def _print_report(data: PublicDataset, folder: Path, new: bool) -> None:
     print(f"{data.name}: {'complete' if new else 'already complete'}, in {folder}")
     for name in data.results:
         print(f"  {name}")
@@ -140,24 +144,24 @@ def _report(data: PublicSet, folder: Path, new: bool) -> None:
         print(f"to use it: runner --experiment={name} --data_dir={folder}")
 
 
-def _what_to_do(data: PublicSet, order: Order) -> str:
-    if order.source.folder is not None:
-        return f"--from={order.source.folder} must contain {_names(data)}"
+def _download_advice(data: PublicDataset, options: DownloadOptions) -> str:
+    if options.source.folder is not None:
+        return f"--from={options.source.folder} must contain {_file_names(data)}"
     return (
         "without network access, use --from=URL|DIR: a mirror, or a directory with the files\n"
-        f"or download these files elsewhere, put them into {order.folder}, and run this command "
-        f"again\n{_table(data)}"
+        f"or download these files elsewhere, put them into {options.folder}, and run this command "
+        f"again\n{_file_table(data)}"
     )
 
 
-def _by_hand(data: PublicSet) -> str:
-    return f"{data.by_hand}\n{_table(data)}"
+def _manual_download_advice(data: PublicDataset) -> str:
+    return f"{data.manual_steps}\n{_file_table(data)}"
 
 
-def _names(data: PublicSet) -> str:
+def _file_names(data: PublicDataset) -> str:
     return ", ".join(file.name for file in data.files)
 
 
-def _table(data: PublicSet) -> str:
+def _file_table(data: PublicDataset) -> str:
     rows = [f"  {file.url}\n    {file.size:,} bytes  sha256 {file.sha256}" for file in data.files]
     return "\n".join(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
 from orbit_runner.config.diff import Difference, differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
@@ -14,25 +14,27 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the settings that differ between two experiments, files or runs. Returns 0."""
-    to = parser("diff", "Print the settings that differ between two experiments, files or runs.")
-    to.add_argument("left", help="name of an experiment, a config file, or a run directory")
-    to.add_argument("right", help="what to compare it with, in the same forms")
-    to.add_argument(
+    parser = make_parser(
+        "diff", "Print the settings that differ between two experiments, files or runs."
+    )
+    parser.add_argument("left", help="name of an experiment, a config file, or a run directory")
+    parser.add_argument("right", help="what to compare it with, in the same forms")
+    parser.add_argument(
         "--import", dest="imports", action="append", help="import a module first; may be repeated"
     )
-    to.add_argument(
+    parser.add_argument(
         "--json", action="store_true", help="print JSON that maps each path to [left, right]"
     )
-    flags = parse(to, arguments)
-    found = differences(*_both((flags.left, flags.right), tuple(flags.imports or ())))
+    flags = parse_flags(parser, arguments)
+    found = differences(*_resolve_both((flags.left, flags.right), tuple(flags.imports or ())))
     if flags.json:
         print(json.dumps({item.path: [item.left, item.right] for item in found}, indent=2))
     else:
-        print("\n".join(table(found, flags.left, flags.right)) or "no differences")
+        print("\n".join(format_differences(found, flags.left, flags.right)) or "no differences")
     return 0
 
 
-def _both(names: tuple[str, str], imports: tuple[str, ...]) -> list[ExperimentConfig]:
+def _resolve_both(names: tuple[str, str], imports: tuple[str, ...]) -> list[ExperimentConfig]:
     configs: list[ExperimentConfig] = []
     problems: list[Problem] = []
     for name in names:
@@ -45,7 +47,7 @@ def _both(names: tuple[str, str], imports: tuple[str, ...]) -> list[ExperimentCo
     return configs
 
 
-def table(found: Sequence[Difference], left: str, right: str) -> list[str]:
+def format_differences(found: Sequence[Difference], left: str, right: str) -> list[str]:
     """Returns the lines of a three-column table, with `left` and `right` as headings."""
     if not found:
         return []

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
 from orbit_runner.config.schema.runtime import RuntimeConfig
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints versions, devices and the git revision. Returns 0."""
-    to = parser("env", "Print versions, devices and the git revision.")
-    to.add_argument("--json", action="store_true", help="print the result as JSON")
-    flags = parse(to, arguments)
+    parser = make_parser("env", "Print versions, devices and the git revision.")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    flags = parse_flags(parser, arguments)
     print("querying TensorFlow devices …", file=sys.stderr)
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.reporting.run_record import describe_devices, describe_software

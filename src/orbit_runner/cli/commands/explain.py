@@ -7,106 +7,108 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.cli.flags.config_flags import (
-    FIELDS,
+    SETTINGS_OF_FLAG,
     add_config_flags,
-    parse,
-    parser,
+    build_request,
+    make_parser,
+    parse_flags,
     print_notes,
-    request,
 )
 from orbit_runner.config.describe import Setting, describe_settings
 from orbit_runner.config.parsing.conversion import format_value
 from orbit_runner.config.provenance import DEFAULT
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat
-from orbit_runner.errors import RunnerError, nearest
+from orbit_runner.config.serialize import flat_settings
+from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.utils.streams import use_utf8
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints what the settings with the given names are. Returns 0."""
-    to = parser(
+    """Prints descriptions of the given settings. Returns 0."""
+    parser = make_parser(
         "explain",
         "Describe settings or sections: type, default, allowed values and effect.\n"
         "With --experiment, also print the value there and where it was set.",
     )
-    to.add_argument(
+    parser.add_argument(
         "setting",
         nargs="+",
         help="setting, by its path (trainer.train_steps) or its name (train_steps), or a section",
     )
-    to.add_argument("--json", action="store_true", help="print the descriptions as JSON")
-    add_config_flags(to)
-    flags = parse(to, arguments)
-    asked = request(flags)
-    resolved = resolve(asked) if asked != Request() else None
+    parser.add_argument("--json", action="store_true", help="print the descriptions as JSON")
+    add_config_flags(parser)
+    flags = parse_flags(parser, arguments)
+    request = build_request(flags)
+    resolved = resolve(request) if request != Request() else None
     if resolved is not None:
         print_notes(resolved)
     # A resolved config has the classes of its own task; otherwise all tasks are described.
     known = describe_settings(resolved.config if resolved is not None else ExperimentConfig())
-    found = [setting for name in flags.setting for setting in _find(name, known)]
+    found = [setting for name in flags.setting for setting in _find_settings(name, known)]
     use_utf8()
     if flags.json:
         print(json.dumps([_as_dict(setting, resolved) for setting in found], indent=2))
         return 0
-    print("\n\n".join("\n".join(_lines(setting, known, resolved)) for setting in found))
+    print("\n\n".join("\n".join(_setting_lines(setting, known, resolved)) for setting in found))
     return 0
 
 
-def _find(name: str, known: Sequence[Setting]) -> list[Setting]:
+def _find_settings(name: str, known: Sequence[Setting]) -> list[Setting]:
     """Returns the settings with a path, or the settings whose path ends with a name."""
     # All items of a list have the same settings: `callbacks[0]` is described as `callbacks[]`.
     wanted = re.sub(r"\[\d+\]", "[]", name.lstrip("-").partition("=")[0])
-    paths = FIELDS.get(wanted, (wanted,))
+    paths = SETTINGS_OF_FLAG.get(wanted, (wanted,))
     found = [setting for setting in known if setting.path in paths]
     found = found or [setting for setting in known if setting.path.endswith(f".{wanted}")]
     if not found:
         names = {setting.path.rpartition(".")[2] for setting in known}
-        near = nearest(wanted, [*(setting.path for setting in known), *names])
+        near = nearest_name_hint(wanted, [*(setting.path for setting in known), *names])
         raise RunnerError(
             f"unknown setting {name!r}{near}\n`runner explain trainer` lists a section"
         )
     return found
 
 
-def _lines(setting: Setting, known: Sequence[Setting], resolved: Resolved | None) -> Iterator[str]:
+def _setting_lines(
+    setting: Setting, known: Sequence[Setting], resolved: ResolvedConfig | None
+) -> Iterator[str]:
     yield setting.path
     yield f"  {setting.help}"
     if not setting.is_section:
-        yield _row("type", setting.type)
-        yield _row("default", _shown(setting.default))
+        yield _format_row("type", setting.type)
+        yield _format_row("default", _format_default(setting.default))
     if setting.allowed:
-        yield _row("allowed", setting.allowed)
+        yield _format_row("allowed", setting.allowed)
     if setting.remark:
-        yield _row("note", setting.remark)
+        yield _format_row("note", setting.remark)
     if setting.choices:
         choices = (f"{path}: {', '.join(names)}" for path, names in setting.choices.items())
-        yield _row("only with", "; ".join(choices))
+        yield _format_row("only with", "; ".join(choices))
     if not setting.is_section and setting.path.count("."):
-        yield _row("set by", ", ".join(_flags(setting.path)))
+        yield _format_row("set by", ", ".join(_setting_flags(setting.path)))
     if resolved is not None:
-        yield from _value(setting, resolved)
-    yield from _children(setting, known)
+        yield from _value_lines(setting, resolved)
+    yield from _child_lines(setting, known)
 
 
-def _row(name: str, text: str) -> str:
+def _format_row(name: str, text: str) -> str:
     return f"  {name:<10} {text}"
 
 
-def _flags(path: str) -> list[str]:
-    short = [f"--{flag}" for flag, paths in FIELDS.items() if path in paths]
+def _setting_flags(path: str) -> list[str]:
+    short = [f"--{flag}" for flag, paths in SETTINGS_OF_FLAG.items() if path in paths]
     return [f"--{path}=VALUE", *(f"{flag}=VALUE" for flag in short)]
 
 
-def _value(setting: Setting, resolved: Resolved) -> Iterator[str]:
-    values = flat(resolved.config)
+def _value_lines(setting: Setting, resolved: ResolvedConfig) -> Iterator[str]:
+    values = flat_settings(resolved.config)
     if setting.path in values:
         origin = resolved.origins.get(setting.path, DEFAULT)
-        yield _row("value", f"{_shown(values[setting.path])} ({origin})")
+        yield _format_row("value", f"{_format_default(values[setting.path])} ({origin})")
 
 
-def _children(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
+def _child_lines(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
     starts = (f"{setting.path}.", f"{setting.path}[].")
     names = [(below, below.path.rpartition(".")) for below in known]
     rows = {
@@ -118,14 +120,14 @@ def _children(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
     yield from (f"    {name:<{width}}  {text}" for name, text in rows.items())
 
 
-def _shown(value: object) -> str:
+def _format_default(value: object) -> str:
     """Returns a default as it is written in YAML."""
     if isinstance(value, (tuple, Mapping)):
         return json.dumps(list(value) if isinstance(value, tuple) else dict(value))
     return format_value(value)
 
 
-def _as_dict(setting: Setting, resolved: Resolved | None) -> dict[str, object]:
+def _as_dict(setting: Setting, resolved: ResolvedConfig | None) -> dict[str, object]:
     described: dict[str, object] = {
         "path": setting.path,
         "help": setting.help,
@@ -135,7 +137,7 @@ def _as_dict(setting: Setting, resolved: Resolved | None) -> dict[str, object]:
         "note": setting.remark,
         "only_with": {path: list(names) for path, names in setting.choices.items()},
     }
-    values = {} if resolved is None else flat(resolved.config)
+    values = {} if resolved is None else flat_settings(resolved.config)
     if resolved is not None and setting.path in values:
         described["value"] = values[setting.path]
         described["origin"] = str(resolved.origins.get(setting.path, DEFAULT))

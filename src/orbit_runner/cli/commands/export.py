@@ -12,20 +12,20 @@ from typing import Any
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     progress_of,
 )
 from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.model_selection import Chosen, add_choice_flags, read_chosen
+from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.schema.trainer import EXPORT_FORMATS, SAVED_MODEL
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.text.exports import format_exports
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
-from orbit_runner.storage.paths import is_remote, without_file_scheme
+from orbit_runner.storage.paths import is_remote, strip_file_scheme
 
 _DESCRIPTION = """\
 Export a model of a run as a SavedModel with named signatures to DIR/STEP, the layout that
@@ -33,116 +33,120 @@ TensorFlow Serving expects, or the network alone in other formats to DIR/STEP-FO
 rebuilt in this process and restored from the checkpoint, whatever strategy it was trained with. A
 network in another format is compared with the model on validation examples. The run is not changed,
 and may still be in progress."""
-_MOST_EXAMPLES = 1_000_000
-_USUAL = ExportOptions()
+_MAX_EXAMPLES = 1_000_000
+_DEFAULTS = ExportOptions()
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exports a model; raises an error if the export already exists. Returns 0."""
-    flags = parse(_parser(), arguments)
+    flags = parse_flags(_parser(), arguments)
     formats = parse_formats(flags.format)
-    _check_values(flags)
+    _check_flags(flags)
     with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
-        chosen = read_chosen(run, flags)
+        selected = select_model(run, flags)
         place = flags.to or f"{flags.run.rstrip('/')}/export"
-        records = _export_to(place, chosen, formats, flags)
+        records = _export_formats(place, selected, formats, flags)
     if flags.json:
         print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
     else:
-        print("\n".join(_lines(records)))
+        print("\n".join(_output_lines(records)))
     return 0
 
 
 def _parser() -> Parser:
-    to = parser("export", _DESCRIPTION)
-    to.add_argument("run", metavar="RUN", help="run directory")
-    to.add_argument("--to", metavar="DIR", help="directory of the export (default: RUN/export)")
-    to.add_argument(
+    parser = make_parser("export", _DESCRIPTION)
+    parser.add_argument("run", metavar="RUN", help="run directory")
+    parser.add_argument("--to", metavar="DIR", help="directory of the export (default: RUN/export)")
+    parser.add_argument(
         "--format",
         default=SAVED_MODEL,
         metavar="FORMAT",
         help=f"{', '.join(EXPORT_FORMATS)}; or several, separated by commas",
     )
-    to.add_argument(
+    parser.add_argument(
         "--calibration_examples",
         type=int,
-        default=_USUAL.calibration_examples,
+        default=_DEFAULTS.calibration_examples,
         metavar="N",
         help="number of training examples that calibrate litert_int8",
     )
-    to.add_argument(
+    parser.add_argument(
         "--check_examples",
         type=int,
-        default=_USUAL.check_examples,
+        default=_DEFAULTS.check_examples,
         metavar="N",
         help="number of validation examples on which a network is compared with the model",
     )
-    to.add_argument(
+    parser.add_argument(
         "--tolerance",
         type=float,
         metavar="X",
         help="largest difference of an output in units of the largest output; for litert_int8, "
-        "largest loss of the metric; by default that of the format",
+        "largest drop of the metric; by default that of the format",
     )
-    add_choice_flags(to)
-    add_progress_flags(to)
-    to.add_argument("--json", action="store_true", help="print a description of the export as JSON")
-    return to
+    add_model_flags(parser)
+    add_progress_flags(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print a description of the export as JSON"
+    )
+    return parser
 
 
-def _check_values(flags: argparse.Namespace) -> None:
+def _check_flags(flags: argparse.Namespace) -> None:
     for name in ("calibration_examples", "check_examples"):
         value = getattr(flags, name)
-        if not 1 <= value <= _MOST_EXAMPLES:
-            raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_MOST_EXAMPLES:,}")
+        if not 1 <= value <= _MAX_EXAMPLES:
+            raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_MAX_EXAMPLES:,}")
     if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
         raise RunnerError(f"--tolerance: got {flags.tolerance:g}, allowed: a number of at least 0")
 
 
-def _export_to(
-    to: str, chosen: Chosen, formats: Sequence[str], flags: argparse.Namespace
+def _export_formats(
+    place: str, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    names = [export_name(chosen.choice.place.step, name) for name in formats]
-    if not is_remote(to):
-        folder = Path(without_file_scheme(to))
-        _check_free(folder, names, chosen)
-        return _export(chosen, folder, formats, flags)
+    names = [export_name(selected.choice.place.step, name) for name in formats]
+    if not is_remote(place):
+        folder = Path(strip_file_scheme(place))
+        _check_not_existing(folder, names, selected)
+        return _export_to_directory(selected, folder, formats, flags)
     from orbit_runner.storage.objects import blame_scope, open_store
     from orbit_runner.storage.upload import upload_scope
 
     for name in names:
         with blame_scope("--to"):
-            if open_store(f"{to}/{name}", "--to").list():
-                raise RunnerError(_taken_message(f"{to}/{name}", f"{to}-{chosen.weights}"))
-    with upload_scope(to, "--to", last="saved_model.pb") as folder:
-        records = _export(chosen, folder, formats, flags)
-    return [{**record, "path": f"{to}/{name}"} for record, name in zip(records, names, strict=True)]
+            if open_store(f"{place}/{name}", "--to").list():
+                raise RunnerError(_exists_message(f"{place}/{name}", f"{place}-{selected.weights}"))
+    with upload_scope(place, "--to", last="saved_model.pb") as folder:
+        records = _export_to_directory(selected, folder, formats, flags)
+    return [
+        {**record, "path": f"{place}/{name}"} for record, name in zip(records, names, strict=True)
+    ]
 
 
-def _check_free(folder: Path, names: Sequence[str], chosen: Chosen) -> None:
+def _check_not_existing(folder: Path, names: Sequence[str], selected: SelectedModel) -> None:
     for name in names:
         if (folder / name).exists():
-            other = folder.with_name(f"{folder.name}-{chosen.weights}")
-            raise RunnerError(_taken_message(str(folder / name), str(other)))
+            other = folder.with_name(f"{folder.name}-{selected.weights}")
+            raise RunnerError(_exists_message(str(folder / name), str(other)))
     if folder.exists() and not folder.is_dir():
         raise RunnerError(f"--to: {folder} is a file, expected a directory")
 
 
-def _taken_message(place: str, other: str) -> str:
+def _exists_message(place: str, other: str) -> str:
     return (
         f"--to: {place} already exists\n"
         f"use another directory, such as --to={other}, or delete the existing export"
     )
 
 
-def _export(
-    chosen: Chosen, folder: Path, formats: Sequence[str], flags: argparse.Namespace
+def _export_to_directory(
+    selected: SelectedModel, folder: Path, formats: Sequence[str], flags: argparse.Namespace
 ) -> list[dict[str, Any]]:
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.utils.garbage_collection import paused_collection_scope
 
     progress = progress_of(flags, "export", flags.run)
-    config = chosen.resolved.config
+    config = selected.resolved.config
     with progress.shown_scope():
         progress.phase("importing tensorflow")
         prepare_environment(config.runtime)
@@ -151,23 +155,25 @@ def _export(
             from orbit_runner.serving.loader import load_scope, make_task
             from orbit_runner.tasks.adapter import adapt
 
-        bind_gin(chosen.resolved)
+        bind_gin(selected.resolved)
         options = ExportOptions(
             calibration_examples=flags.calibration_examples,
             check_examples=flags.check_examples,
             tolerance=flags.tolerance,
         )
-        with setting_error_scope(chosen.resolved):
-            task = make_task(config, chosen.run)
+        with setting_error_scope(selected.resolved):
+            task = make_task(config, selected.run)
             loaded = load_scope(
-                *(config, task, chosen.choice, chosen.weights),
+                *(config, task, selected.choice, selected.weights),
                 needs_signatures=SAVED_MODEL in formats,
             )
             with loaded as model:
-                return export_all(formats, model, adapt(task), config, chosen.run, folder, options)
+                return export_all(
+                    formats, model, adapt(task), config, selected.run, folder, options
+                )
 
 
-def _lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _output_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for record in records:
         yield f"{record['path']}: step {record['step']}, {record['weights']} weights"
     yield f"weights sha256 {records[0]['fingerprint']}"

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
 from orbit_runner.cli.new_project import package_name, write_project
 from orbit_runner.errors import RunnerError
 
@@ -18,15 +18,15 @@ on, and a test. It trains as it is; its README.md says what to change."""
 
 def main(arguments: Sequence[str]) -> int:
     """Writes a project and prints its files. Returns 0."""
-    to = parser("init", _DESCRIPTION)
-    to.add_argument("project", metavar="DIR", help="directory to create, or an empty one")
-    to.add_argument(
+    parser = make_parser("init", _DESCRIPTION)
+    parser.add_argument("project", metavar="DIR", help="directory to create, or an empty one")
+    parser.add_argument(
         "--name",
         metavar="NAME",
         help="name of the package, the task and the experiment; by default made from DIR",
     )
-    to.add_argument("--json", action="store_true", help="print the result as JSON")
-    flags = parse(to, arguments)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    flags = parse_flags(parser, arguments)
     if not flags.project:
         raise RunnerError("DIR: is empty; specify the directory of the new project")
     folder = Path(flags.project)

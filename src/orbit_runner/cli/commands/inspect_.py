@@ -14,21 +14,21 @@ from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_config_flags,
     add_progress_flags,
+    build_request,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     print_notes,
     progress_of,
-    request,
 )
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.storage.staged_config import localize
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
 
@@ -36,16 +36,16 @@ _DESCRIPTION = """\
 Show what an experiment would train, without training: the layers of the model, a batch of the
 training and validation data, the memory of a step, and the schedule. Nothing is written to a run
 directory."""
-_DATA = ("task.train_data", "task.validation_data")
+_DATA_SECTIONS = ("task.train_data", "task.validation_data")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the inspection of an experiment. Returns 0."""
-    flags = parse(_parser(), arguments)
-    _take_experiment(flags)
-    resolved = resolve(request(flags))
+    flags = parse_flags(_parser(), arguments)
+    _apply_experiment_argument(flags)
+    resolved = resolve(build_request(flags))
     print_notes(resolved)
-    missing = _missing_data(resolved)
+    missing = _find_data_problems(resolved)
     with messages_scope(flags):
         found = _inspect(flags, resolved, missing)
     if flags.images:
@@ -64,27 +64,29 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    to = parser("inspect", _DESCRIPTION)
-    to.add_argument(
+    parser = make_parser("inspect", _DESCRIPTION)
+    parser.add_argument(
         "inspected", nargs="?", metavar="EXPERIMENT", help="the experiment; same as --experiment"
     )
-    to.add_argument("--layers", action="store_true", help="show each layer in a line of its own")
-    to.add_argument(
+    parser.add_argument("--layers", action="store_true", help="show each layer on a separate line")
+    parser.add_argument(
         "--measure",
         action="store_true",
         help="run a few steps, to measure the memory, the speed and the time of the whole run",
     )
-    to.add_argument(
+    parser.add_argument(
         "--images", metavar="FILE", help="write the pictures of the training batch to a PNG file"
     )
-    to.add_argument("--html", metavar="FILE", help="write the same as a self-contained HTML page")
-    to.add_argument("--json", action="store_true", help="print JSON")
-    add_progress_flags(to)
-    add_config_flags(to)
-    return to
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the same as a self-contained HTML page"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_progress_flags(parser)
+    add_config_flags(parser)
+    return parser
 
 
-def _take_experiment(flags: argparse.Namespace) -> None:
+def _apply_experiment_argument(flags: argparse.Namespace) -> None:
     if flags.inspected and flags.experiment and flags.inspected != flags.experiment:
         raise RunnerError(
             f"--experiment: got {flags.experiment!r}, but EXPERIMENT is {flags.inspected!r}\n"
@@ -93,7 +95,7 @@ def _take_experiment(flags: argparse.Namespace) -> None:
     flags.experiment = flags.inspected or flags.experiment
 
 
-def _missing_data(resolved: Resolved) -> list[Problem]:
+def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
     """Returns the problems with data. Raises `ConfigError` for all other problems."""
     config = resolved.config
     with setting_error_scope(resolved):
@@ -103,17 +105,17 @@ def _missing_data(resolved: Resolved) -> list[Problem]:
     if not (config.trainer.train_steps or config.trainer.train_epochs):
         found.append(("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
     problems = [Problem(path, message, resolved.origin(path)) for path, message in found]
-    data = [one for one in problems if _is_of_data(one)]
+    data = [one for one in problems if _is_data_problem(one)]
     if len(data) != len(problems):
         raise ConfigError(problems)
     return data
 
 
-def _is_of_data(problem: Problem) -> bool:
-    return problem.path.startswith(_DATA) and "batch" not in problem.path
+def _is_data_problem(problem: Problem) -> bool:
+    return problem.path.startswith(_DATA_SECTIONS) and "batch" not in problem.path
 
 
-def _inspect(flags: argparse.Namespace, resolved: Resolved, missing: list[Problem]) -> Any:
+def _inspect(flags: argparse.Namespace, resolved: ResolvedConfig, missing: list[Problem]) -> Any:
     from orbit_runner.distribute.tf_environment import prepare_environment
 
     progress = progress_of(flags, f"inspect {resolved.config.name}")
@@ -123,11 +125,11 @@ def _inspect(flags: argparse.Namespace, resolved: Resolved, missing: list[Proble
         with paused_collection_scope():
             importlib.import_module("tensorflow")
             from orbit_runner.inspection.experiment import inspect_experiment
-            from orbit_runner.inspection.memory.allocator import count_cpu_memory
+            from orbit_runner.inspection.memory.allocator import enable_cpu_memory_stats
 
             bind_gin(resolved)
         if flags.measure:
-            count_cpu_memory()
+            enable_cpu_memory_stats()
         try:
             return inspect_experiment(
                 resolved.config,
@@ -143,13 +145,13 @@ def _inspect(flags: argparse.Namespace, resolved: Resolved, missing: list[Proble
 
 
 def _write_images(path: Path, found: Any) -> None:
-    from orbit_runner.inspection.picture_sheet import picture_sheet, png
+    from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 
     batch = found.batches["training"]
     if batch.images is None:
         reason = batch.problem or "the training batch has no pictures"
         raise RunnerError(f"--images: {reason}\nremove the flag")
-    _write(path, "--images", png(picture_sheet(batch.images, batch.labels)))
+    _write(path, "--images", encode_png(picture_sheet(batch.images, batch.labels)))
 
 
 def _write_page(path: Path, found: Any) -> None:
@@ -160,6 +162,6 @@ def _write_page(path: Path, found: Any) -> None:
 
 def _write(path: Path, flag: str, content: bytes) -> None:
     try:
-        write_whole(path, content)
+        write_atomically(path, content)
     except OSError as error:
         raise RunnerError(f"{flag}: cannot write {path}: {error.strerror}") from error

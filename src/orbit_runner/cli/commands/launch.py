@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
+from orbit_runner.cli.launch_cluster import launch
 from orbit_runner.cli.launch_plan import make_plan
-from orbit_runner.cli.launch_start import launch
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.log_multiplexer import Screen
+from orbit_runner.launch.log_multiplexer import LogMultiplexer
 
 _DESCRIPTION = """\
 Start the members of a cluster on this machine, and supervise them until training ends.
@@ -32,7 +32,7 @@ allows; 130 and 143: stopped by SIGINT or SIGTERM; 128 + n: a member was killed 
 otherwise the exit code of the first member that failed"""
 
 # Upper limits: numbers of processes and restarts, and seconds.
-_MOST = {
+_LIMITS = {
     "workers": 1024,
     "min_workers": 1024,
     "ps": 1024,
@@ -46,14 +46,14 @@ _MOST = {
 
 def main(arguments: Sequence[str]) -> int:
     """Starts a cluster on this machine and waits for its end. Returns the exit code."""
-    own, theirs = _split_at_dashes(list(arguments))
-    flags = parse(_parser(), own)
-    _check(flags)
-    if theirs is None:
+    launch_arguments, run_arguments = _split_at_dashes(list(arguments))
+    flags = parse_flags(_parser(), launch_arguments)
+    _check_limits(flags)
+    if run_arguments is None:
         raise RunnerError("the flags of `runner run` come after `--`; see `runner launch --help`")
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    screen = Screen(sys.stdout.buffer, sys.stderr.buffer, color=color)
-    return launch(make_plan(flags, theirs), screen)
+    output = LogMultiplexer(sys.stdout.buffer, sys.stderr.buffer, color=color)
+    return launch(make_plan(flags, run_arguments), output)
 
 
 def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str] | None]:
@@ -64,10 +64,10 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str] | None]
 
 
 def _parser() -> Parser:
-    to = parser("launch", _DESCRIPTION)
-    to.settings_rule = "settings and the other flags of `runner run` come after `--`"
-    to.usage = "runner launch [FLAGS] -- [FLAGS OF runner run]"
-    add = to.add_argument
+    parser = make_parser("launch", _DESCRIPTION)
+    parser.settings_rule = "settings and the other flags of `runner run` come after `--`"
+    parser.usage = "runner launch [FLAGS] -- [FLAGS OF runner run]"
+    add = parser.add_argument
     add(
         "--workers",
         type=int,
@@ -78,15 +78,15 @@ def _parser() -> Parser:
         "--min_workers",
         type=int,
         metavar="N",
-        help="go on with fewer workers, at least N, if some are lost again and again (default: "
-        "never); needs runtime.logical_replicas",
+        help="continue with fewer workers, at least N, if workers are lost repeatedly (default: "
+        "never); requires runtime.logical_replicas",
     )
     add(
         "--rejoin_after",
         type=float,
         default=600.0,
         metavar="SECONDS",
-        help="seconds with fewer workers until all are tried again (with --min_workers)",
+        help="seconds with fewer workers before all are tried again (with --min_workers)",
     )
     add(
         "--ps",
@@ -121,15 +121,14 @@ def _parser() -> Parser:
         type=float,
         default=1800.0,
         metavar="SECONDS",
-        help="restart the members if one that trains finishes no step for so long; 0 for never "
-        "(default: 1800)",
+        help="restart the members if one that trains completes no step in this time; 0: never",
     )
     add("--logs", metavar="DIR", help="directory of the members' logs (default: MODEL_DIR/logs)")
-    return to
+    return parser
 
 
-def _check(flags: argparse.Namespace) -> None:
-    for name, most in _MOST.items():
+def _check_limits(flags: argparse.Namespace) -> None:
+    for name, most in _LIMITS.items():
         value = getattr(flags, name)
         if value is not None and not 0 <= value <= most:  # also rejects NaN
             raise RunnerError(f"--{name}: got {value}, allowed: 0 to {most}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli import finetune
-from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
 from orbit_runner.cli.list_official import official_experiments
 from orbit_runner.config.parsing.bases import load_description
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
@@ -41,55 +41,55 @@ _MODELINE = "# yaml-language-server:"
 
 def main(arguments: Sequence[str]) -> int:
     """Prints experiments, fragments, tasks, models, data sources and strategies. Returns 0."""
-    to = parser(
+    parser = make_parser(
         "list", "List experiments, fragments, tasks, models, data sources, strategies and modes."
     )
-    to.add_argument(
+    parser.add_argument(
         "--json", action="store_true", help="print JSON that maps each kind to {name: description}"
     )
-    to.add_argument(
+    parser.add_argument(
         "--import", dest="imports", action="append", help="import a module first; may be repeated"
     )
-    to.add_argument(
+    parser.add_argument(
         "--official", action="store_true", help="list the experiments of Model Garden instead"
     )
-    flags = parse(to, arguments)
+    flags = parse_flags(parser, arguments)
     if flags.official:
         prepare_environment(RuntimeConfig())  # The imported modules may import TensorFlow.
     import_modules(flags.imports or (), Origin("--import"))
-    found = official_experiments() if flags.official else _everything()
+    found = official_experiments() if flags.official else _all_entries()
     if flags.json:
         use_utf8()
-    print(json.dumps(found, indent=2, ensure_ascii=False) if flags.json else _text(found))
+    print(json.dumps(found, indent=2, ensure_ascii=False) if flags.json else _format_entries(found))
     return 0
 
 
-def _everything() -> dict[str, dict[str, str]]:
+def _all_entries() -> dict[str, dict[str, str]]:
     return {
-        "experiments": {name: _description(path) for name, path in experiment_files().items()},
-        "fragments": {name: _description(path) for name, path in fragment_files().items()},
-        "tasks": _helps(TASKS),
-        "models of image_classification": _helps(IMAGE_MODELS),
-        "models of translation": _helps(TEXT_MODELS),
-        "models of recommendation": _helps(RATING_MODELS),
-        "models of tabular": _helps(TABLE_MODELS),
-        "models of text_classification": _helps(TEXT_CLASSIFIERS),
-        "data sources of image_classification": _helps(SOURCES),
-        "data sources of translation": _helps(TEXT_SOURCES),
-        "data sources of recommendation": _helps(RATING_SOURCES),
-        "data sources of tabular": _helps(TABLE_SOURCES),
-        "data sources of text_classification": _helps(TABLE_SOURCES),
-        "data sources of keras": _helps(ARRAY_SOURCES),
+        "experiments": {name: _read_description(path) for name, path in experiment_files().items()},
+        "fragments": {name: _read_description(path) for name, path in fragment_files().items()},
+        "tasks": _describe_entries(TASKS),
+        "models of image_classification": _describe_entries(IMAGE_MODELS),
+        "models of translation": _describe_entries(TEXT_MODELS),
+        "models of recommendation": _describe_entries(RATING_MODELS),
+        "models of tabular": _describe_entries(TABLE_MODELS),
+        "models of text_classification": _describe_entries(TEXT_CLASSIFIERS),
+        "data sources of image_classification": _describe_entries(SOURCES),
+        "data sources of translation": _describe_entries(TEXT_SOURCES),
+        "data sources of recommendation": _describe_entries(RATING_SOURCES),
+        "data sources of tabular": _describe_entries(TABLE_SOURCES),
+        "data sources of text_classification": _describe_entries(TABLE_SOURCES),
+        "data sources of keras": _describe_entries(ARRAY_SOURCES),
         "strategies": dict.fromkeys(STRATEGIES, ""),
         "modes": dict.fromkeys(_ALL_MODES, ""),
     }
 
 
-def _helps(registry: Registry) -> dict[str, str]:
+def _describe_entries(registry: Registry) -> dict[str, str]:
     return {entry.name: entry.help for entry in registry.entries()}
 
 
-def _text(found: dict[str, dict[str, str]]) -> str:
+def _format_entries(found: dict[str, dict[str, str]]) -> str:
     width = max(len(name) for names in found.values() for name in names)
     blocks = []
     for kind, names in found.items():
@@ -98,7 +98,7 @@ def _text(found: dict[str, dict[str, str]]) -> str:
     return "\n\n".join(blocks)
 
 
-def _description(path: Path) -> str:
+def _read_description(path: Path) -> str:
     """Returns a file's `description`, or the first line of its leading comment."""
     try:
         described = load_description(path)

@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.flags.config_flags import Parser, add_config_flags, parse, parser, request
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_config_flags,
+    build_request,
+    make_parser,
+    parse_flags,
+)
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -21,19 +27,19 @@ from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, Member
-from orbit_runner.distribute.cluster.roles import in_role
-from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.distribute.cluster.roles import adapt_to_role
+from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.launch.deploy.job_spec import (
-    Order,
+    JobSpec,
     job_name,
-    mebibytes,
+    manifest_problems,
     name_problem,
-    order_problems,
+    parse_mebibytes,
+    parse_seconds,
     requirements,
     roles_of,
-    seconds_of,
 )
-from orbit_runner.launch.deploy.targets import ADD_FLAGS, PLACES, SWEEP_PLACES
+from orbit_runner.launch.deploy.targets import ADD_FLAGS, SWEEP_TARGETS, TARGETS
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
@@ -59,7 +65,7 @@ places:
 `runner manifest PLACE --help` lists the flags of a place.
 """
 # The setting that each flag of this command sets.
-_SETTINGS = {
+_FLAG_SETTINGS = {
     "workers": "runtime.num_workers",
     "ps": "runtime.num_parameter_servers",
     "gpus_per_worker": "runtime.num_gpus",
@@ -74,37 +80,37 @@ def main(arguments: Sequence[str]) -> int:
     if place in ("--help", "-h"):
         print(_USAGE, end="")
         return 0
-    if place not in PLACES:
-        raise RunnerError(unknown("place", place, [*PLACES]))
+    if place not in TARGETS:
+        raise RunnerError(unknown_name_message("place", place, [*TARGETS]))
     if any(word == "--sweep" or word.startswith("--sweep=") for word in arguments):
         from orbit_runner.cli.sweep.manifest import sweep_manifest
 
         text = sweep_manifest(place, arguments[1:])
     else:
-        text = _manifest(place, arguments[1:])
+        text = _make_manifest(place, arguments[1:])
     use_utf8()
     print(text, end="")
     return 0
 
 
-def _manifest(place: str, arguments: Sequence[str]) -> str:
-    flags = parse(run_manifest_parser(place), arguments)
+def _make_manifest(place: str, arguments: Sequence[str]) -> str:
+    flags = parse_flags(run_manifest_parser(place), arguments)
     if getattr(flags, "sweep_file", None):
         raise RunnerError("--sweep: write --sweep=FILE on the command line")
-    resolved = resolve(_build_request(flags))
-    source, write = PLACES[place]
-    _check(resolved, flags, source)
-    return write(_run_order(resolved, flags, ["runner", "manifest", place, *arguments]), flags)
+    resolved = resolve(_build_cluster_request(flags))
+    source, write = TARGETS[place]
+    _check_manifest(resolved, flags, source)
+    return write(_make_run_spec(resolved, flags, ["runner", "manifest", place, *arguments]), flags)
 
 
 def run_manifest_parser(place: str) -> Parser:
     """Returns the parser of the manifest of an experiment."""
-    to, is_for_sweeps = run_parser(), place in SWEEP_PLACES
-    to.prog = f"runner manifest {place}"
-    to.description = _DESCRIPTION.format(
+    parser, is_for_sweeps = run_parser(), place in SWEEP_TARGETS
+    parser.prog = f"runner manifest {place}"
+    parser.description = _DESCRIPTION.format(
         _TITLES[place], _SWEEP.format(place) if is_for_sweeps else ""
     )
-    group = to.add_argument_group("cluster")
+    group = parser.add_argument_group("cluster")
     add = group.add_argument
     add("--workers", metavar="N", help="number of workers (runtime.num_workers)")
     add("--ps", metavar="N", help="number of parameter servers (runtime.num_parameter_servers)")
@@ -113,7 +119,7 @@ def run_manifest_parser(place: str) -> Parser:
     add_job_flags(add, place)
     if is_for_sweeps:
         add("--sweep", dest="sweep_file", metavar="FILE", help="sweep file; see above")
-    return to
+    return parser
 
 
 def add_job_flags(add: Callable[..., Any], place: str) -> None:
@@ -128,23 +134,23 @@ def add_job_flags(add: Callable[..., Any], place: str) -> None:
     ADD_FLAGS[place](add)
 
 
-def _build_request(flags: argparse.Namespace) -> Request:
-    asked = request(flags)
+def _build_cluster_request(flags: argparse.Namespace) -> Request:
+    request = build_request(flags)
     more = [
         (f"--{flag}", path, getattr(flags, flag))
-        for flag, path in _SETTINGS.items()
+        for flag, path in _FLAG_SETTINGS.items()
         if getattr(flags, flag) is not None
     ]
     if flags.evaluator:
         more.append(("--evaluator", "runtime.num_evaluators", "1"))
-    return dataclasses.replace(asked, flags=(*asked.flags, *more))
+    return dataclasses.replace(request, flags=(*request.flags, *more))
 
 
-def _check(resolved: Resolved, flags: argparse.Namespace, source: str) -> None:
+def _check_manifest(resolved: ResolvedConfig, flags: argparse.Namespace, source: str) -> None:
     """Checks what can be checked without access to the cluster."""
     problems = [*_mode_problems(flags), *job_flag_problems(flags)]
     config = resolved.config
-    found = [*order_problems(config, source)]
+    found = [*manifest_problems(config, source)]
     if not found:
         found += [*fit_problems(resolved, flags.mode)]
     if flags.mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
@@ -154,14 +160,14 @@ def _check(resolved: Resolved, flags: argparse.Namespace, source: str) -> None:
         raise ConfigError(problems)
 
 
-def fit_problems(resolved: Resolved, mode: str) -> Iterator[tuple[str, str]]:
+def fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[tuple[str, str]]:
     """Yields (dotted path, message) of settings that do not fit the number of processes."""
     config = resolved.config
     roles = roles_of(config.runtime)
     if "evaluator" in roles:
         jobs = {role: tuple(f"{role}-{i}:1" for i in range(n)) for role, n in roles.items()}
         with setting_error_scope(resolved):
-            in_role(config, mode, Cluster(jobs, Member("worker", 0), "manifest"))
+            adapt_to_role(config, mode, Cluster(jobs, Member("worker", 0), "manifest"))
     replicas = effective_runtime(config, mode).num_replicas(roles["worker"])
     if replicas:
         yield from batch_problems(config, replicas)
@@ -170,7 +176,7 @@ def fit_problems(resolved: Resolved, mode: str) -> Iterator[tuple[str, str]]:
 
 def _mode_problems(flags: argparse.Namespace) -> Iterator[Problem]:
     if flags.mode not in MODES:
-        yield Problem("--mode", unknown("mode", flags.mode, MODES))
+        yield Problem("--mode", unknown_name_message("mode", flags.mode, MODES))
     if flags.pretrain_steps is not None:
         yield Problem("--pretrain_steps", f"has no effect with --mode={flags.mode}; remove it")
 
@@ -189,25 +195,27 @@ def job_flag_problems(flags: argparse.Namespace) -> Iterator[Problem]:
             yield Problem(f"--{name}", f"got {value!r:.60}, expected {expected}")
 
 
-def count_of(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """Returns the number that a flag gives, or None if it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
 _WORDS = ("image", "namespace", "partition", "account", "machine_type", "accelerator_type")
 _AMOUNTS: tuple[tuple[str, Callable[[str], int | None], str], ...] = (
-    ("cpus", count_of, "an integer"),
-    ("memory", mebibytes, "an amount such as 512Mi or 16Gi"),
-    ("shared_memory", mebibytes, "an amount such as 512Mi or 16Gi"),
-    ("time", seconds_of, "minutes, minutes:seconds, h:mm:ss, days-hours or days-h:mm:ss"),
-    ("max_restarts", count_of, "an integer"),
-    ("nodes", count_of, "an integer"),
+    ("cpus", parse_count, "an integer"),
+    ("memory", parse_mebibytes, "an amount such as 512Mi or 16Gi"),
+    ("shared_memory", parse_mebibytes, "an amount such as 512Mi or 16Gi"),
+    ("time", parse_seconds, "minutes, minutes:seconds, h:mm:ss, days-hours or days-h:mm:ss"),
+    ("max_restarts", parse_count, "an integer"),
+    ("nodes", parse_count, "an integer"),
 )
 
 
-def _run_order(resolved: Resolved, flags: argparse.Namespace, command: Sequence[str]) -> Order:
+def _make_run_spec(
+    resolved: ResolvedConfig, flags: argparse.Namespace, command: Sequence[str]
+) -> JobSpec:
     config = resolved.config
-    return job_order(
+    return make_job_spec(
         config,
         flags,
         name=flags.name or job_name(config.name),
@@ -215,25 +223,25 @@ def _run_order(resolved: Resolved, flags: argparse.Namespace, command: Sequence[
         gpus=config.runtime.num_gpus,
         experiment=to_yaml(config),
         arguments=tuple(_run_flags(flags)),
-        header=(*header(command, requirements(config)),),
+        header=(*header_lines(command, requirements(config)),),
     )
 
 
-def job_order(config: ExperimentConfig, flags: argparse.Namespace, **fields: Any) -> Order:
-    """Returns an order with the values of the job's flags, and the given other fields."""
-    return Order(
+def make_job_spec(config: ExperimentConfig, flags: argparse.Namespace, **fields: Any) -> JobSpec:
+    """Returns a job spec with the values of the job flags, and the given other fields."""
+    return JobSpec(
         clustered=config.runtime.traits.is_clustered,
         model_dir=flags.model_dir or "",
         cpus=int(getattr(flags, "cpus", None) or 0),
-        memory=mebibytes(getattr(flags, "memory", None) or "0Mi") or 0,
-        seconds=seconds_of(flags.time or "0") or 0,
+        memory=parse_mebibytes(getattr(flags, "memory", None) or "0Mi") or 0,
+        seconds=parse_seconds(flags.time or "0") or 0,
         restarts=int(flags.max_restarts),
         grace=max(120, math.ceil(config.runtime.grace_period)),
         **fields,
     )
 
 
-def header(command: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
+def header_lines(command: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
     """Yields the comment at the top of a manifest: its origin, and what it needs."""
     yield f"Made by: {shlex.join(command)}"
     if needed:
@@ -243,9 +251,9 @@ def header(command: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
 
 def _run_flags(flags: argparse.Namespace) -> Iterator[str]:
     """Yields the flags of `runner run` that are not part of the config."""
-    of_config = parser("run", "")
-    add_config_flags(of_config)
-    skipped = {action.dest for action in of_config._actions} | {*_NOT_PASSED}
+    config_parser = make_parser("run", "")
+    add_config_flags(config_parser)
+    skipped = {action.dest for action in config_parser._actions} | {*_NOT_PASSED}
     for action in run_parser()._actions:
         value = getattr(flags, action.dest, None)
         if action.dest in skipped or value == action.default:

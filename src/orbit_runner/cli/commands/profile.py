@@ -17,19 +17,19 @@ from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_config_flags,
     add_progress_flags,
+    build_request,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     print_notes,
     progress_of,
-    request,
 )
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import SUFFIXES
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.profiling.profile import Profile, read_profile
@@ -53,8 +53,8 @@ _MODE = "train"
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the profile of a run or of an experiment. Returns 0."""
-    flags = parse(_parser(), arguments)
-    profile = _of_run(flags) if _names_run(flags) else _of_experiment(flags)
+    flags = parse_flags(_parser(), arguments)
+    profile = _read_run_profile(flags) if _is_run(flags) else _profile_experiment(flags)
     use_utf8()
     if flags.json:
         print(json.dumps(profile.as_dict(), indent=2))
@@ -65,48 +65,48 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    to = parser("profile", _DESCRIPTION)
-    to.add_argument(
+    parser = make_parser("profile", _DESCRIPTION)
+    parser.add_argument(
         "profiled",
         nargs="?",
         metavar="RUN|EXPERIMENT",
         help="a run directory, or another directory with a trace; or an experiment, as in "
         "--experiment",
     )
-    to.add_argument(
+    parser.add_argument(
         "--steps",
-        type=_count,
+        type=_parse_count,
         metavar="N",
         help=f"number of steps of an experiment to profile (default: {_STEPS})",
     )
-    to.add_argument(
-        "--top", type=_count, default=_ROWS, metavar="N", help="number of rows of each table"
+    parser.add_argument(
+        "--top", type=_parse_count, default=_ROWS, metavar="N", help="number of rows of each table"
     )
-    to.add_argument(
+    parser.add_argument(
         "--keep", metavar="DIR", help="keep the trace of an experiment in DIR, for TensorBoard"
     )
-    to.add_argument("--json", action="store_true", help="print all rows as JSON, in seconds")
-    add_progress_flags(to)
-    add_config_flags(to)
-    return to
+    parser.add_argument("--json", action="store_true", help="print all rows as JSON, in seconds")
+    add_progress_flags(parser)
+    add_config_flags(parser)
+    return parser
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number from 1 to 1000000")
     return int(text)
 
 
-def _names_run(flags: argparse.Namespace) -> bool:
+def _is_run(flags: argparse.Namespace) -> bool:
     """Returns whether the argument is a directory, and not an experiment."""
     given = flags.profiled or ""
     return os.path.isdir(given) or (is_remote(given) and not given.endswith(SUFFIXES))
 
 
-def _of_run(flags: argparse.Namespace) -> Profile:
-    asked = dataclasses.asdict(request(flags))
+def _read_run_profile(flags: argparse.Namespace) -> Profile:
+    request = dataclasses.asdict(build_request(flags))
     extra = [f"--{name}" for name in ("steps", "keep") if getattr(flags, name) is not None]
-    if extra or asked != dataclasses.asdict(Request()):
+    if extra or request != dataclasses.asdict(Request()):
         named = extra[0] if extra else "config flags"
         verb = "has" if extra else "have"
         raise RunnerError(
@@ -117,18 +117,18 @@ def _of_run(flags: argparse.Namespace) -> Profile:
         return read_profile(directory)
 
 
-def _of_experiment(flags: argparse.Namespace) -> Profile:
+def _profile_experiment(flags: argparse.Namespace) -> Profile:
     if flags.profiled and flags.experiment and flags.profiled != flags.experiment:
         raise RunnerError(
             f"--experiment: got {flags.experiment!r}, but EXPERIMENT is {flags.profiled!r}\n"
             "pass only one of them"
         )
     flags.experiment = flags.profiled or flags.experiment
-    resolved = resolve(request(flags))
-    _require_one_process(resolved)
+    resolved = resolve(build_request(flags))
+    _require_single_process(resolved)
     print_notes(resolved)
     steps = flags.steps or _STEPS
-    resolved = dataclasses.replace(resolved, config=_short(resolved.config, steps))
+    resolved = dataclasses.replace(resolved, config=_profiling_config(resolved.config, steps))
     with messages_scope(flags), tempfile.TemporaryDirectory(prefix="profile-") as place:
         directory = Path(place)
         check_before_start(resolved, _MODE, directory)
@@ -136,11 +136,11 @@ def _of_experiment(flags: argparse.Namespace) -> Profile:
         found = dataclasses.replace(read_profile(directory), trace="")
         if flags.keep:
             found = dataclasses.replace(found, trace=flags.keep)
-            _keep(directory / "train", Path(flags.keep))
+            _copy_trace(directory / "train", Path(flags.keep))
     return found
 
 
-def _require_one_process(resolved: Resolved) -> None:
+def _require_single_process(resolved: ResolvedConfig) -> None:
     name = resolved.config.runtime.distribution_strategy
     if name in ("multi_worker_mirrored", "parameter_server"):
         path = "runtime.distribution_strategy"
@@ -151,7 +151,7 @@ def _require_one_process(resolved: Resolved) -> None:
         raise ConfigError([Problem(path, message, resolved.origin(path))])
 
 
-def _short(config: Any, steps: int) -> Any:
+def _profiling_config(config: Any, steps: int) -> Any:
     """Returns the config of a run that does nothing but the steps."""
     trainer: TrainerConfig = config.trainer
     last = _WARM_UP + steps
@@ -182,20 +182,20 @@ def _short(config: Any, steps: int) -> Any:
     )
 
 
-class _Profiled(Exception):
+class _StepsProfiled(Exception):
     """Ends the run after the last step, before it saves a checkpoint."""
 
 
-class _End(Callback):
+class _StopAfterLastStep(Callback):
     """Ends the run after its last step."""
 
     def on_loop_end(self, run: Any, logs: Logs) -> None:
-        """Raises `_Profiled` at the last step."""
+        """Raises `_StepsProfiled` at the last step."""
         if run.step >= run.train_steps:
-            raise _Profiled
+            raise _StepsProfiled
 
 
-def _train(flags: argparse.Namespace, resolved: Resolved, directory: Path) -> None:
+def _train(flags: argparse.Namespace, resolved: ResolvedConfig, directory: Path) -> None:
     from orbit_runner.distribute.tf_environment import prepare_environment
 
     config = resolved.config
@@ -217,13 +217,13 @@ def _train(flags: argparse.Namespace, resolved: Resolved, directory: Path) -> No
                 config,
                 str(directory),
                 save_summary=False,
-                callbacks=[progress, _End()],
+                callbacks=[progress, _StopAfterLastStep()],
             )
-        except _Profiled:
+        except _StepsProfiled:
             progress.phase("reading the trace")
 
 
-def _keep(trace: Path, place: Path) -> None:
+def _copy_trace(trace: Path, place: Path) -> None:
     try:
         shutil.copytree(trace, place, dirs_exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`runner replay`: takes one step of a run again, under instruments."""
+"""`runner replay`: repeats one step of a run, and examines it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
+    parse_step,
     progress_of,
-    step_number,
 )
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint
@@ -31,7 +31,7 @@ from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 _DESCRIPTION = """\
-Take one step of a run again, from the nearest checkpoint before it, and show what happens in it:
+Repeat one step of a run, from the nearest checkpoint before it, and show what happens in it:
 the loss of each example, the norms of gradients and updates, and the first value that is NaN or
 infinite, with its layer, its op and the examples that have it. The run itself is not changed, and
 may still be in progress.
@@ -46,7 +46,7 @@ _SETTINGS_RULE = "the saved config determines the step; only settings of the mac
 
 def main(arguments: Sequence[str]) -> int:
     """Replays a step and prints what happens in it. Returns 4 if it differs from the run's."""
-    flags = parse(_parser(), arguments)
+    flags = parse_flags(_parser(), arguments)
     if flags.out and not flags.layer:
         raise RunnerError("--out: has no effect without --layer; name the layers to save")
     with messages_scope(flags), local_run_scope(flags.run, "RUN", "all") as run:
@@ -60,56 +60,58 @@ def main(arguments: Sequence[str]) -> int:
         with _directory_scope() as directory:
             found = _replay(flags, plan, directory)
     if flags.out:
-        _save(Path(flags.out), found.examination.arrays)
+        _save_arrays(Path(flags.out), found.examination.arrays)
     if flags.json:
         _print_json(flags, plan, found)
     else:
-        _print(flags, plan, found)
-    return DIFFERENT if found.own.verdict == "differs" else 0
+        _print_replay(flags, plan, found)
+    return EXIT_DIFFERENT if found.own.verdict == "differs" else 0
 
 
 def _parser() -> Parser:
-    to = parser("replay", _DESCRIPTION)
-    to.settings, to.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
-    to.add_argument("run", metavar="RUN", help="run directory")
-    to.add_argument("--step", type=step_number, required=True, metavar="N", help="the step")
-    to.add_argument(
+    parser = make_parser("replay", _DESCRIPTION)
+    parser.settings, parser.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
+    parser.add_argument("run", metavar="RUN", help="run directory")
+    parser.add_argument("--step", type=parse_step, required=True, metavar="N", help="the step")
+    parser.add_argument(
         "--layer",
         action="append",
         default=[],
         metavar="NAME",
         help="show the output of this layer, such as encoder/dense; may be repeated",
     )
-    to.add_argument(
+    parser.add_argument(
         "--out",
         metavar="FILE",
         help="save the outputs and gradients of the layers as an .npz file",
     )
-    to.add_argument("--all", action="store_true", help="print all examples, variables and layers")
-    to.add_argument(
+    parser.add_argument(
+        "--all", action="store_true", help="print all examples, variables and layers"
+    )
+    parser.add_argument(
         "--pdb",
         action="store_true",
-        help="then take the step in Python's debugger, from the first line of task.train_step",
+        help="then run the step in Python's debugger, from the first line of task.train_step",
     )
-    to.add_argument(
+    parser.add_argument(
         "--verify",
         action="store_true",
         default=None,
         help="continue to the next checkpoint or record of the run, and compare; by default if it "
         "is at most 300 steps after the step",
     )
-    to.add_argument(
+    parser.add_argument(
         "--no_verify",
         action="store_const",
         const=False,
         dest="verify",
         help="end the replay with the examined step",
     )
-    to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
+    parser.add_argument("--import", dest="imports", action="append", metavar="MODULE",
                     help="import a module first; may be repeated")  # fmt: skip
-    add_progress_flags(to)
-    to.add_argument("--json", action="store_true", help="print JSON with all values")
-    return to
+    add_progress_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON with all values")
+    return parser
 
 
 @contextlib.contextmanager
@@ -124,7 +126,7 @@ def _directory_scope() -> Iterator[Path]:
 def _replay(flags: argparse.Namespace, plan: ReplayPlan, directory: Path) -> Any:
     from orbit_runner.distribute.tf_environment import prepare_environment
 
-    check_before_start(plan.resolved_to(plan.last), plan.history.mode, directory)
+    check_before_start(plan.limit_steps(plan.last), plan.history.mode, directory)
     if plan.start is not None:
         copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
     progress = progress_of(flags, f"replay of step {plan.step}", flags.run)
@@ -149,7 +151,7 @@ def _replay_to_step(
         if flags.pdb:
             _debug(flags, run, examination)
 
-    return replay_to_step(plan, directory, progress, layers=flags.layer, then=debug)
+    return replay_to_step(plan, directory, progress, layers=flags.layer, on_examined=debug)
 
 
 def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
@@ -161,7 +163,7 @@ def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
     debug_step(run)
 
 
-def _save(path: Path, arrays: dict[str, Any]) -> None:
+def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     import numpy as np
 
     try:
@@ -171,7 +173,7 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
         raise RunnerError(f"--out: cannot write {path}: {error.strerror or error}") from error
 
 
-def _print(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
+def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
     from orbit_runner.reporting.text.replay import format_examination
 
     begin = "the beginning" if plan.start is None else f"the checkpoint of step {plan.start}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.report_writer import write_report
@@ -19,10 +19,10 @@ file without scripts. The run may still be in progress; repeat the command to up
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the report and prints its path. Returns 0."""
-    to = parser("report", _DESCRIPTION)
-    to.add_argument("run", metavar="RUN", help="run directory")
-    to.add_argument("--html", metavar="FILE", help="file to write (default: RUN/report.html)")
-    flags = parse(to, arguments)
+    parser = make_parser("report", _DESCRIPTION)
+    parser.add_argument("run", metavar="RUN", help="run directory")
+    parser.add_argument("--html", metavar="FILE", help="file to write (default: RUN/report.html)")
+    flags = parse_flags(parser, arguments)
     if is_remote(flags.run) and not flags.html:
         raise RunnerError(f"--html: {flags.run} is in an object store; specify a local file")
     with local_run_scope(flags.run, "RUN", None) as path:

@@ -14,26 +14,26 @@ from typing import Any
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.cli.branches.preparation import branch_point_scope
-from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     progress_of,
 )
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.published.reproduction import names_published_run, reproduce_published
 from orbit_runner.cli.reference_run import (
     MACHINE_SETTINGS,
-    Original,
+    OriginalRun,
     check_data,
     check_outside,
     copy_checkpoint,
-    notes,
-    read_original,
-    up_to,
+    difference_reasons,
+    limit_steps,
+    read_original_run,
 )
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.errors import RunnerError, format_list
@@ -60,26 +60,26 @@ _SETTINGS_RULE = (
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
-    flags = parse(_parser(), arguments)
+    flags = parse_flags(_parser(), arguments)
     if names_published_run(flags.run):
-        return _published(flags)
+        return _reproduce_published(flags)
     needed = None if flags.last is None else "all"
     with messages_scope(flags), local_run_scope(flags.run, "RUN", needed) as run:
         result = _reproduce(flags, run)
-    return 0 if result.equal else DIFFERENT
+    return 0 if result.equal else EXIT_DIFFERENT
 
 
 def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
-    original = read_original(
+    original = read_original_run(
         run,
         flags.last,
         imports=tuple(flags.imports or ()),
         changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
     )
-    with _folder(flags.model_dir, original.history.folder) as folder:
-        from orbit_runner.reporting.reproduced import print_reproduction
+    with _directory_scope(flags.model_dir, original.history.folder) as folder:
+        from orbit_runner.reporting.reproduction import print_reproduction
 
-        result, error = _again(original, folder, progress_of(flags, "reproduce", flags.run))
+        result, error = _repeat_run(original, folder, progress_of(flags, "reproduce", flags.run))
         if result.equal and not flags.model_dir:
             shutil.rmtree(folder, ignore_errors=True)
             result = dataclasses.replace(result, again="")
@@ -94,7 +94,7 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
     return result
 
 
-def _published(flags: argparse.Namespace) -> int:
+def _reproduce_published(flags: argparse.Namespace) -> int:
     given = [] if flags.last is None else ["--last"]
     given += [f"--{path}" for path, _ in flags.dotted]
     if given:
@@ -102,7 +102,7 @@ def _published(flags: argparse.Namespace) -> int:
             f"{given[0]}: cannot be combined with the published experiment {flags.run!r}, whose "
             "steps and settings are fixed\nremove it"
         )
-    with messages_scope(flags), _folder(flags.model_dir, Path(flags.run)) as folder:
+    with messages_scope(flags), _directory_scope(flags.model_dir, Path(flags.run)) as folder:
         from orbit_runner.cli.published.reproduction import print_published_reproduction
 
         progress = progress_of(flags, "reproduce", flags.run)
@@ -116,40 +116,40 @@ def _published(flags: argparse.Namespace) -> int:
             print(json.dumps(result.as_dict(), indent=2))
         else:
             print_published_reproduction(result)
-    return 0 if result.equal else DIFFERENT
+    return 0 if result.equal else EXIT_DIFFERENT
 
 
 def _parser() -> Parser:
-    to = parser("reproduce", _DESCRIPTION)
-    to.settings, to.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
-    to.add_argument(
+    parser = make_parser("reproduce", _DESCRIPTION)
+    parser.settings, parser.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
+    parser.add_argument(
         "run",
         metavar="RUN",
         help="run directory, or an experiment whose fingerprint is published",
     )
-    to.add_argument(
+    parser.add_argument(
         "--last",
         type=int,
         metavar="K",
         help="repeat at least the last K steps, from the nearest earlier checkpoint (default: all)",
     )
-    to.add_argument(
+    parser.add_argument(
         "--model_dir",
         metavar="DIR",
         help="new directory, always kept; by default a temporary one, kept only if the runs differ",
     )
-    to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
+    parser.add_argument("--import", dest="imports", action="append", metavar="MODULE",
                     help="import a module first; may be repeated")  # fmt: skip
-    add_progress_flags(to)
-    to.add_argument("--json", action="store_true", help="print the result as JSON")
-    return to
+    add_progress_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
 
 
 @contextlib.contextmanager
-def _folder(asked: str | None, run: Path) -> Iterator[Path]:
+def _directory_scope(model_dir: str | None, run: Path) -> Iterator[Path]:
     """Yields the new run directory; deletes a temporary one on `RunnerError` and Ctrl-C."""
-    if asked is not None:
-        yield _own_folder(Path(asked), run)
+    if model_dir is not None:
+        yield _require_new_directory(Path(model_dir), run)
         return
     folder = Path(tempfile.mkdtemp(prefix="reproduce-"))
     try:
@@ -159,7 +159,7 @@ def _folder(asked: str | None, run: Path) -> Iterator[Path]:
         raise
 
 
-def _own_folder(folder: Path, run: Path) -> Path:
+def _require_new_directory(folder: Path, run: Path) -> Path:
     check_outside(folder, run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunnerError(
@@ -168,29 +168,31 @@ def _own_folder(folder: Path, run: Path) -> Path:
     return folder
 
 
-def _again(original: Original, folder: Path, progress: Any) -> tuple[Any, Exception | None]:
+def _repeat_run(original: OriginalRun, folder: Path, progress: Any) -> tuple[Any, Exception | None]:
     from orbit_runner.distribute.tf_environment import prepare_environment
 
     check_before_start(
-        up_to(original.resolved, original.record.step), original.history.mode, folder
+        limit_steps(original.resolved, original.record.step), original.history.mode, folder
     )
     data = check_data(original)
     if original.start is not None:
         with _source_scope(original) as source:
             copy_checkpoint(checkpoints_of(source), original.start, folder)
-    said = [*notes(original), *data.notes()]
+    differences = [*difference_reasons(original), *data.notes()]
     with progress.shown_scope():
-        if said:
+        if differences:
             run = original.history.folder
-            progress.note(f"note: differences from the original run in {run}:\n{format_list(said)}")
+            progress.note(
+                f"note: differences from the original run in {run}:\n{format_list(differences)}"
+            )
         progress.phase("importing tensorflow")
         prepare_environment(original.resolved.config.runtime)
         with setting_error_scope(original.resolved):
-            return _compare(original, folder, progress, said)
+            return _compare(original, folder, progress, differences)
 
 
 @contextlib.contextmanager
-def _source_scope(original: Original) -> Iterator[Path]:
+def _source_scope(original: OriginalRun) -> Iterator[Path]:
     """Yields a run directory with the checkpoint to start from: the run, unless it removed it."""
     run = original.history.folder
     branch = read_branch(run)
@@ -202,12 +204,12 @@ def _source_scope(original: Original) -> Iterator[Path]:
 
 
 def _compare(
-    original: Original, folder: Path, progress: Any, said: list[str]
+    original: OriginalRun, folder: Path, progress: Any, differences: list[str]
 ) -> tuple[Any, Exception | None]:
     with paused_collection_scope():
         from orbit_runner.cli.rerun import rerun
     from orbit_runner.audit.run_diff import compare_runs
-    from orbit_runner.reporting.reproduced import Reproduction
+    from orbit_runner.reporting.reproduction import Reproduction
 
     history, record, after = original.history, original.record, original.after
     done = rerun(original.resolved, history, folder, progress, step=record.step, after=after)
@@ -220,14 +222,14 @@ def _compare(
         summary_interval=original.resolved.config.trainer.summary_interval,
     )
     if record.strategy not in ("", done.strategy):
-        said = [*said, f"strategy: {record.strategy} → {done.strategy}"]
+        differences = [*differences, f"strategy: {record.strategy} → {done.strategy}"]
     result = Reproduction(
         run=str(history.folder),
         again=str(folder),
         start=original.start,
-        notes=tuple(said),
-        error=done.words,
+        notes=tuple(differences),
+        error=done.error_text,
         parting=parting,
     )
     # Divergence is a result; any other error is raised by the caller.
-    return result, None if done.diverged else done.error
+    return result, None if done.has_diverged else done.error

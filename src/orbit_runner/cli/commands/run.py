@@ -19,11 +19,11 @@ from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_config_flags,
     add_progress_flags,
+    build_request,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     progress_of,
-    request,
 )
 from orbit_runner.cli.flags.path_flags import SHARED
 from orbit_runner.cli.preflight import (
@@ -32,12 +32,12 @@ from orbit_runner.cli.preflight import (
     check_same_config,
     setting_error_scope,
 )
-from orbit_runner.cli.train_job import Job, make_ready, run_job, serve
+from orbit_runner.cli.train_job import Job, prepare_process, run_job, serve
 from orbit_runner.config.errors import note_text
-from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.distribute.cluster.roles import in_role
+from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory
@@ -57,10 +57,10 @@ the same directory, it resumes from the last checkpoint. Ctrl-C saves a checkpoi
 def main(arguments: Sequence[str]) -> int:
     """Runs an experiment. Returns the exit code."""
     started = time.monotonic()
-    flags = parse(run_parser(), arguments)
+    flags = parse_flags(run_parser(), arguments)
     if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
         raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
-    _check_stop(flags)
+    _check_stop_step(flags)
     if flags.mode == finetune.MODE:
         return finetune.main(arguments, flags)
     if flags.pretrain_steps is not None:
@@ -68,10 +68,10 @@ def main(arguments: Sequence[str]) -> int:
             f"--pretrain_steps: has no effect with --mode={flags.mode}\n"
             f"remove it, or use --mode={finetune.MODE}"
         )
-    return start_run(flags, resolve(request(flags)), started)
+    return start_run(flags, resolve(build_request(flags)), started)
 
 
-def _check_stop(flags: argparse.Namespace) -> None:
+def _check_stop_step(flags: argparse.Namespace) -> None:
     if flags.stop_at_step is None:
         return
     if flags.stop_at_step < 0:
@@ -80,28 +80,28 @@ def _check_stop(flags: argparse.Namespace) -> None:
         raise RunnerError(f"--stop_at_step: has no effect with --mode={flags.mode}\nremove it")
 
 
-def start_run(flags: argparse.Namespace, resolved: Resolved, started: float) -> int:
+def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
     """Starts or resumes a run with parsed flags of `runner run`. Returns the exit code.
 
     `started` is when the command began, by `time.monotonic()`.
     """
-    with messages_scope(flags), _run_directory(flags, resolved) as model_dir:
-        job = dataclasses.replace(_job(flags, resolved, model_dir), started=started)
-        if job.writes and resolved.notes:
+    with messages_scope(flags), _run_directory_scope(flags, resolved) as model_dir:
+        job = dataclasses.replace(_make_job(flags, resolved, model_dir), started=started)
+        if job.writes_results and resolved.notes:
             note(note_text(resolved.notes))
-        if job.serves:
+        if job.is_server:
             return serve(job)
-        if job.mode in TRAINING and job.writes:
+        if job.mode in TRAINING and job.writes_results:
             with disk_error_scope(job.model_dir):
                 _lock_run_directory(job.model_dir)
             if flags.resume == "same":
                 check_same_config(resolved, job.model_dir)
             job = dataclasses.replace(job, data=check_data(job, flags.resume))
-        return _run(job, flags)
+        return _run_job(job, flags)
 
 
 @contextlib.contextmanager
-def _run_directory(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Path]:
+def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) -> Iterator[Path]:
     """Yields the run directory, or its local copy if it is in an object store."""
     if not is_remote(flags.model_dir or ""):
         yield choose_model_dir(flags, resolved)
@@ -126,7 +126,7 @@ def _run_directory(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Pa
         yield folder
 
 
-def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
+def _make_job(flags: argparse.Namespace, resolved: ResolvedConfig, model_dir: Path) -> Job:
     cluster = check_before_start(resolved, flags.mode, model_dir)
     if cluster is not None and not flags.model_dir:
         raise RunnerError(
@@ -134,7 +134,7 @@ def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
             "pass the same --model_dir, on shared storage, to every member"
         )
     with setting_error_scope(resolved):
-        config, mode = in_role(resolved.config, flags.mode, cluster)
+        config, mode = adapt_to_role(resolved.config, flags.mode, cluster)
     return Job(
         resolved=resolved,
         config=config,
@@ -156,7 +156,7 @@ def check_data(job: Job, resume: str) -> DataRecord:
     with setting_error_scope(job.resolved):
         record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
     if not any(RunDirectory(job.model_dir).checkpoints.glob("*.index")):
-        return record.of_new_run()
+        return record.clear_comparison()
     if resume == "same":
         record.check()
     for text in record.notes():
@@ -166,22 +166,24 @@ def check_data(job: Job, resume: str) -> DataRecord:
 
 def run_parser() -> Parser:
     """Returns the parser of the flags of `runner run`."""
-    to = parser("run", _DESCRIPTION)
-    to.add_argument(
+    parser = make_parser("run", _DESCRIPTION)
+    parser.add_argument(
         "--mode",
         default="train_and_eval",
         metavar="MODE",
         help=f"one of: {', '.join((*MODES, finetune.MODE))}",
     )
-    to.add_argument("--model_dir", metavar="DIR", help="run directory (default: runs/NAME/TIME)")
-    to.add_argument(
+    parser.add_argument(
+        "--model_dir", metavar="DIR", help="run directory (default: runs/NAME/TIME)"
+    )
+    parser.add_argument(
         "--resume",
         choices=("same", "override"),
         default="same",
         help="same: resume only if the data and all settings that affect the weights are the same; "
         "override: always resume",
     )
-    to.add_argument(
+    parser.add_argument(
         "--enable_async_checkpointing",
         nargs="?",
         const="true",
@@ -189,30 +191,30 @@ def run_parser() -> Parser:
         choices=("true", "false"),
         help="save checkpoints in the background; false: training waits until they are saved",
     )
-    to.add_argument(
+    parser.add_argument(
         "--allow_partial",
         action="store_true",
         help="accept a checkpoint that fits only in part, and restore the parts that fit",
     )
-    to.add_argument(
+    parser.add_argument(
         "--pretrain_steps",
         type=int,
         metavar="STEPS",
         help=f"with --mode={finetune.MODE}: last step of the pretraining",
     )
-    to.add_argument(
+    parser.add_argument(
         "--stop_at_step",
         type=int,
         metavar="STEP",
         help="save a checkpoint at this step and exit; the same command without it continues",
     )
-    add_progress_flags(to)
-    to.add_argument("--json", action="store_true", help="print the results as JSON")
-    add_config_flags(to)
-    return to
+    add_progress_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_config_flags(parser)
+    return parser
 
 
-def choose_model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
+def choose_model_dir(flags: argparse.Namespace, resolved: ResolvedConfig) -> Path:
     """Returns the run directory: `--model_dir`, or `runs/NAME/TIME` by default."""
     if flags.model_dir:
         return Path(flags.model_dir)
@@ -228,25 +230,25 @@ def _lock_run_directory(model_dir: Path) -> None:
         note(lock.note)
 
 
-def _run(job: Job, flags: argparse.Namespace) -> int:
+def _run_job(job: Job, flags: argparse.Namespace) -> int:
     from orbit_runner.reporting.results import print_results
 
     title = f"{job.config.name} · {job.mode}"
     place = flags.model_dir or str(job.model_dir)
-    progress = progress_of(flags, title, place, brief=not job.writes)
+    progress = progress_of(flags, title, place, brief=not job.writes_results)
     with progress.shown_scope():
         progress.phase("importing tensorflow")
-        if job.writes:
-            early_check.begin(job.model_dir)
+        if job.writes_results:
+            early_check.start_check(job.model_dir)
         with setting_error_scope(job.resolved), disk_error_scope(job.model_dir):
-            make_ready(job)
+            prepare_process(job)
             try:
                 _, results = run_job(job, progress)
             except RunnerError as error:
                 if error.exit_code == 0:  # `--stop_at_step`; such an error is not shown.
                     note(str(error))
                 raise
-    if not job.writes:
+    if not job.writes_results:
         return 0
     if is_remote(flags.model_dir or ""):
         results = dataclasses.replace(results, model_dir=flags.model_dir)

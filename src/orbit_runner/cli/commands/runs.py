@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
 from orbit_runner.cli.runs.columns import DEFAULT_COLUMNS, RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
 from orbit_runner.cli.runs.tree import tree_rows
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
-from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
@@ -37,13 +37,13 @@ starts seed weights parent branch_step changes"""
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the runs in the given directories. Returns 0."""
-    flags = parse(_parser(), arguments)
+    flags = parse_flags(_parser(), arguments)
     if flags.tree and flags.csv:
         raise RunnerError("--tree: has no effect with --csv\nadd `--columns=+parent,branch_step`")
-    runs = read_summaries([_root(name) for name in flags.directories or ["runs"]])
+    runs = read_summaries([_require_directory(name) for name in flags.directories or ["runs"]])
     columns = RunColumns(runs)
-    names = _columns(flags, columns)
-    chosen = _select(runs, columns, flags)
+    names = _select_columns(flags, columns)
+    chosen = _select_runs(runs, columns, flags)
     names_in_tree: list[str] = []
     if flags.tree:
         rows = tree_rows(chosen, can_draw_lines="utf" in (sys.stdout.encoding or "").lower())
@@ -54,14 +54,14 @@ def main(arguments: Sequence[str]) -> int:
     elif flags.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([_plain(columns.value(run, name)) for name in names] for run in chosen)
+        writer.writerows([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
     elif chosen:
         cells = [[columns.text(run, name) for name in names] for run in chosen]
         if names_in_tree:
             names = ["run", *(name for name in names if name != "run")]
             others = [[columns.text(run, name) for name in names[1:]] for run in chosen]
             cells = [[name, *row] for name, row in zip(names_in_tree, others, strict=True)]
-        print("\n".join(_table(cells, names)))
+        print("\n".join(_format_table(cells, names)))
     if not chosen:
         where = ", ".join(flags.directories or ["runs"])
         print(f"no runs in {where}" if not runs else "no run matches --where", file=sys.stderr)
@@ -69,8 +69,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    to = parser("runs", _DESCRIPTION)
-    add = to.add_argument
+    parser = make_parser("runs", _DESCRIPTION)
+    add = parser.add_argument
     add(
         "directories",
         metavar="DIR",
@@ -102,10 +102,10 @@ def _parser() -> Parser:
     add("--limit", type=int, metavar="N", help="list at most N runs")
     add("--json", action="store_true", help="print JSON: a list of objects, one for each run")
     add("--csv", action="store_true", help="print CSV")
-    return to
+    return parser
 
 
-def _root(name: str) -> Path:
+def _require_directory(name: str) -> Path:
     path = Path(name)
     if not path.is_dir():
         problem = "is not a directory" if path.exists() else "does not exist"
@@ -113,19 +113,19 @@ def _root(name: str) -> Path:
     return path
 
 
-def _columns(flags: argparse.Namespace, columns: RunColumns) -> list[str]:
+def _select_columns(flags: argparse.Namespace, columns: RunColumns) -> list[str]:
     text = flags.columns or ""
-    asked = [name.strip() for name in text.lstrip("+").split(",") if name.strip()]
-    for name in asked:
+    requested = [name.strip() for name in text.lstrip("+").split(",") if name.strip()]
+    for name in requested:
         columns.check(name, "--columns")
-    if asked and not text.startswith("+"):
-        return asked
+    if requested and not text.startswith("+"):
+        return requested
     # Before `changes`, which may be long.
-    names = [*DEFAULT_COLUMNS[:-1], *asked, DEFAULT_COLUMNS[-1]]
+    names = [*DEFAULT_COLUMNS[:-1], *requested, DEFAULT_COLUMNS[-1]]
     return list(dict.fromkeys(names))
 
 
-def _select(
+def _select_runs(
     runs: Sequence[RunSummary], columns: RunColumns, flags: argparse.Namespace
 ) -> list[RunSummary]:
     if flags.limit is not None and flags.limit < 1:
@@ -152,7 +152,7 @@ def _sort_key(value: Any) -> tuple[bool, float, str]:
     return True, 0.0, str(value)
 
 
-def _table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+def _format_table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
     """Returns the lines of a table. On a terminal, the last column is cut to fit."""
     shown = [list(names), *(list(row) for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(names))]
@@ -188,11 +188,11 @@ def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict
         "branch_step": run.branch_step,
     }
     more = {name: columns.value(run, name) for name in names if name not in DEFAULT_COLUMNS}
-    found: dict[str, Any] = jsonable({**known, **more})
+    found: dict[str, Any] = to_jsonable({**known, **more})
     return found
 
 
-def _plain(value: Any) -> Any:
+def _csv_value(value: Any) -> Any:
     if value is None:
         return ""
     return value if isinstance(value, (int, float, str)) else json.dumps(value)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
-    parse,
-    parser,
+    build_request,
+    make_parser,
+    parse_flags,
     print_notes,
-    request,
 )
 from orbit_runner.config.json_schema import json_schema
 from orbit_runner.config.provenance import Origin
@@ -26,22 +26,22 @@ describes the files that change that experiment, with its values as the defaults
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the schema. Returns 0."""
-    to = parser("schema", _DESCRIPTION)
-    add_config_flags(to)
-    flags = parse(to, arguments)
-    asked = request(flags)
-    if asked == Request(imports=asked.imports):
-        import_modules(asked.imports, Origin("--import"))
+    parser = make_parser("schema", _DESCRIPTION)
+    add_config_flags(parser)
+    flags = parse_flags(parser, arguments)
+    request = build_request(flags)
+    if request == Request(imports=request.imports):
+        import_modules(request.imports, Origin("--import"))
         config = ExperimentConfig()
     else:
-        resolved = resolve(asked)
+        resolved = resolve(request)
         print_notes(resolved)
         config = resolved.config
     use_utf8()
-    print(json_text(config), end="")
+    print(format_json_schema(config), end="")
     return 0
 
 
-def json_text(config: ExperimentConfig) -> str:
+def format_json_schema(config: ExperimentConfig) -> str:
     """Returns the schema of the files that can set the settings of a config, as JSON."""
     return json.dumps(json_schema(config), indent=1, ensure_ascii=False) + "\n"

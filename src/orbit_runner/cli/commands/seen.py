@@ -10,13 +10,13 @@ from typing import Any
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_config_flags,
-    parse,
-    parser,
+    build_request,
+    make_parser,
+    parse_flags,
+    parse_step,
     print_notes,
-    request,
-    step_number,
 )
-from orbit_runner.cli.flags.trained_flag import add_trained, run_of, take_trained
+from orbit_runner.cli.flags.run_argument import add_trained_argument, apply_trained_argument, run_of
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
@@ -35,9 +35,9 @@ _ROWS = 40
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the steps of an example. Returns 0."""
-    flags = parse(_parser(), arguments)
-    take_trained(flags)
-    resolved = resolve(request(flags))
+    flags = parse_flags(_parser(), arguments)
+    apply_trained_argument(flags)
+    resolved = resolve(build_request(flags))
     print_notes(resolved)
     with setting_error_scope(resolved):
         order = TrainingOrder(resolved.config, run_of(flags))
@@ -48,17 +48,17 @@ def main(arguments: Sequence[str]) -> int:
                 "pipeline\nuse `runner batch` to see the batch of a step"
             )
         number = examples.find(flags.example)
-        is_excluded = number in order.excluded()
+        is_excluded = number in order.excluded_examples()
         until = flags.until or order.last_step()
         if not until:
             raise RunnerError("--until: is not set, and the experiment has no trainer.train_steps")
         found = order.occurrences(number, until)
-        about = _about(order, found)
+        about = _describe_example(order, found)
     if order.placement.note:
         print(f"note: {order.placement.note}", file=sys.stderr)
     use_utf8()
     if flags.json:
-        values = {"example": number, "until": until, "reached": order.reached, **about}
+        values = {"example": number, "until": until, "reached": order.reached_step, **about}
         values |= {"excluded": True} if is_excluded else {}
         print(json.dumps(values | {"occurrences": found}, indent=1))
         return 0
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     if is_excluded:
         print("in no step: task.train_data.exclude leaves it out")
         return 0
-    print(f"in {len(found):,} of the steps 1 to {until:,}{_counts(order, found)}")
+    print(f"in {len(found):,} of the steps 1 to {until:,}{_format_counts(order, found)}")
     shown = found if flags.all else found[:_ROWS]
     for line in (*format_rows(shown), *more_rows(len(found) - len(shown))):
         print(line)
@@ -75,37 +75,37 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    to = parser("seen", _DESCRIPTION)
-    add_trained(to)
-    to.add_argument(
+    parser = make_parser("seen", _DESCRIPTION)
+    add_trained_argument(parser)
+    parser.add_argument(
         "--example",
         required=True,
         metavar="ID",
         help="the example: an index as `runner batch` prints it, FILE:RECORD, FILE:LINE, the path "
         "of an image, or USER/ITEM",
     )
-    to.add_argument(
+    parser.add_argument(
         "--until",
-        type=step_number,
+        type=parse_step,
         metavar="STEP",
         help="the last step to list; by default the last step of the run",
     )
-    to.add_argument("--all", action="store_true", help=f"print all steps; by default {_ROWS}")
-    to.add_argument("--json", action="store_true", help="print JSON with all steps")
-    add_config_flags(to)
-    return to
+    parser.add_argument("--all", action="store_true", help=f"print all steps; by default {_ROWS}")
+    parser.add_argument("--json", action="store_true", help="print JSON with all steps")
+    add_config_flags(parser)
+    return parser
 
 
-def _about(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _describe_example(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Returns what does not change between steps: where the example comes from, and its label."""
     if not found:
         return {}
-    about = order.about(found[0]["step"], found[0]["row"])
+    about = order.describe_example(found[0]["step"], found[0]["row"])
     return {name: value for name, value in about.items() if name != "drawn"}
 
 
-def _counts(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> str:
+def _format_counts(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> str:
     if order.run is None:
         return ""
-    past = sum(one["step"] <= order.reached for one in found)
-    return f": {past:,} up to step {order.reached:,}, {len(found) - past:,} after it"
+    past = sum(one["step"] <= order.reached_step for one in found)
+    return f": {past:,} up to step {order.reached_step:,}, {len(found) - past:,} after it"

@@ -6,12 +6,18 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from orbit_runner.cli.flags.config_flags import Parser, add_config_flags, parse, parser, request
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_config_flags,
+    build_request,
+    make_parser,
+    parse_flags,
+)
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.addresses import address_problem
 from orbit_runner.distribute.cluster.description import Cluster, check_cluster
-from orbit_runner.distribute.cluster.from_config import from_config, parse_remote
+from orbit_runner.distribute.cluster.from_config import from_config, parse_remote_cluster
 from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
 from orbit_runner.errors import RunnerError
 
@@ -33,51 +39,55 @@ _ROLES = (*_SERVERS, "data")
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a server until a signal arrives. Returns 128 + n for signal n."""
-    flags = parse(_parser(), arguments)
-    _check_used(flags)
+    flags = parse_flags(_parser(), arguments)
+    _refuse_unused_flags(flags)
     if flags.role == "data":
         return _serve_data(flags)
-    cluster = _cluster(flags)
+    cluster = _find_cluster(flags)
     if cluster.me.role not in _SERVERS:
         raise RunnerError(
             f"{cluster.source}: this process is {cluster.me}, expected a {' or '.join(_SERVERS)}; "
             "start a chief or an evaluator with `runner run`"
         )
-    _prepare()
+    _prepare_process()
     from orbit_runner.distribute.servers import serve_role
 
-    return serve_role(cluster, left=lambda: None)
+    return serve_role(cluster, run_exit_code=lambda: None)
 
 
 def _parser() -> Parser:
-    to = parser("server", _DESCRIPTION)
-    to.add_argument("--role", choices=_ROLES, help="role of this process; required with --cluster")
-    to.add_argument("--index", type=int, metavar="I", help="index of this process within its role")
-    to.add_argument(
+    parser = make_parser("server", _DESCRIPTION)
+    parser.add_argument(
+        "--role", choices=_ROLES, help="role of this process; required with --cluster"
+    )
+    parser.add_argument(
+        "--index", type=int, metavar="I", help="index of this process within its role"
+    )
+    parser.add_argument(
         "--cluster", metavar="TEXT", help="addresses of each role, as in the example above"
     )
-    to.add_argument("--port", type=int, metavar="P", help="port of a data server")
-    to.add_argument(
+    parser.add_argument("--port", type=int, metavar="P", help="port of a data server")
+    parser.add_argument(
         "--host", help="host of a data server, as other machines reach it (default: 127.0.0.1)"
     )
-    add_config_flags(to)
-    return to
+    add_config_flags(parser)
+    return parser
 
 
-def _check_used(flags: argparse.Namespace) -> None:
+def _refuse_unused_flags(flags: argparse.Namespace) -> None:
     """Raises an error if flags have no effect in combination with the others."""
     if flags.role == "data":
         unused = [*_given_flags(flags, "index", "cluster"), *_config_flags(flags)]
-        _refuse(unused, "--role=data accepts only --port and --host")
+        _refuse_flags(unused, "--role=data accepts only --port and --host")
         return
-    _refuse(_given_flags(flags, "port", "host"), "--port and --host require --role=data")
+    _refuse_flags(_given_flags(flags, "port", "host"), "--port and --host require --role=data")
     if flags.cluster:
-        _refuse(_config_flags(flags), "--cluster describes the cluster")
+        _refuse_flags(_config_flags(flags), "--cluster describes the cluster")
     elif os.environ.get(NAME, "").strip():
-        _refuse(_config_flags(flags), f"{NAME} describes the cluster")
+        _refuse_flags(_config_flags(flags), f"{NAME} describes the cluster")
 
 
-def _refuse(unused: Sequence[str], reason: str) -> None:
+def _refuse_flags(unused: Sequence[str], reason: str) -> None:
     if unused:
         flags = ", ".join(unused)
         raise RunnerError(f"{flags}: no effect here, because {reason}\nremove {flags}")
@@ -91,17 +101,17 @@ def _config_flags(flags: argparse.Namespace) -> list[str]:
     files = _given_flags(
         flags, "experiment", "config_file", "gin_file", "params_override", "gin_param"
     )
-    asked = request(flags)
-    imports = ["--import"] if asked.imports else []
-    return list(dict.fromkeys([*files, *(flag for flag, _, _ in asked.flags), *imports]))
+    request = build_request(flags)
+    imports = ["--import"] if request.imports else []
+    return list(dict.fromkeys([*files, *(flag for flag, _, _ in request.flags), *imports]))
 
 
-def _cluster(flags: argparse.Namespace) -> Cluster:
+def _find_cluster(flags: argparse.Namespace) -> Cluster:
     if flags.cluster:
-        jobs = parse_remote(flags.cluster, "--cluster")
+        jobs = parse_remote_cluster(flags.cluster, "--cluster")
         if flags.role is None:
             raise RunnerError(f"--role: is not set; allowed: {', '.join(_ROLES)}")
-        return check_cluster(jobs, flags.role, _index(flags, jobs), "--cluster")
+        return check_cluster(jobs, flags.role, _require_index(flags, jobs), "--cluster")
     found = _describe_cluster(flags)
     if flags.role is None and flags.index is None:
         return found
@@ -114,9 +124,9 @@ def _describe_cluster(flags: argparse.Namespace) -> Cluster:
     if os.environ.get(NAME, "").strip():
         return from_tf_config(os.environ[NAME])
     runtime = RuntimeConfig()
-    asked = request(flags)
-    if asked != Request():
-        runtime = resolve(asked).config.runtime
+    request = build_request(flags)
+    if request != Request():
+        runtime = resolve(request).config.runtime
     if not runtime.cluster.jobs():
         raise RunnerError(f"no cluster is described: set --cluster, {NAME}, or runtime.cluster")
     changes = {
@@ -130,7 +140,7 @@ def _default_index(found: Cluster, role: str) -> int:
     return found.me.index if role == found.me.role else 0
 
 
-def _index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:
+def _require_index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:
     several = len(jobs.get(flags.role, ()))
     if flags.index is None and several > 1:
         raise RunnerError(f"--index: is not set, but --cluster has {several} × {flags.role}")
@@ -144,14 +154,14 @@ def _serve_data(flags: argparse.Namespace) -> int:
     problem = address_problem(address)
     if problem:
         raise RunnerError(f"--port and --host: {problem}")
-    _prepare()
+    _prepare_process()
     from orbit_runner.distribute.servers import serve_data
 
-    return serve_data(address, left=lambda: None)
+    return serve_data(address, run_exit_code=lambda: None)
 
 
-def _prepare() -> None:
-    from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
+def _prepare_process() -> None:
+    from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 
     prepare_environment(RuntimeConfig())
-    keep_native_output(None)
+    redirect_native_output(None)

@@ -7,27 +7,29 @@ from collections.abc import Sequence
 
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
-    parse,
-    parser,
+    build_request,
+    make_parser,
+    parse_flags,
     print_notes,
-    request,
 )
 from orbit_runner.config.provenance import DEFAULT
-from orbit_runner.config.resolve import Resolved, resolve
-from orbit_runner.config.serialize import flat, to_yaml
+from orbit_runner.config.resolve import ResolvedConfig, resolve
+from orbit_runner.config.serialize import flat_settings, to_yaml
 from orbit_runner.utils.streams import use_utf8
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the resolved config as YAML that loads again to the same config. Returns 0."""
-    to = parser("show", "Print the resolved config as YAML, which can be loaded as an experiment.")
-    to.add_argument("--origins", action="store_true", help="add where each value was set")
-    to.add_argument(
+    parser = make_parser(
+        "show", "Print the resolved config as YAML, which can be loaded as an experiment."
+    )
+    parser.add_argument("--origins", action="store_true", help="add where each value was set")
+    parser.add_argument(
         "--json", action="store_true", help="print JSON that maps each path to {value, origin}"
     )
-    add_config_flags(to)
-    flags = parse(to, arguments)
-    resolved = resolve(request(flags))
+    add_config_flags(parser)
+    flags = parse_flags(parser, arguments)
+    resolved = resolve(build_request(flags))
     print_notes(resolved)
     if flags.json:
         print(json.dumps(_describe(resolved), indent=2))
@@ -37,8 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _describe(resolved: Resolved) -> dict[str, object]:
+def _describe(resolved: ResolvedConfig) -> dict[str, object]:
     return {
         path: {"value": value, "origin": str(resolved.origins.get(path, DEFAULT))}
-        for path, value in flat(resolved.config).items()
+        for path, value in flat_settings(resolved.config).items()
     }

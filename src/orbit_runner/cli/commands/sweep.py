@@ -1,4 +1,4 @@
-"""`runner sweep`: many runs of one experiment with other settings, in one directory."""
+"""`runner sweep`: runs of one experiment with different settings, in one directory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
 )
 from orbit_runner.config.parsing.search_path import find_file
-from orbit_runner.config.resolve import Resolved
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.file.check import check_space, resolve_base
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.file.sweep_parser import read_sweep_file
-from orbit_runner.sweep.opening import Changes, open_sweep
+from orbit_runner.sweep.open_sweep import Changes, open_sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.trial_process import TrialLauncher
 
@@ -35,13 +35,13 @@ of the best trial in DIR/best.yaml.
 Any number of `runner sweep` processes may work on one directory, also on several machines. If one
 is killed, run the same command again: the sweep continues, and its results are the same as without
 the interruption. The exit code is 1 if a trial failed."""
-_FAILED = 1
+_EXIT_FAILED = 1
 
 
 def main(arguments: Sequence[str]) -> int:
     """Trains the trials of a sweep. Returns the exit code."""
-    flags = parse(sweep_parser(), arguments)
-    file, base = checked_sweep(flags)
+    flags = parse_flags(sweep_parser(), arguments)
+    file, base = load_sweep(flags)
     if flags.dry_run:
         return _print_plan(file, base)
     if not flags.model_dir:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
             raise _WriteError(message) from error
 
 
-def checked_sweep(flags: argparse.Namespace) -> tuple[SweepFile, Resolved]:
+def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
     """Reads and checks the sweep file of the flags.
 
     Returns the sweep and its experiment without the space. Raises ConfigError with all problems of
@@ -78,8 +78,8 @@ class _WriteError(RunnerError):
 
 def sweep_parser() -> Parser:
     """Returns the parser of `runner sweep`."""
-    to = parser("sweep", _DESCRIPTION)
-    add = to.add_argument
+    parser = make_parser("sweep", _DESCRIPTION)
+    add = parser.add_argument
     add("sweep_file", metavar="FILE", help="sweep file, such as configs/sweeps/digits_mlp.yaml")
     add("--model_dir", metavar="DIR", help="directory of the sweep")
     add("--jobs", type=int, default=1, metavar="N", help="number of trials at a time")
@@ -115,9 +115,9 @@ def sweep_parser() -> Parser:
     add("--dry_run", action="store_true", help="print the settings of the first trials, and exit")
     add("--import", dest="imports", action="append", metavar="MODULE",
         help="import a module first; may be repeated")  # fmt: skip
-    add_progress_flags(to)
+    add_progress_flags(parser)
     add("--json", action="store_true", help="print the results as JSON")
-    return to
+    return parser
 
 
 def _check_flags(flags: argparse.Namespace) -> None:
@@ -127,7 +127,7 @@ def _check_flags(flags: argparse.Namespace) -> None:
             raise RunnerError(f"--{name}: got {value}, allowed: at least {low}")
 
 
-def _run(flags: argparse.Namespace, file: SweepFile, base: Resolved) -> int:
+def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
     from orbit_runner.launch.signals import Signals
     from orbit_runner.sweep.worker import Worker
 
@@ -138,13 +138,13 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: Resolved) -> int:
         force=tuple(flags.force or ()),
     )
     imports = tuple(flags.imports or ())
-    with signals.installed_scope(), contextlib.ExitStack() as stack:
-        launcher = _launcher(flags, directory.path)
+    with signals.handler_scope(), contextlib.ExitStack() as stack:
+        launcher = _make_launcher(flags, directory.path)
         stack.callback(launcher.close)
         load = open_sweep(directory, file, base, changes, launcher, imports, signals)
         if signals.received is not None:
             return 128 + signals.received
-        show = _shown(stack.enter_context(_live_table(flags)), directory)
+        show = _make_show(stack.enter_context(_make_live_table(flags)), directory)
         worker = Worker(
             load,
             directory,
@@ -161,7 +161,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: Resolved) -> int:
     return _finish(flags, directory, results)
 
 
-def _launcher(flags: argparse.Namespace, root: Path) -> TrialLauncher:
+def _make_launcher(flags: argparse.Namespace, root: Path) -> TrialLauncher:
     if flags.cold:
         from orbit_runner.sweep.cold_launcher import ColdLauncher
 
@@ -171,13 +171,13 @@ def _launcher(flags: argparse.Namespace, root: Path) -> TrialLauncher:
     return WarmLauncher(root)
 
 
-def _live_table(flags: argparse.Namespace) -> Any:
+def _make_live_table(flags: argparse.Namespace) -> Any:
     from orbit_runner.sweep.view.live_table import LiveTable
 
     return LiveTable(flags.progress, interval=flags.progress_interval, place=flags.model_dir)
 
 
-def _shown(
+def _make_show(
     table: Any, directory: SweepDirectory
 ) -> Callable[[SweepResults, Mapping[int, str]], None]:
     """Returns the function that shows results in the terminal and on the page."""
@@ -208,15 +208,15 @@ def _print_summary(
 
 def _finish(flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults) -> int:
     """Writes the files that sum up the sweep, and prints its results. Returns the exit code."""
-    from orbit_runner.sweep.winner import write_best
+    from orbit_runner.sweep.best_config import write_best
 
     write_best(directory, results)
     _write_views(directory, results)
     _print_summary(flags, directory, results)
-    return _FAILED if any(trial.status == "failed" for trial in results.trials) else 0
+    return _EXIT_FAILED if any(trial.status == "failed" for trial in results.trials) else 0
 
 
-def _print_plan(file: SweepFile, base: Resolved) -> int:
+def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:
     from orbit_runner.sweep.file.plan_text import format_plan
     from orbit_runner.utils.streams import use_utf8
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
-    parse,
-    parser,
+    build_request,
+    make_parser,
+    parse_flags,
     print_notes,
-    request,
 )
 from orbit_runner.cli.gin_bindings import check_bindings
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import experiment_files, find_experiment
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.partitioning import effective_runtime
 
@@ -29,37 +29,39 @@ def main(arguments: Sequence[str]) -> int:
     by default into each experiment until it fits one. Raises `ConfigError` if any file has a
     problem.
     """
-    to = parser("validate", "Check experiments and fragments, and print all errors of all files.")
-    to.add_argument(
+    parser = make_parser(
+        "validate", "Check experiments and fragments, and print all errors of all files."
+    )
+    parser.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
         help="name of an experiment, a config file or fragment, or a run directory",
     )
     add_config_flags(
-        to, experiment="experiment into which fragments are merged; by default any that fits"
+        parser, experiment="experiment into which fragments are merged; by default any that fits"
     )
-    flags = parse(to, arguments)
+    flags = parse_flags(parser, arguments)
     problems: list[Problem] = []
-    asked = request(flags)
+    request = build_request(flags)
     for name in flags.files:
-        found = _problems(name, asked)
+        found = _find_problems(name, request)
         problems += found
         if not found:
             print(f"{name}: ok")
     if problems:
-        raise ConfigError(problems, every=True)
+        raise ConfigError(problems, show_all=True)
     return 0
 
 
-def _problems(name: str, asked: Request) -> list[Problem]:
-    alone = _attempt(dataclasses.replace(asked, experiment=name))
+def _find_problems(name: str, request: Request) -> list[Problem]:
+    alone = _resolve_problems(dataclasses.replace(request, experiment=name))
     if not _lacks_task(alone):
         return alone
     layer = (name if Path(name).suffix else str(find_experiment(name)),)
-    over = dataclasses.replace(asked, config_files=(*layer, *asked.config_files))
-    bases = [asked.experiment] if asked.experiment else [*experiment_files()]
-    attempts = (_attempt(dataclasses.replace(over, experiment=base)) for base in bases)
+    over = dataclasses.replace(request, config_files=(*layer, *request.config_files))
+    bases = [request.experiment] if request.experiment else [*experiment_files()]
+    attempts = (_resolve_problems(dataclasses.replace(over, experiment=base)) for base in bases)
     best = alone
     for found in attempts:
         if not found:
@@ -72,7 +74,7 @@ def _lacks_task(problems: Sequence[Problem]) -> bool:
     return any(problem.path == "task.name" for problem in problems)
 
 
-def _attempt(request: Request) -> list[Problem]:
+def _resolve_problems(request: Request) -> list[Problem]:
     try:
         resolved = resolve(request)
     except ConfigError as error:
@@ -90,7 +92,7 @@ def _attempt(request: Request) -> list[Problem]:
     return problems
 
 
-def _run_problems(resolved: Resolved) -> Iterator[Problem]:
+def _run_problems(resolved: ResolvedConfig) -> Iterator[Problem]:
     """Yields what a run would reject, as far as it does not depend on the machine."""
     runtime = effective_runtime(resolved.config, "train_and_eval")
     replicas = runtime.num_replicas(runtime.num_workers)  # 0 workers: the cluster decides

@@ -11,9 +11,9 @@ from pathlib import Path
 from orbit_runner.audit.verify import Verdict, Verification, verify
 from orbit_runner.cli.flags.config_flags import (
     add_progress_flags,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     progress_of,
 )
 from orbit_runner.cli.remote_runs import local_run_scope
@@ -21,7 +21,7 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_list
 from orbit_runner.run_directory.data_verification import DataVerification, verify_data
 
-DIFFERENT = 4
+EXIT_DIFFERENT = 4
 _DESCRIPTION = """\
 Compare the checkpoints of a run with the records made when they were written: the size and SHA-256
 of each file, the SHA-256 of the weights and of the whole state as read from disk, and the config.
@@ -31,28 +31,32 @@ is 4 if anything differs or is not finite."""
 
 def main(arguments: Sequence[str]) -> int:
     """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
-    to = parser("verify", _DESCRIPTION)
-    to.add_argument(
+    parser = make_parser("verify", _DESCRIPTION)
+    parser.add_argument(
         "run",
         metavar="RUN",
         help="run directory, directory of checkpoints, or one checkpoint without its suffix",
     )
-    to.add_argument(
+    parser.add_argument(
         "--data",
         action="store_true",
         help="also read all data files of the run, and compare them with its data.json",
     )
-    add_progress_flags(to)
-    to.add_argument("--json", action="store_true", help="print the result as JSON")
-    flags = parse(to, arguments)
+    add_progress_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    flags = parse_flags(parser, arguments)
     with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
         found, data = _verify(run, flags)
     if flags.json:
         print(json.dumps(_as_dict(found, flags.run) | _data_as_dict(data), indent=2))
     else:
-        lines = [*table(found.verdicts), *_ending(found, flags.run), *_data_lines(data)]
+        lines = [
+            *format_verdicts(found.verdicts),
+            *_summary_lines(found, flags.run),
+            *_data_lines(data),
+        ]
         print("\n".join(lines))
-    return 0 if found.well and (data is None or data.well) else DIFFERENT
+    return 0 if found.is_intact and (data is None or data.is_intact) else EXIT_DIFFERENT
 
 
 def _verify(run: Path, flags: argparse.Namespace) -> tuple[Verification, DataVerification | None]:
@@ -61,15 +65,17 @@ def _verify(run: Path, flags: argparse.Namespace) -> tuple[Verification, DataVer
     prepare_environment(RuntimeConfig())
     progress = progress_of(flags, "verify", flags.run)
     with progress.shown_scope():
-        of_data = verify_data(run) if flags.data else None
-        return verify(run), of_data
+        data = verify_data(run) if flags.data else None
+        return verify(run), data
 
 
 def _data_as_dict(found: DataVerification | None) -> dict[str, object]:
     if found is None:
         return {}
     differences = dataclasses.asdict(found.difference)
-    return {"data": {"well": found.well, "files": found.files, "read": found.read, **differences}}
+    return {
+        "data": {"well": found.is_intact, "files": found.files, "read": found.read, **differences}
+    }
 
 
 def _data_lines(found: DataVerification | None) -> Iterator[str]:
@@ -86,25 +92,27 @@ def _data_lines(found: DataVerification | None) -> Iterator[str]:
 
 
 def _as_dict(found: Verification, run: str) -> dict[str, object]:
-    verdicts = [{**dataclasses.asdict(one), "well": one.well} for one in found.verdicts]
+    verdicts = [{**dataclasses.asdict(one), "well": one.is_intact} for one in found.verdicts]
     return {
         "run": run,
-        "well": found.well,
+        "well": found.is_intact,
         "config_problem": found.config_problem,
         "checkpoints": verdicts,
     }
 
 
-def table(verdicts: Sequence[Verdict]) -> list[str]:
+def format_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
     """Returns one line per checkpoint, below a heading."""
     rows = [("checkpoint", "weights", "state", "")]
     for one in verdicts:
-        rows.append((one.name, one.weights[:12] or "-", one.state[:12] or "-", words(one)))
+        rows.append(
+            (one.name, one.weights[:12] or "-", one.state[:12] or "-", describe_verdict(one))
+        )
     width = max(len(row[0]) for row in rows)
-    return [f"{name:<{width}}  {w:<12}  {s:<12}  {said}".rstrip() for name, w, s, said in rows]
+    return [f"{name:<{width}}  {w:<12}  {s:<12}  {text}".rstrip() for name, w, s, text in rows]
 
 
-def words(verdict: Verdict) -> str:
+def describe_verdict(verdict: Verdict) -> str:
     """Returns a description of a checkpoint's condition."""
     if verdict.damage:
         return verdict.damage
@@ -117,15 +125,15 @@ def words(verdict: Verdict) -> str:
     return "intact" if verdict.recorded else "no fingerprint"
 
 
-def _ending(found: Verification, run: str) -> Iterator[str]:
+def _summary_lines(found: Verification, run: str) -> Iterator[str]:
     if found.config_problem:
         yield found.config_problem
-    yield _line(found, run)
+    yield _summary_line(found, run)
 
 
-def _line(found: Verification, run: str) -> str:
+def _summary_line(found: Verification, run: str) -> str:
     count = len(found.verdicts)
-    if found.well:
+    if found.is_intact:
         bare = sum(not one.recorded for one in found.verdicts)
         foreign = f"; {bare} of them without a fingerprint to compare with" if bare else ""
         return f"{run}: intact, {count} checkpoint{'s' if count != 1 else ''} read{foreign}"

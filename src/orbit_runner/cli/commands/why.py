@@ -1,4 +1,4 @@
-"""`runner why`: finds out why two runs that should be equal are not."""
+"""`runner why`: finds why two runs differ."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
+    make_parser,
     messages_scope,
-    parse,
-    parser,
+    parse_flags,
     progress_of,
 )
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.differences.explanation import Explanation
-from orbit_runner.differences.recorded import compare_recorded
+from orbit_runner.differences.record_diff import compare_recorded
 from orbit_runner.differences.recorded_run import read_recorded_run
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.streams import use_utf8
@@ -35,7 +35,7 @@ code is 0 if the runs are equal, and 4 if not."""
 
 def main(arguments: Sequence[str]) -> int:
     """Prints why two runs differ. Returns 0 if they are equal, else 4."""
-    flags = parse(_parser(), arguments)
+    flags = parse_flags(_parser(), arguments)
     with messages_scope(flags), contextlib.ExitStack() as stack:
         left = stack.enter_context(local_run_scope(flags.a, "A"))
         right = stack.enter_context(local_run_scope(flags.b, "B"))
@@ -47,23 +47,23 @@ def main(arguments: Sequence[str]) -> int:
         from orbit_runner.differences.text import format_explanation
 
         print("\n".join(format_explanation(found)))
-    return 0 if found.equal else DIFFERENT
+    return 0 if found.equal else EXIT_DIFFERENT
 
 
 def _parser() -> Parser:
-    to = parser("why", _DESCRIPTION)
-    to.add_argument("a", metavar="A", help="run directory")
-    to.add_argument("b", metavar="B", help="the run directory to compare it with")
-    to.add_argument(
+    parser = make_parser("why", _DESCRIPTION)
+    parser.add_argument("a", metavar="A", help="run directory")
+    parser.add_argument("b", metavar="B", help="the run directory to compare it with")
+    parser.add_argument(
         "--recorded",
         action="store_true",
         help="only compare what the runs recorded; do not run them again",
     )
-    to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
+    parser.add_argument("--import", dest="imports", action="append", metavar="MODULE",
                     help="import a module first; may be repeated")  # fmt: skip
-    add_progress_flags(to)
-    to.add_argument("--json", action="store_true", help="print the result as JSON")
-    return to
+    add_progress_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
 
 
 def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
@@ -73,12 +73,12 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
     found = Explanation(left=flags.a, right=flags.b, recorded=recorded)
     if flags.recorded or (recorded.parting.compared and recorded.parting.first_weights is None):
         return found
-    from orbit_runner.cli.why.reruns import run_again
+    from orbit_runner.cli.why.reruns import rerun_both
 
     progress = progress_of(flags, "why", f"{flags.a} {flags.b}")
     with progress.shown_scope():
         try:
-            reruns = run_again(runs, recorded.parting, imports, progress.phase)
+            reruns = rerun_both(runs, recorded.parting, imports, progress.phase)
         except RunnerError as error:
             return Explanation(left=flags.a, right=flags.b, recorded=recorded, problem=str(error))
     return Explanation(left=flags.a, right=flags.b, recorded=recorded, reruns=reruns)

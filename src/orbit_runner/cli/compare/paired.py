@@ -1,4 +1,4 @@
-"""`runner compare --paired`: tells differences over seeds from chance."""
+"""`runner compare --paired`: tests whether differences over seeds are significant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.compare.page_file import write_page
+from orbit_runner.cli.compare.html_page import write_page
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.comparison import short_names
 from orbit_runner.reporting.paired import (
@@ -22,7 +22,7 @@ from orbit_runner.reporting.paired import (
 )
 from orbit_runner.reporting.run_data import read_run
 from orbit_runner.reporting.statistics import Estimate, verdict
-from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
 
 _TITLES = (
@@ -31,7 +31,9 @@ _TITLES = (
 )
 
 
-def show_paired(directories: Mapping[str, Sequence[Path]], flags: argparse.Namespace) -> int:
+def print_paired_comparison(
+    directories: Mapping[str, Sequence[Path]], flags: argparse.Namespace
+) -> int:
     """Compares the runs of each directory with those of the first one, paired by seed.
 
     Args:
@@ -61,7 +63,7 @@ def show_paired(directories: Mapping[str, Sequence[Path]], flags: argparse.Names
         write_page(Path(flags.html), paired_page(found))
     use_utf8()
     if flags.json:
-        print(json.dumps(jsonable({"paired": [_as_dict(one) for one in found]}), indent=2))
+        print(json.dumps(to_jsonable({"paired": [_as_dict(one) for one in found]}), indent=2))
     elif flags.csv:
         rows = (row for one in found for row in _csv_rows(one))
         csv.writer(sys.stdout, lineterminator="\n").writerows([_TITLES, *rows])

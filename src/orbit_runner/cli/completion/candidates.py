@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orbit_runner.cli.completion import values
 from orbit_runner.cli.completion.values import Candidates
-from orbit_runner.cli.flags.config_flags import FIELDS, Parser, parser_of
+from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, Parser, parser_of
 from orbit_runner.cli.main import COMMANDS, module_of
 from orbit_runner.config.describe import Setting, declared_settings
 from orbit_runner.config.provenance import Origin
@@ -18,7 +18,7 @@ from orbit_runner.config.resolve import OFFICIAL, Request, import_modules, resol
 from orbit_runner.config.schema.experiment import ExperimentConfig
 
 # The commands whose first word is a run. Their settings are those of the run.
-_OF_A_RUN = ("branch", "export", "predict", "replay", "reproduce")
+_RUN_COMMANDS = ("branch", "export", "predict", "replay", "reproduce")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def takes_value(action: argparse.Action) -> bool:
 
 
 def candidates(words: Sequence[str]) -> Candidates:
-    """Returns what the last word may become, with a description of each.
+    """Returns the completions of the last word, with a description of each.
 
     A candidate that ends with `=`, `.` or `/` is the beginning of a word.
 
@@ -86,12 +86,12 @@ def candidates(words: Sequence[str]) -> Candidates:
     Raises:
         RunnerError: If an experiment or a config file on the line has an error.
     """
-    *before, word = [_without_quotes(text) for text in words] or [""]
-    found = dict(_all(before, word))
+    *before, word = [_remove_quotes(text) for text in words] or [""]
+    found = dict(_all_candidates(before, word))
     return [(text, help) for text, help in found.items() if text.startswith(word)]
 
 
-def _all(before: Sequence[str], word: str) -> Iterable[tuple[str, str]]:
+def _all_candidates(before: Sequence[str], word: str) -> Iterable[tuple[str, str]]:
     if before in ([], ["help"]) and not word.startswith("-"):
         return COMMANDS.items()
     command, rest = (before[0], [*before[1:]]) if before else ("run", [])
@@ -109,22 +109,22 @@ def _all(before: Sequence[str], word: str) -> Iterable[tuple[str, str]]:
     parser = parser_of(module.main, *chosen)
     if parser is None:
         return []
-    return _of_command(_Line(command, tuple(rest[len(chosen) :]), parser), word)
+    return _command_candidates(_Line(command, tuple(rest[len(chosen) :]), parser), word)
 
 
-def _of_command(line: _Line, word: str) -> Iterable[tuple[str, str]]:
+def _command_candidates(line: _Line, word: str) -> Iterable[tuple[str, str]]:
     if line.open_flag() and not word.startswith("--"):
-        return _values(line, line.open_flag(), word)
+        return _value_candidates(line, line.open_flag(), word)
     if word.startswith("-"):
         name, equals, value = word.partition("=")
         if equals:
-            found = _values(line, name.lstrip("-"), value)
+            found = _value_candidates(line, name.lstrip("-"), value)
             return [(f"{name}={text}", help) for text, help in found]
-        return [*_flags(line.parser), *_dotted(line, word.lstrip("-"), "--")]
-    return _arguments(line, word)
+        return [*_flag_candidates(line.parser), *_path_candidates(line, word.lstrip("-"), "--")]
+    return _argument_candidates(line, word)
 
 
-def _flags(parser: Parser) -> Iterator[tuple[str, str]]:
+def _flag_candidates(parser: Parser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
         if action.help == argparse.SUPPRESS:
             continue
@@ -133,11 +133,11 @@ def _flags(parser: Parser) -> Iterator[tuple[str, str]]:
                 yield option + "=" * takes_value(action), str(action.help)
 
 
-def _arguments(line: _Line, word: str) -> Candidates:
+def _argument_candidates(line: _Line, word: str) -> Candidates:
     """Returns candidates for a word that is not a flag."""
     index = len(line.arguments())
     if line.command == "predict":  # Its words are not declared in its parser.
-        return values.of_flag("where" if index == 0 else "item", word)
+        return values.flag_values("where" if index == 0 else "item", word)
     declared = [action for action in line.parser._actions if not action.option_strings]
     if not declared or (index >= len(declared) and declared[-1].nargs != "+"):
         return []
@@ -145,78 +145,78 @@ def _arguments(line: _Line, word: str) -> Candidates:
     if action.choices is not None:
         return [(str(name), "") for name in action.choices]
     if action.dest == "setting":
-        return [(text.rstrip("="), help) for text, help in _dotted(line, word, "")]
-    return values.of_flag("dataset" if line.command == "data" else action.dest, word)
+        return [(text.rstrip("="), help) for text, help in _path_candidates(line, word, "")]
+    return values.flag_values("dataset" if line.command == "data" else action.dest, word)
 
 
-def _values(line: _Line, name: str, word: str) -> Candidates:
+def _value_candidates(line: _Line, name: str, word: str) -> Candidates:
     """Returns the values of a flag or of a setting."""
     action = line.action(name)
     if action is None:
-        return _values_of_setting(line, name, word) if "." in name else []
+        return _setting_value_candidates(line, name, word) if "." in name else []
     if action.choices is not None:
         return [(str(choice), "") for choice in action.choices]
     if action.dest in ("params_override", "gin_param"):
-        return [*_dotted(line, word, "")]
-    if action.dest in FIELDS and action.dest != "data_dir":
-        return _values_of_setting(line, FIELDS[action.dest][0], word)
-    return values.of_flag(action.dest, word)
+        return [*_path_candidates(line, word, "")]
+    if action.dest in SETTINGS_OF_FLAG and action.dest != "data_dir":
+        return _setting_value_candidates(line, SETTINGS_OF_FLAG[action.dest][0], word)
+    return values.flag_values(action.dest, word)
 
 
-def _values_of_setting(line: _Line, path: str, word: str) -> Candidates:
-    listed = [value for one in _settings(line) if one.path == path for value in one.values]
+def _setting_value_candidates(line: _Line, path: str, word: str) -> Candidates:
+    listed = [value for one in _known_settings(line) if one.path == path for value in one.values]
     if listed:
         return [(value, "") for value in listed]
-    return values.of_path_setting(path, word)
+    return values.path_setting_values(path, word)
 
 
-def _dotted(line: _Line, word: str, dashes: str) -> Iterator[tuple[str, str]]:
+def _path_candidates(line: _Line, word: str, dashes: str) -> Iterator[tuple[str, str]]:
     """Yields the settings and sections directly below the section that a word names."""
     taken = line.parser.settings
     above = word.rpartition(".")[0]
-    if dashes and not (taken and _overlaps(above or word, taken)):
+    if dashes and not (taken and _has_overlap(above or word, taken)):
         return
     if dashes and not above:  # Without reading the experiment, which takes longer.
         yield from ((f"{dashes}{name}.", "") for name in {t.partition(".")[0]: "" for t in taken})
         return
-    for one in _settings(line):
+    for one in _known_settings(line):
         parent = one.path.rpartition(".")[0]
-        if parent != above or "[" in one.path or (dashes and not _overlaps(one.path, taken)):
+        if parent != above or "[" in one.path or (dashes and not _has_overlap(one.path, taken)):
             continue
         yield f"{dashes}{one.path}{'.' if one.is_section else '='}", one.help
 
 
-def _overlaps(path: str, taken: Sequence[str]) -> bool:
+def _has_overlap(path: str, taken: Sequence[str]) -> bool:
     """Returns whether a path is above or below one of several others, or begins one."""
     return any(f"{path}.".startswith(f"{t}.") or t.startswith(path) for t in taken)
 
 
-def _settings(line: _Line) -> list[Setting]:
+def _known_settings(line: _Line) -> list[Setting]:
     """Returns the settings of the experiment on the line, or of all tasks."""
     given = line.flags()
     named = [(name, text) for name, text in given if name.endswith((".name", ".type"))]
     imports = tuple(text for name, text in given if name == "import")
     experiment = dict(given).get("experiment")
-    if line.command in _OF_A_RUN:
+    if line.command in _RUN_COMMANDS:
         experiment = next(iter(line.arguments()), None)
     if experiment is None or experiment.startswith(OFFICIAL):
         import_modules(imports, Origin("--import"))
         found = declared_settings(ExperimentConfig())
         if experiment is not None:  # The settings of its task would require TensorFlow.
             return [one for one in found if not one.path.startswith("task.")]
-        return [one for one in found if _fits(one, dict(named))]
+        return [one for one in found if _fits_names(one, dict(named))]
     files = tuple(text for name, text in given if name == "config_file")
     flags = tuple((f"--{path}", path, text) for path, text in named)
     request = Request(experiment=experiment, config_files=files, flags=flags, imports=imports)
     return declared_settings(resolve(request).config)
 
 
-def _fits(setting: Setting, named: dict[str, str]) -> bool:
+def _fits_names(setting: Setting, named: dict[str, str]) -> bool:
     """Returns whether a setting exists with the names that are set on the line."""
     return all(named.get(path, names[0]) in names for path, names in setting.choices.items())
 
 
-def _without_quotes(word: str) -> str:
+def _remove_quotes(word: str) -> str:
     """Returns a word as the shell would pass it, also if a quote is still open."""
     for closing in ("", "'", '"'):
         try:

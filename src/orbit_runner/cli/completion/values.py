@@ -9,7 +9,7 @@ from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files, 
 from orbit_runner.config.schema.modes import MODES
 from orbit_runner.config.schema.trainer import EXPORT_FORMATS
 from orbit_runner.run_directory.paths import CONFIG
-from orbit_runner.storage.setting_paths import CHECKPOINT, STAGED
+from orbit_runner.storage.path_settings import CHECKPOINT, STAGED
 
 # Texts, each with one line of help.
 Candidates = list[tuple[str, str]]
@@ -20,13 +20,13 @@ def subcommands(command: str) -> tuple[str, ...]:
     if command == "data":
         return ("list", "get")
     if command == "manifest":
-        from orbit_runner.launch.deploy.targets import PLACES
+        from orbit_runner.launch.deploy.targets import TARGETS
 
-        return tuple(PLACES)
+        return tuple(TARGETS)
     return ()
 
 
-def of_flag(name: str, word: str) -> Candidates:
+def flag_values(name: str, word: str) -> Candidates:
     """Returns the values of a flag or argument, given by its name in the parser.
 
     `word` is the beginning of the value. Values that do not begin with it may be included.
@@ -34,7 +34,7 @@ def of_flag(name: str, word: str) -> Candidates:
     return [*_VALUES[name](word)] if name in _VALUES else []
 
 
-def of_path_setting(path: str, word: str) -> Candidates:
+def path_setting_values(path: str, word: str) -> Candidates:
     """Returns the files for a setting that is a path; none for other settings."""
     name = path.rpartition(".")[2]
     if name.endswith("_dir"):
@@ -43,7 +43,7 @@ def of_path_setting(path: str, word: str) -> Candidates:
     return [*_files(word)] if is_path else []
 
 
-def _entries(word: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _directory_entries(word: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yields (text, entry) for what is in the directory that a word names up to its last `/`."""
     if "://" in word:
         return
@@ -59,7 +59,7 @@ def _entries(word: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _files(word: str, suffixes: tuple[str, ...] = ("",)) -> Iterator[tuple[str, str]]:
-    for text, entry in _entries(word):
+    for text, entry in _directory_entries(word):
         if entry.is_dir():
             yield f"{text}/", ""
         elif entry.name.endswith(suffixes):
@@ -67,12 +67,12 @@ def _files(word: str, suffixes: tuple[str, ...] = ("",)) -> Iterator[tuple[str, 
 
 
 def _directories(word: str) -> Iterator[tuple[str, str]]:
-    return ((f"{text}/", "") for text, entry in _entries(word) if entry.is_dir())
+    return ((f"{text}/", "") for text, entry in _directory_entries(word) if entry.is_dir())
 
 
 def _runs(word: str) -> Iterator[tuple[str, str]]:
     """Yields run directories, and the directories that may contain some."""
-    for text, entry in _entries(word):
+    for text, entry in _directory_entries(word):
         if entry.is_dir():
             is_run = os.path.isfile(os.path.join(entry.path, CONFIG))
             yield (text, "run directory") if is_run else (f"{text}/", "")
@@ -121,7 +121,7 @@ def _modes() -> Iterator[tuple[str, str]]:
 
 def _modules(word: str) -> Iterator[tuple[str, str]]:
     """Yields modules in the current directory."""
-    for text, entry in _entries(word.replace(".", "/")):
+    for text, entry in _directory_entries(word.replace(".", "/")):
         name = text.replace("/", ".")
         if entry.is_dir() and os.path.isfile(os.path.join(entry.path, "__init__.py")):
             yield from ((name, "package"), (f"{name}.", ""))

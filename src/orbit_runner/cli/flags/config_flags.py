@@ -14,18 +14,18 @@ from typing import Any
 from orbit_runner.cli.flags.driver_flags import (
     REPLACED,
     add_driver_flags,
-    as_written_here,
     check_mode,
-    show_logs,
+    normalize_driver_flags,
+    set_log_levels,
 )
 from orbit_runner.cli.flags.path_flags import resolve_path_flags
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.parsing.search_path import is_stream
-from orbit_runner.config.resolve import Request, Resolved
-from orbit_runner.errors import RunnerError, nearest, shorten
+from orbit_runner.config.resolve import Request, ResolvedConfig
+from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.utils.log import PlainMessages, log_scope
 
-FIELDS: dict[str, tuple[str, ...]] = {
+SETTINGS_OF_FLAG: dict[str, tuple[str, ...]] = {
     "distribution_strategy": ("runtime.distribution_strategy",),
     "num_gpus": ("runtime.num_gpus",),
     "tpu": ("runtime.tpu",),
@@ -40,7 +40,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 _MAY_BE_EMPTY = ("tpu", "tpu_platform", "tf_data_service")
 _SECTIONS = ("task", "trainer", "runtime")
 _EXPERIMENT = "a name that `runner list` shows, a config file, or a run directory"
-_DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
+_SETTING_FLAG = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         raise RunnerError(f"{message}\nsee `{self.prog} --help`")
 
 
-def parser(command: str, description: str) -> Parser:
+def make_parser(command: str, description: str) -> Parser:
     """Returns a parser without flags for a command."""
     return Parser(
         prog=f"runner {command}".rstrip(),
@@ -75,13 +75,13 @@ def parser(command: str, description: str) -> Parser:
     )
 
 
-def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
+def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
     """Adds the flags that make up a config; each one overrides those added before it.
 
     `experiment` is the help text of `--experiment`.
     """
-    to.settings = _SECTIONS
-    group = to.add_argument_group(
+    parser.settings = _SECTIONS
+    group = parser.add_argument_group(
         "config, in increasing order of precedence",
         "--SECTION.NAME=VALUE sets any setting, such as --trainer.train_steps=1000",
     )
@@ -113,40 +113,40 @@ def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
         metavar="BINDING",
         help="gin binding, such as trainer.train_steps=1000; may be repeated",
     )
-    for flag, paths in FIELDS.items():
+    for flag, paths in SETTINGS_OF_FLAG.items():
         add(f"--{flag}", metavar="VALUE", help=f"set {' and '.join(paths)}")
-    to.add_argument(
+    parser.add_argument(
         "--strict",
         action="store_true",
         help="reject Model Garden settings that have no effect; by default, only print a note",
     )
-    to.add_argument(
+    parser.add_argument(
         "--import",
         dest="imports",
         action="append",
         metavar="MODULE",
         help="import a module that registers custom tasks; may be repeated",
     )
-    add_driver_flags(to)
+    add_driver_flags(parser)
 
 
-def add_progress_flags(to: Parser) -> None:
+def add_progress_flags(parser: Parser) -> None:
     """Adds `--progress`, `--progress_interval` and `--quiet`."""
-    to.add_argument(
+    parser.add_argument(
         "--progress",
         choices=("auto", "bar", "plain", "json", "none"),
         default="auto",
         help="progress on standard error: a live display with a bar, plain lines, one JSON object "
         "per line and event, or warnings and errors only; auto: bar on a terminal, otherwise plain",
     )
-    to.add_argument(
+    parser.add_argument(
         "--progress_interval",
-        type=_seconds,
+        type=_parse_seconds,
         default=10.0,
         metavar="SECONDS",
         help="time between two lines of training progress with plain or json",
     )
-    to.add_argument(
+    parser.add_argument(
         "--quiet",
         action="store_const",
         const="none",
@@ -177,14 +177,14 @@ def messages_scope(flags: argparse.Namespace) -> contextlib.AbstractContextManag
     return log_scope(PlainMessages() if is_line else progress_of(flags))
 
 
-def step_number(text: str) -> int:
+def parse_step(text: str) -> int:
     """Returns the step that a flag names."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a step of at least 1")
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     """Returns the value of a flag in seconds."""
     try:
         value = float(text)
@@ -196,7 +196,7 @@ def _seconds(text: str) -> float:
 
 
 # No process can pass a null byte as an argument.
-_ASK = "--\0parser"
+_PARSER_REQUEST = "--\0parser"
 
 
 class _ParserFound(Exception):
@@ -214,7 +214,7 @@ def parser_of(command: Callable[[Sequence[str]], int], *words: str) -> Parser | 
         *words: The words that come first, such as `get` for `runner data get`.
     """
     try:
-        command([*words, _ASK])
+        command([*words, _PARSER_REQUEST])
     except _ParserFound as stop:
         return stop.found
     except RunnerError:
@@ -222,22 +222,22 @@ def parser_of(command: Callable[[Sequence[str]], int], *words: str) -> Parser | 
     return None
 
 
-def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Returns the parsed flags, with (path, text) of each dotted setting in `dotted`.
 
     Accepts hyphens for underscores, such as `--model-dir`. Raises `RunnerError` if a flag is
     unknown, lacks its value or is not accepted by the command.
     """
-    if _ASK in arguments:
-        raise _ParserFound(to)
-    flags, rest = to.parse_known_args(normalize_spelling(to, arguments))
+    if _PARSER_REQUEST in arguments:
+        raise _ParserFound(parser)
+    flags, rest = parser.parse_known_args(normalize_spelling(parser, arguments))
     flags.dotted = []
     while rest:
-        match = _DOTTED.match(rest[0])
+        match = _SETTING_FLAG.match(rest[0])
         if not match:
-            raise RunnerError(f"{_unknown(rest, to)}\nsee `{to.prog} --help`")
+            raise RunnerError(f"{_unknown_message(rest, parser)}\nsee `{parser.prog} --help`")
         rest.pop(0)
-        _check_taken(to, match[1])
+        _check_setting(parser, match[1])
         if "[" in match[1]:
             name = match[1].partition("[")[0]
             raise RunnerError(
@@ -247,63 +247,65 @@ def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
             raise RunnerError(f"--{match[1]}: expected a value")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     check_mode(getattr(flags, "mode", None))
-    show_logs(flags)
-    resolve_path_flags(to.prog.partition(" ")[2], flags)
+    set_log_levels(flags)
+    resolve_path_flags(parser.prog.partition(" ")[2], flags)
     return flags
 
 
-def _check_taken(to: Parser, path: str) -> None:
+def _check_setting(parser: Parser, path: str) -> None:
     """Raises an error if the command does not accept a setting."""
-    if any(path == taken or path.startswith(f"{taken}.") for taken in to.settings):
+    if any(path == taken or path.startswith(f"{taken}.") for taken in parser.settings):
         return
-    if to.settings:
-        allowed = ", ".join(f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in to.settings)
-        by_name = {taken.rpartition(".")[2]: taken for taken in to.settings if "." in taken}
-        near = nearest(path.rpartition(".")[2], by_name)
-        raise RunnerError(
-            f"--{path}: `{to.prog}` does not accept this setting{near}\n"
-            f"{to.settings_rule}\nallowed: {allowed}\nsee `{to.prog} --help`"
+    if parser.settings:
+        allowed = ", ".join(
+            f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in parser.settings
         )
-    taken = ", ".join(name for action in to._actions if (name := _name_of(action)))
-    rule = f"{to.settings_rule}\n" if to.settings_rule else ""
+        by_name = {taken.rpartition(".")[2]: taken for taken in parser.settings if "." in taken}
+        near = nearest_name_hint(path.rpartition(".")[2], by_name)
+        raise RunnerError(
+            f"--{path}: `{parser.prog}` does not accept this setting{near}\n"
+            f"{parser.settings_rule}\nallowed: {allowed}\nsee `{parser.prog} --help`"
+        )
+    taken = ", ".join(name for action in parser._actions if (name := _flag_name(action)))
+    rule = f"{parser.settings_rule}\n" if parser.settings_rule else ""
     raise RunnerError(
-        f"--{path}: `{to.prog}` does not accept settings\n"
-        f"{rule}allowed: {taken}\nsee `{to.prog} --help`"
+        f"--{path}: `{parser.prog}` does not accept settings\n"
+        f"{rule}allowed: {taken}\nsee `{parser.prog} --help`"
     )
 
 
-def _name_of(action: argparse.Action) -> str:
+def _flag_name(action: argparse.Action) -> str:
     if action.help == argparse.SUPPRESS or action.dest == "help":
         return ""
     return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
 
 
-def normalize_spelling(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+def normalize_spelling(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """Returns the arguments with all flags in the spelling that the parser knows."""
-    known = {option.lstrip("-") for action in to._actions for option in action.option_strings}
-    return as_written_here(arguments, known)
+    known = {option.lstrip("-") for action in parser._actions for option in action.option_strings}
+    return normalize_driver_flags(arguments, known)
 
 
-def _unknown(rest: Sequence[str], to: Parser) -> str:
+def _unknown_message(rest: Sequence[str], parser: Parser) -> str:
     name = rest[0].partition("=")[0]
     section, dot, _ = name.removeprefix("--").partition(".")
     if dot and name.startswith("--"):
-        if not to.settings:
-            _check_taken(to, name.removeprefix("--"))
+        if not parser.settings:
+            _check_setting(parser, name.removeprefix("--"))
         if section in _SECTIONS:
             return f"{name}: expected --{section}.NAME=VALUE"
-        return f"unknown section {section!r} in {name}{nearest(section, _SECTIONS)}"
+        return f"unknown section {section!r} in {name}{nearest_name_hint(section, _SECTIONS)}"
     if name.startswith("-"):
         bare = name.lstrip("-")
         for spelled_name in (bare, bare.removeprefix("no")):
-            if answer := _of_other_drivers(spelled_name, rest):
+            if answer := _explain_driver_flag(spelled_name, rest):
                 return answer
-    known = [option for action in to._actions for option in action.option_strings]
+    known = [option for action in parser._actions for option in action.option_strings]
     kind = "flag" if name.startswith("-") else "argument"
-    return f"unknown {kind} {shorten(name)}{nearest(name, known)}"
+    return f"unknown {kind} {shorten(name)}{nearest_name_hint(name, known)}"
 
 
-def _of_other_drivers(name: str, rest: Sequence[str]) -> str:
+def _explain_driver_flag(name: str, rest: Sequence[str]) -> str:
     # Imported only here: the tables are long, and only needed for this error.
     from orbit_runner.cli.flags.old_flags import explain_old_flag
 
@@ -314,20 +316,20 @@ def _of_other_drivers(name: str, rest: Sequence[str]) -> str:
     return f"{answer}\n{old}" if old else answer
 
 
-def request(flags: argparse.Namespace) -> Request:
+def build_request(flags: argparse.Namespace) -> Request:
     """Returns the request that the parsed flags describe."""
     fields = [
         (f"--{flag}", path, getattr(flags, flag))
-        for flag, paths in FIELDS.items()
+        for flag, paths in SETTINGS_OF_FLAG.items()
         for path in paths
         if getattr(flags, flag) is not None and (getattr(flags, flag) or flag not in _MAY_BE_EMPTY)
     ]
     return Request(
         experiment=flags.experiment,
-        config_files=_non_empty(flags.config_file),
-        gin_files=_non_empty(flags.gin_file),
-        params_overrides=_non_empty(flags.params_override),
-        gin_params=_non_empty(flags.gin_param),
+        config_files=_drop_empty(flags.config_file),
+        gin_files=_drop_empty(flags.gin_file),
+        params_overrides=_drop_empty(flags.params_override),
+        gin_params=_drop_empty(flags.gin_param),
         flags=(*fields, *((f"--{path}", path, text) for path, text in flags.dotted)),
         imports=tuple(flags.imports or ()),
         strict=getattr(flags, "strict", False),
@@ -348,11 +350,11 @@ def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
                 )
 
 
-def print_notes(resolved: Resolved) -> None:
+def print_notes(resolved: ResolvedConfig) -> None:
     """Prints a note about the settings that have no effect, if any."""
     if resolved.notes:
         print(note_text(resolved.notes), file=sys.stderr)
 
 
-def _non_empty(texts: Sequence[str] | None) -> tuple[str, ...]:
+def _drop_empty(texts: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(text for text in texts or () if text)

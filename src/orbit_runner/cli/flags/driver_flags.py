@@ -23,7 +23,7 @@ _EXPORT = "`runner export RUN --to=DIR`, or --trainer.export_subdir to export at
 _STDERR = "only the results are written to standard output; redirect standard error: 2>FILE"
 _DEBUGGER = "python -m pdb -m orbit_runner …"
 _PROFILER = "python -m cProfile -o FILE -m orbit_runner …"
-_ELSEWHERE = (
+_NO_EQUIVALENT = (
     "no equivalent, because its driver registers no experiment; `runner list --official` lists "
     "those that can be run"
 )
@@ -53,32 +53,32 @@ REPLACED = {
     "train_batch_size": "--task.train_data.global_batch_size",
     "eval_batch_size": "--task.validation_data.global_batch_size",
     "steps_per_loop": "--trainer.steps_per_loop",
-    "len_title": _ELSEWHERE,
-    "len_passage": _ELSEWHERE,
-    "num_encoder_layers": _ELSEWHERE,
-    "num_decoder_layers": _ELSEWHERE,
-    "model_type": _ELSEWHERE,
-    "num_nhnet_articles": _ELSEWHERE,
+    "len_title": _NO_EQUIVALENT,
+    "len_passage": _NO_EQUIVALENT,
+    "num_encoder_layers": _NO_EQUIVALENT,
+    "num_decoder_layers": _NO_EQUIVALENT,
+    "model_type": _NO_EQUIVALENT,
+    "num_nhnet_articles": _NO_EQUIVALENT,
     "enable_mlir_bridge": "--runtime.enable_xla compiles with XLA; TensorFlow decides how",
     # From projects/triviaqa/train.py.
-    "validation_gold_path": _ELSEWHERE,
-    "model_config_path": _ELSEWHERE,
-    "sentencepiece_model_path": _ELSEWHERE,
-    "encoder": _ELSEWHERE,
-    "bigbird_block_size": _ELSEWHERE,
+    "validation_gold_path": _NO_EQUIVALENT,
+    "model_config_path": _NO_EQUIVALENT,
+    "sentencepiece_model_path": _NO_EQUIVALENT,
+    "encoder": _NO_EQUIVALENT,
+    "bigbird_block_size": _NO_EQUIVALENT,
     "init_checkpoint_path": "--task.init_checkpoint",
-    "train_sequence_length": _ELSEWHERE,
-    "train_global_sequence_length": _ELSEWHERE,
-    "validation_sequence_length": _ELSEWHERE,
-    "validation_global_sequence_length": _ELSEWHERE,
+    "train_sequence_length": _NO_EQUIVALENT,
+    "train_global_sequence_length": _NO_EQUIVALENT,
+    "validation_sequence_length": _NO_EQUIVALENT,
+    "validation_global_sequence_length": _NO_EQUIVALENT,
     "batch_size": "--task.train_data.global_batch_size and "
     "--task.validation_data.global_batch_size",
     "master": "--tpu",
-    "decode_top_k": _ELSEWHERE,
-    "decode_max_size": _ELSEWHERE,
-    "dropout_rate": _ELSEWHERE,
-    "attention_dropout_rate": _ELSEWHERE,
-    "label_smoothing": _ELSEWHERE,
+    "decode_top_k": _NO_EQUIVALENT,
+    "decode_max_size": _NO_EQUIVALENT,
+    "dropout_rate": _NO_EQUIVALENT,
+    "attention_dropout_rate": _NO_EQUIVALENT,
+    "label_smoothing": _NO_EQUIVALENT,
     "gin_bindings": "--gin_params",
 }
 REPLACED_MODES = {
@@ -88,9 +88,9 @@ REPLACED_MODES = {
 }
 
 
-def add_driver_flags(to: argparse.ArgumentParser) -> None:
+def add_driver_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that absl adds to every driver and that have a meaning here."""
-    group = to.add_argument_group("logging, on standard error")
+    group = parser.add_argument_group("logging, on standard error")
     group.add_argument(
         "--verbosity",
         "--v",
@@ -109,14 +109,14 @@ def add_driver_flags(to: argparse.ArgumentParser) -> None:
     group.add_argument("--helpfull", "--helpshort", action="help", help=argparse.SUPPRESS)
 
 
-def as_written_here(arguments: Sequence[str], known: Iterable[str]) -> list[str]:
+def normalize_driver_flags(arguments: Sequence[str], known: Iterable[str]) -> list[str]:
     """Returns the arguments for argparse: rewrites `-name`, `--noname`, `--flagfile`, `--undefok`.
 
     `known` are the names of all flags, without dashes. Raises `RunnerError` if a file of flags
     cannot be read or a Boolean flag has an invalid value.
     """
     names = {*known}
-    written = [_one_spelling(a, names) for a in _with_files(arguments)]
+    written = [_normalize_spelling(a, names) for a in _expand_flagfiles(arguments)]
     tolerated = {
         name.strip()
         for argument in written
@@ -129,11 +129,11 @@ def as_written_here(arguments: Sequence[str], known: Iterable[str]) -> list[str]
         if name == "undefok" or (name in tolerated and name not in names):
             continue
         following = written[index + 1] if index + 1 < len(written) else ""
-        found.append(_switch(argument, name, equals, value, following))
+        found.append(_normalize_boolean(argument, name, equals, value, following))
     return found
 
 
-def _with_files(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> list[str]:
+def _expand_flagfiles(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> list[str]:
     found: list[str] = []
     for argument in arguments:
         name, equals, path = argument.lstrip("-").partition("=")
@@ -142,11 +142,11 @@ def _with_files(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> list[st
             continue
         if not equals or path in seen:
             raise RunnerError(f"{argument}: expected --flagfile=FILE, each file once")
-        found += _with_files(_lines(path), (*seen, path))
+        found += _expand_flagfiles(_read_flagfile(path), (*seen, path))
     return found
 
 
-def _lines(path: str) -> list[str]:
+def _read_flagfile(path: str) -> list[str]:
     try:
         with local_path(path, "--flagfile").expanduser().open(encoding="utf-8") as file:
             text = file.read(_MAX_FLAGFILE + 1)
@@ -158,28 +158,28 @@ def _lines(path: str) -> list[str]:
     return [line for line in stripped if line and not line.startswith(("#", "//"))]
 
 
-def _one_spelling(argument: str, names: set[str]) -> str:
+def _normalize_spelling(argument: str, names: set[str]) -> str:
     """Returns `-some-name` and `--some-name` as `--some_name`."""
     dashes = len(argument) - len(argument.lstrip("-"))
     name, equals, value = argument[dashes:].partition("=")
     name = name.replace("-", "_")
-    if dashes == 2 or (dashes == 1 and len(name) > 1 and _plain(name) in {*names, *BOOLEANS}):
+    if dashes == 2 or (dashes == 1 and len(name) > 1 and _strip_no(name) in {*names, *BOOLEANS}):
         return f"--{name}{equals}{value}"
     return argument
 
 
-def _plain(name: str) -> str:
+def _strip_no(name: str) -> str:
     bare = name.removeprefix("no")
     return bare if bare in BOOLEANS else name
 
 
-def _switch(argument: str, name: str, equals: str, value: str, following: str) -> str:
-    if not argument.startswith("--") or _plain(name) not in BOOLEANS:
+def _normalize_boolean(argument: str, name: str, equals: str, value: str, following: str) -> str:
+    if not argument.startswith("--") or _strip_no(name) not in BOOLEANS:
         return argument
-    if name != _plain(name):
+    if name != _strip_no(name):
         if equals:
             raise RunnerError(f"{argument}: --{name} does not accept a value")
-        return f"--{_plain(name)}=false"
+        return f"--{_strip_no(name)}=false"
     if not equals:
         return argument if following.lower() in (*_TRUE, *_FALSE) else f"{argument}=true"
     if value.lower() not in (*_TRUE, *_FALSE):
@@ -193,7 +193,7 @@ def check_mode(mode: str | None) -> None:
         raise RunnerError(f"--mode={mode}: {REPLACED_MODES[mode]}")
 
 
-def show_logs(flags: argparse.Namespace) -> None:
+def set_log_levels(flags: argparse.Namespace) -> None:
     """Sets the log levels that `--verbosity` and `--logger_levels` specify."""
     verbosity, levels = getattr(flags, "verbosity", None), getattr(flags, "logger_levels", None)
     if verbosity is None and not levels:

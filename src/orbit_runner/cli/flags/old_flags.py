@@ -235,7 +235,7 @@ def explain_old_flag(name: str, others: Sequence[str] = ()) -> str:
     `name` has no dashes. `others` are all arguments that the parser does not know.
     """
     found = {
-        driver: _answer(row)
+        driver: _describe_row(row)
         for driver, rows in _DRIVERS.items()
         for row in rows
         if row.name == name
@@ -251,7 +251,7 @@ def explain_old_flag(name: str, others: Sequence[str] = ()) -> str:
     return "\n".join([start, *(f"  of {driver}: {text}" for driver, text in found.items())])
 
 
-def _answer(row: Row) -> str:
+def _describe_row(row: Row) -> str:
     note = _LINK.sub(r"\1 (docs/\2)", row.note).replace("*_data", _SECTIONS[0])
     for other in _SEE.findall(note):
         note = next(

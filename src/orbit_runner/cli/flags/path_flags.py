@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import path_problem, without_file_scheme
+from orbit_runner.storage.paths import path_problem, strip_file_scheme
 
-_LOCAL_COPY = "use a local path"
+_LOCAL_ADVICE = "use a local path"
 SHARED = (
     "the processes of a cluster share one directory: use one that all of them mount, such as "
     "/gcs/BUCKET/… with Cloud Storage FUSE"
 )
-_CLUSTERS = ("launch", "server", "manifest")
+_CLUSTER_COMMANDS = ("launch", "server", "manifest")
 
 # Name of a parsed flag to its name in messages.
 _NAMES = {
@@ -49,19 +49,19 @@ _NAMES = {
     "logs": "--logs",
 }
 # A mirror of datasets may be any URL.
-_ANY_URL = ("origin",)
+_ANY_URL_FLAGS = ("origin",)
 # Command to the flags that accept the URL of an object store.
-_CONFIG = ("experiment", "config_file", "gin_file", "params_override")
-_REMOTE: Mapping[str, tuple[str, ...]] = {
-    "run": ("model_dir", *_CONFIG),
-    "launch": _CONFIG,
-    "server": _CONFIG,
-    "show": _CONFIG,
-    "inspect": ("inspected", *_CONFIG),
-    "profile": ("profiled", *_CONFIG),
-    "batch": _CONFIG,
-    "seen": _CONFIG,
-    "list": _CONFIG,
+_CONFIG_FLAGS = ("experiment", "config_file", "gin_file", "params_override")
+_REMOTE_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "run": ("model_dir", *_CONFIG_FLAGS),
+    "launch": _CONFIG_FLAGS,
+    "server": _CONFIG_FLAGS,
+    "show": _CONFIG_FLAGS,
+    "inspect": ("inspected", *_CONFIG_FLAGS),
+    "profile": ("profiled", *_CONFIG_FLAGS),
+    "batch": _CONFIG_FLAGS,
+    "seen": _CONFIG_FLAGS,
+    "list": _CONFIG_FLAGS,
     "validate": ("files", "experiment"),
     "diff": ("left", "right"),
     "compare": ("runs",),
@@ -73,9 +73,9 @@ _REMOTE: Mapping[str, tuple[str, ...]] = {
     "export": ("run", "to"),
     "predict": ("where",),
     # These have their own rules for the run directory.
-    "manifest vertex": ("model_dir", *_CONFIG),
-    "manifest kubernetes": ("model_dir", *_CONFIG),
-    "manifest slurm": _CONFIG,
+    "manifest vertex": ("model_dir", *_CONFIG_FLAGS),
+    "manifest kubernetes": ("model_dir", *_CONFIG_FLAGS),
+    "manifest slurm": _CONFIG_FLAGS,
 }
 
 
@@ -90,17 +90,19 @@ def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
         given: Any = getattr(flags, name, None)
         if not given:
             continue
-        texts = [_expand(text, shown) for text in ([given] if isinstance(given, str) else given)]
-        if name not in _ANY_URL:
-            found = [_problem(command, name, text) for text in texts]
+        texts = [
+            _expand_user(text, shown) for text in ([given] if isinstance(given, str) else given)
+        ]
+        if name not in _ANY_URL_FLAGS:
+            found = [_find_problem(command, name, text) for text in texts]
             problems += [f"{shown}: {problem}" for problem in found if problem]
-            texts = [without_file_scheme(text) for text in texts]
+            texts = [strip_file_scheme(text) for text in texts]
         setattr(flags, name, texts[0] if isinstance(given, str) else texts)
     if problems:
         raise RunnerError("\n".join(problems))
 
 
-def _expand(text: str, shown: str) -> str:
+def _expand_user(text: str, shown: str) -> str:
     found = os.path.expanduser(text)
     if found.startswith("~"):
         user = found.partition("/")[0]
@@ -111,6 +113,6 @@ def _expand(text: str, shown: str) -> str:
     return found
 
 
-def _problem(command: str, name: str, text: str) -> str:
-    use = SHARED if command.startswith(_CLUSTERS) else _LOCAL_COPY
-    return path_problem(text, remote=name in _REMOTE.get(command, ()), use=use)
+def _find_problem(command: str, name: str, text: str) -> str:
+    use = SHARED if command.startswith(_CLUSTER_COMMANDS) else _LOCAL_ADVICE
+    return path_problem(text, remote=name in _REMOTE_FLAGS.get(command, ()), use=use)

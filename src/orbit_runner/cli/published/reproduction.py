@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
-from orbit_runner.cli.train_job import Job, make_ready, run_job
+from orbit_runner.cli.train_job import Job, prepare_process, run_job
 from orbit_runner.config.fingerprint import is_fingerprint_of
 from orbit_runner.config.parsing.search_path import experiment_files
-from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.determinism.numerics_record import changes, describe_numerics
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.determinism.portable import SETTING
-from orbit_runner.determinism.published import PublishedRun, read_published
+from orbit_runner.determinism.published_fingerprints import PublishedRun, read_published
 from orbit_runner.errors import RunnerError, format_list
 
 _MODE = "train"
@@ -53,7 +53,7 @@ def names_published_run(text: str) -> bool:
     if text not in published:
         raise RunnerError(
             f"RUN: no fingerprint of the experiment {text!r} is published\n"
-            f"published: {', '.join(published)}; or give the directory of a run"
+            f"published: {', '.join(published)}; or specify a run directory"
         )
     return True
 
@@ -66,12 +66,12 @@ def reproduce_published(
     run = published.runs[name]
     resolved = portable_experiment(name, run.step, imports=imports)
     check_before_start(resolved, _MODE, folder)
-    notes = tuple(_notes(resolved, run, published.numerics))
+    notes = tuple(_find_notes(resolved, run, published.numerics))
     with progress.shown_scope(), setting_error_scope(resolved):
         if notes:
             progress.note(f"note: differences from what was published:\n{format_list(notes)}")
         progress.phase("importing tensorflow")
-        weights = train(resolved, folder, progress)
+        weights = train_experiment(resolved, folder, progress)
     return PublishedReproduction(
         experiment=name,
         step=run.step,
@@ -83,7 +83,9 @@ def reproduce_published(
     )
 
 
-def portable_experiment(name: str, step: int = 0, *, imports: tuple[str, ...] = ()) -> Resolved:
+def portable_experiment(
+    name: str, step: int = 0, *, imports: tuple[str, ...] = ()
+) -> ResolvedConfig:
     """Returns an experiment with portable numerics. `step` is its last; 0: as configured."""
     flags = [("reproduce", SETTING, "portable")]
     if step:
@@ -92,7 +94,7 @@ def portable_experiment(name: str, step: int = 0, *, imports: tuple[str, ...] = 
     return resolve(Request(experiment=name, flags=tuple(flags), imports=imports))
 
 
-def train(resolved: Resolved, folder: Path, progress: Any) -> str:
+def train_experiment(resolved: ResolvedConfig, folder: Path, progress: Any) -> str:
     """Trains an experiment. Returns the SHA-256 of the weights."""
     job = Job(
         resolved=resolved,
@@ -103,16 +105,16 @@ def train(resolved: Resolved, folder: Path, progress: Any) -> str:
         asynchronous=True,
         allow_partial=False,
     )
-    make_ready(job)
+    prepare_process(job)
     _, results = run_job(job, progress)
     weights: str = results.fingerprint
     return weights
 
 
-def _notes(resolved: Resolved, run: PublishedRun, numerics: Any) -> Iterator[str]:
+def _find_notes(resolved: ResolvedConfig, run: PublishedRun, numerics: Any) -> Iterator[str]:
     if not is_fingerprint_of(run.config, resolved.config):
         yield "the experiment has other settings than the published one"
-    yield from changes(numerics, describe_numerics(resolved.config.runtime))
+    yield from describe_changes(numerics, describe_numerics(resolved.config.runtime))
 
 
 def print_published_reproduction(result: PublishedReproduction) -> None:

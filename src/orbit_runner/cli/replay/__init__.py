@@ -1,1 +1,1 @@
-"""`runner replay`: from which checkpoint it starts, and what it does."""
+"""The plan of `runner replay`, and its execution."""

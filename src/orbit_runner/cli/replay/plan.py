@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_whole
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.cli.reference_run import resolve_saved
-from orbit_runner.cli.single_process import in_one_process
-from orbit_runner.config.resolve import Resolved
-from orbit_runner.determinism.numerics_record import changes as numeric_changes
+from orbit_runner.cli.reference_run import resolve_saved_config
+from orbit_runner.cli.single_process import convert_to_single_process
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.determinism.numerics_record import describe_changes as numeric_changes
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.code_version import code_differences, read_code_version
@@ -26,7 +26,7 @@ _MOST_STEPS = 300
 class ReplayPlan:
     """How a step is replayed."""
 
-    resolved: Resolved  # config of the run, changed to fit a single process
+    resolved: ResolvedConfig  # config of the run, changed to fit a single process
     history: RunHistory
     step: int
     start: int | None  # step of the checkpoint to start from; None for the beginning
@@ -39,7 +39,7 @@ class ReplayPlan:
         """The step after which steps are repeated; -1 for the beginning."""
         return -1 if self.start is None else self.start
 
-    def resolved_to(self, step: int) -> Resolved:
+    def limit_steps(self, step: int) -> ResolvedConfig:
         """Returns the config of a run that ends at a step."""
         trainer = self.resolved.config.trainer.replace(train_steps=step, train_epochs=0.0)
         return dataclasses.replace(
@@ -61,7 +61,7 @@ def plan_replay(
     if that is near. `changes` are (flag, dotted path, text) of machine settings. Raises
     `RunnerError` if the run has no config, or if a single process cannot repeat it.
     """
-    written, changed = resolve_saved(run, imports, changes)
+    written, changed = resolve_saved_config(run, imports, changes)
     train_steps = written.config.trainer.train_steps
     if train_steps and step > train_steps:
         raise RunnerError(
@@ -70,22 +70,22 @@ def plan_replay(
         )
     _require_observable(written)
     checkpoints, history = checkpoints_of(run), read_history(run)
-    start = latest_whole(checkpoints, at_most=step - 1)
-    newest = latest_whole(checkpoints)
-    strategy = newest.strategy if newest is not None else _strategy(history)
-    last = _next_known(history, step, verify, train_steps, written)
+    start = latest_intact_record(checkpoints, at_most=step - 1)
+    newest = latest_intact_record(checkpoints)
+    strategy = newest.strategy if newest is not None else _recorded_strategy(history)
+    last = _next_recorded_step(history, step, verify, train_steps, written)
     return ReplayPlan(
-        resolved=in_one_process(changed, strategy),
+        resolved=convert_to_single_process(changed, strategy),
         history=history,
         step=step,
         start=None if start is None else start.step,
         last=last or step,
         continues=last is not None,
-        notes=_notes(run, written, changed, newest, history),
+        notes=_find_notes(run, written, changed, newest, history),
     )
 
 
-def _require_observable(resolved: Resolved) -> None:
+def _require_observable(resolved: ResolvedConfig) -> None:
     runtime = resolved.config.runtime
     if runtime.distribution_strategy == "tpu":
         raise RunnerError(
@@ -94,14 +94,14 @@ def _require_observable(resolved: Resolved) -> None:
         )
 
 
-def _strategy(history: RunHistory) -> str:
+def _recorded_strategy(history: RunHistory) -> str:
     """Returns the strategy of a run without checkpoints, as in their records."""
     replicas = history.attempts[-1].get("replicas") if history.attempts else None
     return f"× {replicas}" if replicas else ""
 
 
-def _next_known(
-    history: RunHistory, step: int, verify: bool | None, train_steps: int, resolved: Resolved
+def _next_recorded_step(
+    history: RunHistory, step: int, verify: bool | None, train_steps: int, resolved: ResolvedConfig
 ) -> int | None:
     """Returns the step up to which the replay can be compared; None if it need not continue."""
     if verify is False:
@@ -121,15 +121,15 @@ def _next_known(
     return end if verify or end - step <= _MOST_STEPS else None
 
 
-def _notes(
+def _find_notes(
     run: Path,
-    written: Resolved,
-    changed: Resolved,
+    written: ResolvedConfig,
+    changed: ResolvedConfig,
     newest: CheckpointRecord | None,
     history: RunHistory,
 ) -> list[str]:
     found = []
-    if history.overridden:
+    if history.is_overridden:
         found.append("the run was resumed with --resume=override or --allow_partial")
     if not changed.config.runtime.deterministic:
         found.append("runtime.deterministic is false: bitwise-identical results are not guaranteed")

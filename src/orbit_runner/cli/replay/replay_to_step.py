@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.audit.own_step import OwnStep, judge_step
+from orbit_runner.audit.step_verdict import StepVerdict, judge_step
 from orbit_runner.cli.replay.plan import ReplayPlan
 from orbit_runner.cli.rerun import rerun
 from orbit_runner.errors import RunnerError
@@ -23,7 +23,7 @@ class Replay:
     """A replayed step, and whether it is the one that the run took."""
 
     examination: Examination
-    own: OwnStep
+    own: StepVerdict
 
 
 def replay_to_step(
@@ -32,19 +32,19 @@ def replay_to_step(
     progress: Callback,
     *,
     layers: Sequence[str] = (),
-    then: Callable[[Any, Examination], None] = lambda run, examination: None,
+    on_examined: Callable[[Any, Examination], None] = lambda run, examination: None,
 ) -> Replay:
     """Repeats a run up to a step and examines it.
 
-    `directory` is the new run directory, with the checkpoint to start from. `then` is called with
-    the run before the step and what was found in the step. Raises `RunnerError` if the run ends
-    before the step, and the error with which it does.
+    `directory` is the new run directory, with the checkpoint to start from. `on_examined` is called
+    with the run before the step, and the examination of the step. If the run ends before the step,
+    raises the error that ended it, or `RunnerError`.
     """
     found: list[Examination] = []
 
     def examine(run: Any) -> None:
         found.append(examine_step(run, layers=layers))
-        then(run, found[0])
+        on_examined(run, found[0])
 
     def check(run: Any) -> None:
         check_examinable(run, layers)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.serialize import inline
-from orbit_runner.errors import RunnerError, nearest
-from orbit_runner.reporting.numbers import age, number_or_dash
+from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.errors import RunnerError, nearest_name_hint
+from orbit_runner.reporting.numbers import format_age, number_or_dash
 from orbit_runner.reporting.setting_texts import short_setting_names
 from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.run_summary import RunSummary
@@ -62,15 +62,15 @@ class RunColumns:
         """Returns whether a name is a column, a metric or a setting of one of the runs."""
         if name in self._fields or name in self._metrics:
             return True
-        if _split(name)[0]:
-            return _split(name)[1] in self._metrics
+        if _split_prefix(name)[0]:
+            return _split_prefix(name)[1] in self._metrics
         return name in self._settings
 
     def check(self, name: str, flag: str) -> None:
         """Raises `RunnerError` if a name is unknown. `flag` is where the user wrote it."""
         if not self._runs or self.is_known(name):
             return
-        near = nearest(name, [*self._fields, *self._metrics, *self._settings])
+        near = nearest_name_hint(name, [*self._fields, *self._metrics, *self._settings])
         metrics = ", ".join(sorted(self._metrics)) or "none"
         raise RunnerError(
             f"{flag}: unknown name {name!r}{near}\n"
@@ -83,7 +83,7 @@ class RunColumns:
         """Returns a value, or None if the run has no such value."""
         if name in self._fields:
             return self._fields[name](run)
-        kind, metric = _split(name)
+        kind, metric = _split_prefix(name)
         if kind:
             return (run.best if kind == "best" else run.metrics).get(metric)
         if name in self._metrics:
@@ -104,20 +104,20 @@ class RunColumns:
         if value is None:
             return "-"
         if name in ("age", "idle"):
-            return age(value)
+            return format_age(value)
         if isinstance(value, float):
             return number_or_dash(value)
-        return value if isinstance(value, str) else inline(value)
+        return value if isinstance(value, str) else inline_yaml(value)
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split_prefix(name: str) -> tuple[str, str]:
     kind, dot, metric = name.partition(".")
     return (kind, metric) if dot and kind in ("best", "last") else ("", name)
 
 
 def _format_changes(changes: Mapping[str, Any]) -> str:
     names = short_setting_names(changes)
-    return " ".join(f"{names[path]}={inline(value)}" for path, value in changes.items())
+    return " ".join(f"{names[path]}={inline_yaml(value)}" for path, value in changes.items())
 
 
 def _format_metric(run: RunSummary) -> str:

@@ -14,7 +14,7 @@ from orbit_runner.run_directory.run_summary import RunSummary
 
 _FLAG = "--where"
 _EXAMPLE = "--where='accuracy > 0.98 and status == finished'"
-_LONGEST = 2000
+_MAX_LENGTH = 2000
 _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -32,13 +32,13 @@ Condition = Callable[[RunSummary], bool]
 
 
 def parse_condition(text: str, columns: RunColumns) -> Condition:
-    """Returns whether a run satisfies an expression, as a function.
+    """Returns a function that tells whether a run satisfies an expression.
 
     The expression compares columns, metrics and settings with numbers and words. It may use `and`,
     `or`, `not`, `in` and parentheses. A run that lacks a value does not satisfy a comparison with
     it. Raises `RunnerError` if the expression is invalid or a name is unknown.
     """
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_LENGTH:
         raise _error(text, "the expression is too long")
     in_seconds = _DURATION.sub(lambda found: str(float(found[1]) * _SECONDS[found[2]]), text)
     try:
@@ -90,14 +90,14 @@ class _Parser:
             ) from None
 
     def _column(self, node: ast.expr) -> Callable[[RunSummary], Any]:
-        name = _name(node)
+        name = _name_of(node)
         if name is None:
             return self._operand(node)
         self._columns.check(name, _FLAG)
         return lambda run: self._columns.value(run, name)
 
     def _operand(self, node: ast.expr) -> Callable[[RunSummary], Any]:
-        name = _name(node)
+        name = _name_of(node)
         if name is not None:
             if self._columns.is_known(name):
                 return lambda run: self._columns.value(run, name)
@@ -105,30 +105,30 @@ class _Parser:
             constant: Any = {"true": True, "false": False}.get(name, name)
             return lambda run: constant
         try:
-            value = ast.literal_eval(_quoted(node))
+            value = ast.literal_eval(_quote_words(node))
         except ValueError:
             raise _error(self._text, f"expected a value, got {ast.unparse(node)!r}") from None
         return lambda run: value
 
 
-def _quoted(node: ast.expr) -> ast.expr:
+def _quote_words(node: ast.expr) -> ast.expr:
     """Returns a list or tuple with its words as strings, and any other node unchanged."""
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        items = [_quoted(item) for item in node.elts]
+        items = [_quote_words(item) for item in node.elts]
         return ast.copy_location(ast.List(elts=items, ctx=ast.Load()), node)
-    name = _name(node)
+    name = _name_of(node)
     return node if name is None else ast.copy_location(ast.Constant(name), node)
 
 
-def _name(node: ast.expr) -> str | None:
+def _name_of(node: ast.expr) -> str | None:
     """Returns the name that a node spells: `accuracy`, `task.model.name` or `task/accuracy`."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        before = _name(node.value)
+        before = _name_of(node.value)
         return None if before is None else f"{before}.{node.attr}"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        left, right = _name(node.left), _name(node.right)
+        left, right = _name_of(node.left), _name_of(node.right)
         return None if left is None or right is None else f"{left}/{right}"
     return None
 

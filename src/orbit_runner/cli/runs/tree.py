@@ -26,7 +26,7 @@ def tree_rows(
     first = []
     for path, run in by_path.items():
         parent = run.parent.resolve() if run.parent is not None else None
-        if parent is None or parent not in by_path or _is_above(path, parent, by_path):
+        if parent is None or parent not in by_path or _is_own_ancestor(path, parent, by_path):
             first.append(run)
         else:
             branches.setdefault(parent, []).append(run)
@@ -34,7 +34,7 @@ def tree_rows(
     return [row for run in first for row in _rows(run, branches, "", "", lines)]
 
 
-def _is_above(path: Path, parent: Path, runs: dict[Path, RunSummary]) -> bool:
+def _is_own_ancestor(path: Path, parent: Path, runs: dict[Path, RunSummary]) -> bool:
     """Returns whether a run is among its own ancestors, which only edited records can cause."""
     seen: set[Path] = set()
     at: Path | None = parent

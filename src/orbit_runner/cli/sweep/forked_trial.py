@@ -1,4 +1,4 @@
-"""A trial in a forked process: makes it equal to a new one, then runs the command."""
+"""A trial in a forked process: resets its state to that of a new process, then runs the command."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from orbit_runner.distribute.tf_environment import ImportedTooEarly
-from orbit_runner.launch.process import dies_with
+from orbit_runner.launch.process import parent_death_hook
 
 
 def run_trial(request: Mapping[str, Any], parent: int) -> NoReturn:
     """Runs the command of a request in this forked process, and exits with its exit code.
 
-    `parent` is the process that forked this one, with which it dies.
+    `parent` is the process that forked this one. When it dies, this one is killed.
     """
     code = 1
     try:
-        _begin(request, parent)
-        code = _code_of_command(request)
+        _set_up_process(request, parent)
+        code = _run_command(request)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -35,9 +35,9 @@ def run_trial(request: Mapping[str, Any], parent: int) -> NoReturn:
         os._exit(code)
 
 
-def _begin(request: Mapping[str, Any], parent: int) -> None:
+def _set_up_process(request: Mapping[str, Any], parent: int) -> None:
     os.setsid()
-    dies = dies_with(parent)
+    dies = parent_death_hook(parent)
     if dies is not None:
         dies()
     signal.set_wakeup_fd(-1)
@@ -52,21 +52,21 @@ def _begin(request: Mapping[str, Any], parent: int) -> None:
         os.sched_setaffinity(0, request["cores"])
     os.environ.clear()
     os.environ.update(request["environ"])
-    _seed_as_at_start()
+    _reseed_generators()
     sys.argv[:] = ["runner", *request["arguments"]]
     sys.orig_argv[:] = [sys.executable, "-m", "orbit_runner", *request["arguments"]]
     gc.enable()
 
 
-def _seed_as_at_start() -> None:
-    """Seeds from the operating system: all forks have the same state of the generators."""
+def _reseed_generators() -> None:
+    """Seeds from the operating system: all forks inherit the same generator states."""
     import numpy as np
 
     random.seed()
     np.random.seed()
 
 
-def _code_of_command(request: Mapping[str, Any]) -> int:
+def _run_command(request: Mapping[str, Any]) -> int:
     from orbit_runner.cli.main import entry
 
     try:
@@ -74,6 +74,6 @@ def _code_of_command(request: Mapping[str, Any]) -> int:
     except SystemExit as done:
         return int(done.code or 0)
     except ImportedTooEarly as error:
-        print(f"runner: starts again, because {error}", file=sys.stderr, flush=True)
+        print(f"runner: restarting, because {error}", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "orbit_runner", *request["arguments"]]
         os.execve(sys.executable, command, request["environ"])

@@ -17,7 +17,7 @@ class LoadedFiles:
         names = {file for file in files if isinstance(file, str)}
         self._stamps = {name: _stamp(name) for name in names}
 
-    def changed(self) -> str:
+    def changed_file(self) -> str:
         """Returns a file that was written or deleted since, or "" if there is none."""
         return next((name for name, before in self._stamps.items() if _stamp(name) != before), "")
 

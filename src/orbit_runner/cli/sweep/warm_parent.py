@@ -1,4 +1,4 @@
-"""The warm parent of a sweep: imports what a training imports, then forks a trial per request.
+"""The warm parent of a sweep: imports what a run imports, then forks a trial per request.
 
 Forking is safe only before TensorFlow has started: its threads would be missing in the trial. So
 the process imports, but creates nothing, and runs no thread but its own. `WarmLauncher` starts it.
@@ -60,7 +60,7 @@ def main(descriptor: int, cores: list[int]) -> None:
 
 
 def import_modules() -> None:
-    """Imports what a training imports, with the environment variables that a training sets."""
+    """Imports what a run imports, with the environment variables that a run sets."""
     from orbit_runner.config.schema.runtime import RuntimeConfig
     from orbit_runner.distribute import tf_environment
 
@@ -69,7 +69,7 @@ def import_modules() -> None:
     tf_environment.prepare_environment(RuntimeConfig())
     for name in _MODULES:
         __import__(name)
-    tf_environment.imported_with(environ)
+    tf_environment.set_import_environment(environ)
     gc.freeze()
 
 
@@ -86,7 +86,7 @@ def reason_not_to_fork() -> str:
         with contextlib.suppress(OSError):
             if os.readlink(descriptor).startswith("/dev/nvidia"):
                 return "a GPU was used before the fork"
-    _end_threads_of_blas()
+    _end_blas_threads()
     names = [task.joinpath("comm").read_text().strip() for task in _threads()]
     if len(names) > 1:
         return f"the imported modules started threads: {', '.join(sorted(names))}"
@@ -97,7 +97,7 @@ def _threads() -> list[Path]:
     return [*Path("/proc/self/task").iterdir()]
 
 
-def _end_threads_of_blas() -> None:
+def _end_blas_threads() -> None:
     """Forks once: OpenBLAS ends its threads before each fork, and starts them when needed."""
     if len(_threads()) == 1:
         return
@@ -113,8 +113,8 @@ class _Server:
     def __init__(self, channel: JsonSocket) -> None:
         self._channel, self._files = channel, LoadedFiles()
         self._trials: dict[int, int] = {}  # Numbers by process ID.
-        self._woken, write = os.pipe()
-        os.set_blocking(self._woken, False)
+        self._wakeup, write = os.pipe()
+        os.set_blocking(self._wakeup, False)
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write)
         # Without a handler, Python does not write to the pipe.
@@ -122,12 +122,12 @@ class _Server:
 
     def serve(self) -> None:
         """Answers requests until the other end is closed, then ends the trials."""
-        sources: list[Any] = [self._channel, self._woken]
+        sources: list[Any] = [self._channel, self._wakeup]
         while True:
             readable, _, _ = select.select(sources, [], [])
-            if self._woken in readable:
+            if self._wakeup in readable:
                 with contextlib.suppress(BlockingIOError):
-                    os.read(self._woken, 4096)
+                    os.read(self._wakeup, 4096)
                 self._report_ends()
             if self._channel in readable:
                 requests = self._channel.receive()
@@ -147,7 +147,7 @@ class _Server:
                 os.kill(process, request["signal"])
 
     def _fork(self, request: Mapping[str, Any]) -> None:
-        if changed := self._files.changed():
+        if changed := self._files.changed_file():
             self._refuse(f"{changed} has changed since it was imported", unsafe=False)
             return
         if reason := reason_not_to_fork():

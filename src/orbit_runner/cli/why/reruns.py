@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from orbit_runner.audit.run_diff import Parting
+from orbit_runner.audit.run_diff import RunDiff
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import damage_now
+from orbit_runner.checkpoint.discovery import current_damage
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.cli.reference_run import copy_checkpoint
-from orbit_runner.cli.single_process import in_one_process
-from orbit_runner.cli.why.sides import SidePair, side_pair_scope, temporary_scope
+from orbit_runner.cli.single_process import convert_to_single_process
+from orbit_runner.cli.why.side_pair import SidePair, side_pair_scope, temporary_scope
 from orbit_runner.data.fingerprint import compare
-from orbit_runner.determinism.numerics_record import changes
-from orbit_runner.differences.bisection import Report, find_first_step, is_same
+from orbit_runner.determinism.numerics_record import describe_changes
+from orbit_runner.differences.bisection import StepState, find_first_step, is_same
 from orbit_runner.differences.explanation import Reruns
 from orbit_runner.differences.recorded_run import RecordedRun
 from orbit_runner.differences.step_record import TensorDifference, first_difference
@@ -26,21 +26,21 @@ Pair = tuple[RecordedRun, RecordedRun]
 Phase = Callable[[str], None]
 
 
-def run_again(runs: Pair, parting: Parting, imports: tuple[str, ...], phase: Phase) -> Reruns:
+def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Phase) -> Reruns:
     """Runs both again from the last step at which they are equal, and returns where they differ.
 
     `parting` is where their records differ, and `phase` is called with what happens next. Raises
     `RunnerError` if one of them cannot be run again.
     """
-    start, source = _start(runs, parting)
-    end = _end(runs, parting)
+    start, source = _find_start(runs, parting)
+    end = _find_end(runs, parting)
     if end <= start:
         raise RunnerError("they have no steps in common")
     with temporary_scope() as folder:
         for name, run in zip("AB", runs, strict=True):
             directory = folder / name.lower()
             directory.mkdir()
-            _check(name, run, directory)
+            _check_can_rerun(name, run, directory)
             if source is not None:
                 copy_checkpoint(source, start, directory)
         phase(f"running both again from step {start} to {end}")
@@ -48,12 +48,14 @@ def run_again(runs: Pair, parting: Parting, imports: tuple[str, ...], phase: Pha
             return _compare(pair, runs, folder, start, end, phase)
 
 
-def _check(name: str, run: RecordedRun, directory: Path) -> None:
+def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
     """Raises `RunnerError` if a run cannot be repeated."""
     if run.resolved is None:
         raise RunnerError(f"{name} cannot be run again: {run.problem}")
     try:
-        resolved = in_one_process(run.resolved, run.record.strategy if run.record else "")
+        resolved = convert_to_single_process(
+            run.resolved, run.record.strategy if run.record else ""
+        )
         check_before_start(resolved, run.history.mode, directory)
         now = fingerprint_of(localize(resolved.config).task)
     except RunnerError as error:
@@ -65,7 +67,7 @@ def _check(name: str, run: RecordedRun, directory: Path) -> None:
         )
 
 
-def _start(runs: Pair, parting: Parting) -> tuple[int, CheckpointFolder | None]:
+def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | None]:
     """Returns the last step at which both are equal and one has a checkpoint, with its directory.
 
     Returns (0, None) if there is none.
@@ -77,12 +79,16 @@ def _start(runs: Pair, parting: Parting) -> tuple[int, CheckpointFolder | None]:
             for run in runs:
                 folder = run.history.checkpoints
                 is_there = step in folder.steps() and step not in run.edits
-                if is_there and damage_now(folder, step) == "" and folder.record(step) is not None:
+                if (
+                    is_there
+                    and current_damage(folder, step) == ""
+                    and folder.record(step) is not None
+                ):
                     return step, folder
     return 0, None
 
 
-def _end(runs: Pair, parting: Parting) -> int:
+def _find_end(runs: Pair, parting: RunDiff) -> int:
     if parting.first_weights is not None:
         return parting.first_weights
     return min(run.step for run in runs)
@@ -91,8 +97,8 @@ def _end(runs: Pair, parting: Parting) -> int:
 def _compare(
     pair: SidePair, runs: Pair, folder: Path, start: int, end: int, phase: Phase
 ) -> Reruns:
-    first = pair.answers()
-    reports = Report.of(first[0]), Report.of(first[1])
+    first = pair.read_answers()
+    reports = StepState.from_answer(first[0]), StepState.from_answer(first[1])
     pair.keep()
     begins_equal = is_same(*reports)
     ends = pair.advance(end)
@@ -103,7 +109,7 @@ def _compare(
     elif not is_same(*ends):
         phase(f"searching for the first step that differs, from {start + 1} to {end}")
         step = find_first_step(pair, start, end)
-    notes = [*_notes(runs, ends, end)]
+    notes = [*_find_notes(runs, ends, end)]
     tensor = None
     if step is not None:
         number = max(step, start + 1)
@@ -112,12 +118,12 @@ def _compare(
             tensor, is_usual = _first_tensor(pair, folder, number)
             if not is_usual:
                 notes.append(
-                    f"step {number} gives other last bits if its tensors are kept, so the first "
-                    "tensor may be another one"
+                    f"recording the tensors of step {number} changes its last bits, so the first "
+                    "tensor that differs may be another one"
                 )
         except (RunnerError, OSError, ValueError) as error:
             notes.append(f"the tensors of this step cannot be compared: {first_line(error)}")
-    recorded = [_recorded(run, end) for run in runs]
+    recorded = [_recorded_weights(run, end) for run in runs]
     return Reruns(
         start=start,
         end=end,
@@ -130,9 +136,9 @@ def _compare(
 
 
 def _first_tensor(pair: SidePair, folder: Path, step: int) -> tuple[TensorDifference | None, bool]:
-    """Returns the first tensor of a step that differs, and whether the step was as usual.
+    """Returns the first tensor of a step that differs, and whether recording kept the weights.
 
-    A graph that returns its tensors may be optimized in another way.
+    A graph that returns its tensors may be optimized differently.
     """
     usual = pair.advance(step)
     pair.go_back()
@@ -142,20 +148,20 @@ def _first_tensor(pair: SidePair, folder: Path, step: int) -> tuple[TensorDiffer
     return first_difference(*paths), is_usual
 
 
-def _recorded(run: RecordedRun, step: int) -> str | None:
+def _recorded_weights(run: RecordedRun, step: int) -> str | None:
     found = run.history.fingerprints.get(step)
     return None if found is None else found.weights
 
 
-def _is_equal(report: Report, recorded: str | None) -> bool | None:
+def _is_equal(report: StepState, recorded: str | None) -> bool | None:
     return None if recorded is None else report.weights == recorded
 
 
-def _notes(runs: Pair, ends: tuple[Report, Report], end: int) -> Iterator[str]:
+def _find_notes(runs: Pair, ends: tuple[StepState, StepState], end: int) -> Iterator[str]:
     """Yields which repetition does not give the weights of its run, with the known reasons."""
     for name, run, report in zip("AB", runs, ends, strict=True):
-        different = changes(run.record.numerics, report.numerics) if run.record else []
-        if _is_equal(report, _recorded(run, end)) is False:
+        different = describe_changes(run.record.numerics, report.numerics) if run.record else []
+        if _is_equal(report, _recorded_weights(run, end)) is False:
             yield (
                 f"a rerun of {name} does not give the weights that {name} recorded at step {end}: "
                 "this machine, its packages or the code are not those of the run, or the run was "

@@ -1,4 +1,4 @@
-"""One of the two runs that `runner why` runs again: a process that trains to the steps it is asked.
+"""One of the two runs that `runner why` runs again: a process that trains to the requested steps.
 
 It reads commands from standard input and writes answers to standard output, a JSON object per line.
 """
@@ -18,7 +18,7 @@ import tensorflow as tf
 from orbit_runner import train_lib
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.single_process import in_one_process
+from orbit_runner.cli.single_process import convert_to_single_process
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
@@ -27,7 +27,7 @@ from orbit_runner.differences.step_tensors import record_step, slot_values, weig
 from orbit_runner.errors import RunnerError
 from orbit_runner.inspection.step_examples import TrainingOrder
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.train.controller import quiet_orbit
+from orbit_runner.train.controller import quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 
@@ -43,9 +43,9 @@ class Side:
         self, original: Path, directory: Path, imports: tuple[str, ...], strategy: str
     ) -> None:
         request = Request(experiment=str(RunDirectory(original).config), imports=imports)
-        resolved = in_one_process(resolve(request), strategy)
+        resolved = convert_to_single_process(resolve(request), strategy)
         self._original, self._directory = original, directory
-        self._config = _to_train(resolved.config)
+        self._config = _training_config(resolved.config)
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
         self.run = Run(
@@ -61,7 +61,7 @@ class Side:
         return self.report()
 
     def report(self) -> dict[str, Any]:
-        """Returns the fields of a `Report`."""
+        """Returns the fields of a `StepState`."""
         state = self.run.state
         tensors = [*weight_values(state), *slot_values(state)]
         return {
@@ -72,15 +72,15 @@ class Side:
         }
 
     def keep(self) -> dict[str, Any]:
-        """Keeps the state on the disk."""
-        self.run.state.checkpoint().write(self._kept)
+        """Saves the state to disk."""
+        self.run.state.checkpoint().write(self._kept_path)
         return {}
 
     def go_back(self) -> dict[str, Any]:
-        """Returns to the state that was kept last."""
+        """Restores the state that was saved last."""
         assert self.run.trainer is not None
         with self.run.strategy.scope():
-            self.run.state.checkpoint().read(self._kept)
+            self.run.state.checkpoint().read(self._kept_path)
         self.run.trainer.rewind()
         return {}
 
@@ -90,7 +90,7 @@ class Side:
         return self.report()
 
     @property
-    def _kept(self) -> str:
+    def _kept_path(self) -> str:
         return str(self._directory / "kept")
 
     def _examples(self) -> list[int | None] | None:
@@ -103,8 +103,8 @@ class Side:
         return None
 
 
-def _to_train(config: ExperimentConfig) -> ExperimentConfig:
-    """Returns a config without what only measures, reports, or depends on the time."""
+def _training_config(config: ExperimentConfig) -> ExperimentConfig:
+    """Returns a config without profiling, reporting and time limits."""
     trainer = config.trainer.replace(
         watch_interval=0,
         profile_steps=[],
@@ -114,13 +114,16 @@ def _to_train(config: ExperimentConfig) -> ExperimentConfig:
     return config.replace(trainer=trainer, trackers=(), callbacks=())
 
 
-def _answers(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Starts a run, and yields the answer to each command of standard input."""
     side = Side(
-        Path(asked["run"]), Path(asked["directory"]), tuple(asked["imports"]), asked["strategy"]
+        Path(request["run"]),
+        Path(request["directory"]),
+        tuple(request["imports"]),
+        request["strategy"],
     )
     run = side.run
-    with quiet_orbit(), run.own_strategy.scope(), error_message_scope(lambda: run.step):
+    with quiet_orbit_scope(), run.local_strategy.scope(), error_message_scope(lambda: run.step):
         yield side.report()
         for line in sys.stdin:
             command = json.loads(line)

@@ -13,7 +13,7 @@ from typing import Any
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.conversion import format_value
 from orbit_runner.config.parsing.gin_files import GinLayer, load_gin
-from orbit_runner.config.parsing.references import has_notation
+from orbit_runner.config.parsing.references import has_reference_notation
 from orbit_runner.config.parsing.search_path import (
     SUFFIXES,
     experiment_files,
@@ -26,7 +26,7 @@ from orbit_runner.config.parsing.search_path import (
 from orbit_runner.config.parsing.tree import Leaf, Section, set_layer
 from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.provenance import Origin
-from orbit_runner.errors import shorten, unknown
+from orbit_runner.errors import shorten, unknown_name_message
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote
 
@@ -55,11 +55,11 @@ def load_description(path: Path) -> str:
     found = ""
     for layer in load_with_bases(path, str(path), 1):
         if isinstance(layer, GinLayer):
-            said = [one.value for one in layer.bindings if one.path == ("description",)]
+            values = [one.value for one in layer.bindings if one.path == ("description",)]
         else:
             node = layer.children.get("description")
-            said = [node.value] if isinstance(node, Leaf) else []
-        found = str(said[-1] or "") if said else found
+            values = [node.value] if isinstance(node, Leaf) else []
+        found = str(values[-1] or "") if values else found
     return found
 
 
@@ -73,7 +73,7 @@ class _Reader:
         self._count = 0
 
     def read(self, path: Path, label: str, within: tuple[tuple[Path, str], ...]) -> None:
-        """Reads a file. `within` has the files that lead to it, each with its label."""
+        """Reads a file. `within` has the files that are based on it, each with its label."""
         try:
             if path.suffix == ".gin":
                 text = read_text(path, label)
@@ -81,7 +81,7 @@ class _Reader:
                 return
             section = load_file(path, label, self._next)
         except ConfigError as error:
-            self._collect(error, None)
+            self._collect_problems(error, None)
             return
         node = section.children.pop(BASE, None)
         if node is not None:
@@ -99,9 +99,9 @@ class _Reader:
             try:
                 self._read_base(name, within)
             except ConfigError as error:
-                self._collect(error, node.origin)
+                self._collect_problems(error, node.origin)
 
-    def _collect(self, error: ConfigError, origin: Origin | None) -> None:
+    def _collect_problems(self, error: ConfigError, origin: Origin | None) -> None:
         """Adds the problems of an error, with the origin of `base` for those without an origin."""
         for problem in error.problems:
             at = problem.origin or origin
@@ -110,15 +110,15 @@ class _Reader:
             at = dataclasses.replace(at, layer=0) if at is not None else None
             self.problems.append(Problem(path, problem.message, at))
 
-    def _read_base(self, said: Any, within: tuple[tuple[Path, str], ...]) -> None:
+    def _read_base(self, value: Any, within: tuple[tuple[Path, str], ...]) -> None:
         self._count += 1
         if self._count > MAX_FILES:
             return  # Already reported.
         if self._count == MAX_FILES:
-            raise _error(f"a config has at most {MAX_FILES} files, including bases of bases")
-        name = _checked_name(said)
-        path = _find(name, within[-1][0].parent)
-        label = _label(name, path)
+            raise _base_error(f"a config has at most {MAX_FILES} files, including bases of bases")
+        name = _require_name(value)
+        path = _find_base(name, within[-1][0].parent)
+        label = _label_of(name, path)
         self._check_chain((*within, (path, label)))
         self.read(path, label, within)
 
@@ -127,29 +127,33 @@ class _Reader:
         resolved = [path.resolve() for path, _ in chain]
         shown = shorten(" → ".join(label for _, label in chain), 600)
         if resolved[-1] in resolved[:-1]:
-            raise _error(f"the bases form a cycle: {shown}")
+            raise _base_error(f"the bases form a cycle: {shown}")
         if len(chain) > MAX_DEPTH:
-            raise _error(f"more than {MAX_DEPTH} files are based on each other: {shown}")
+            raise _base_error(f"more than {MAX_DEPTH} files are based on each other: {shown}")
 
 
-def _error(message: str) -> ConfigError:
+def _base_error(message: str) -> ConfigError:
     return ConfigError([Problem(BASE, message)])
 
 
-def _checked_name(name: Any) -> str:
-    """Returns the name of a base, or raises ConfigError."""
+def _require_name(name: Any) -> str:
+    """Returns the name of a base. Raises ConfigError if it is not a valid name."""
     if not isinstance(name, str) or not name:
-        raise _error(f"got {format_value(name)}, {_EXPECTED}")
-    if has_notation(name):
-        raise _error(f"got {format_value(name)}; files are read before references are resolved")
+        raise _base_error(f"got {format_value(name)}, {_EXPECTED}")
+    if has_reference_notation(name):
+        raise _base_error(
+            f"got {format_value(name)}; files are read before references are resolved"
+        )
     if name.startswith("official/"):
         written = shorten(name.removeprefix("official/"))
-        raise _error(f"got {format_value(name)}; for Model Garden's, write `official: {written}`")
+        raise _base_error(
+            f"got {format_value(name)}; for Model Garden's, write `official: {written}`"
+        )
     return os.path.expanduser(name)
 
 
-def _find(name: str, directory: Path) -> Path:
-    """Returns the file of a base, which a file in `directory` names."""
+def _find_base(name: str, directory: Path) -> Path:
+    """Returns the file of a base that a file in `directory` names."""
     if Path(name).suffix in SUFFIXES:
         return find_file(name, directory)
     if is_remote(name) or name in experiment_files():
@@ -162,14 +166,14 @@ def _find(name: str, directory: Path) -> Path:
         if os.path.isfile(RunDirectory(run).config):
             return RunDirectory(run).config
     names = [*experiment_files(), *(path.removeprefix("configs/") for path in fragments)]
-    raise _error(unknown("base", name, names))
+    raise _base_error(unknown_name_message("base", name, names))
 
 
-def _label(name: str, path: Path) -> str:
+def _label_of(name: str, path: Path) -> str:
     """Returns the name of a base in messages: its URL, or its path as short as possible."""
     if is_remote(name):
         return name
-    if (url := _url(path)) is not None:
+    if (url := _url_of_copy(path)) is not None:
         return url
     path = Path(os.path.abspath(path))  # without `..`
     for root in (Path.cwd(), shipped_root()):
@@ -178,7 +182,7 @@ def _label(name: str, path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _url(path: Path) -> str | None:
+def _url_of_copy(path: Path) -> str | None:
     """Returns the URL of a local copy, or None for any other file."""
     from orbit_runner.storage.staging import origin_of
 

@@ -1,4 +1,4 @@
-"""Builds typed, frozen configs from untyped trees, and reports everything that does not fit."""
+"""Builds typed, frozen configs from untyped trees, and reports all invalid settings."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from orbit_runner.config.parsing.conversion import (
     is_config,
     options_of,
 )
-from orbit_runner.config.parsing.references import References, has_notation
+from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.tree import (
     Leaf,
     Section,
-    after_null,
+    drop_lower_layers,
+    resolve_null,
     section_of,
-    without_layers_below,
 )
 from orbit_runner.config.parsing.value_checks import (
     check_choice,
     check_value,
     default_of,
-    no_effect,
+    no_effect_message,
 )
 from orbit_runner.config.provenance import Origin, parent_path
 from orbit_runner.config.schema.base import Config, OneOf
-from orbit_runner.errors import shorten, unknown
+from orbit_runner.errors import shorten, unknown_name_message
 
 _ABSENT = object()
 
@@ -71,34 +71,39 @@ class Builder:
         fields = {f.name: f for f in dataclasses.fields(base)}
         owner: type = type(base)
         values: dict[str, Any] = {}
-        for key, node in _not_overruled(self._children(section, path), fields).items():
-            below = _join(path, key)
+        for key, node in _drop_overridden_alternatives(
+            self._substitute_children(section, path), fields
+        ).items():
+            below = _join_path(path, key)
             if key not in fields:
-                self._problem(below, _unknown_setting(key, [*fields], base.absent), node.origin)
+                self._add_problem(below, _unknown_setting(key, [*fields], base.absent), node.origin)
                 continue
             if self._lenient:
-                node = _with_boolean(node, _hints(owner)[key])
-            value = self._field(fields[key], owner, getattr(base, key), node, below)
+                node = _convert_boolean_word(node, _hints(owner)[key])
+            value = self._build_field(fields[key], owner, getattr(base, key), node, below)
             if value is not _ABSENT:
                 values[key] = value
         built = base.replace(**values)
-        return _only_chosen(built) if isinstance(built, OneOf) else built
+        return _reset_other_blocks(built) if isinstance(built, OneOf) else built
 
     def check(self, config: Config, path: str = "") -> None:
         """Collects problems that involve several settings of a config from `build`."""
-        # Skip sections with invalid values, because they have defaults that would be blamed.
+        # Skip sections with invalid values: they contain defaults, which would be reported.
         self._check(config, path, tuple(problem.path for problem in self.problems))
 
     def _check(self, config: Config, path: str, flawed: tuple[str, ...]) -> None:
         for name, below in _sections(config):
             if name in config.checked_later:
                 continue
-            self._check(below, _join(path, name), flawed)
-        if any(_within(flaw, path) or _within(path, flaw) for flaw in flawed):
+            self._check(below, _join_path(path, name), flawed)
+        if any(_is_within(flaw, path) or _is_within(path, flaw) for flaw in flawed):
             return
-        for found, add in ((config.problems(), self._problem), (config.inert(), self._note)):
+        for found, add in (
+            (config.problems(), self._add_problem),
+            (config.inert(), self._add_note),
+        ):
             for name, message in found:
-                below_path = _join(path, name)
+                below_path = _join_path(path, name)
                 add(below_path, message, self.origin_of(below_path))
 
     def origin_of(self, path: str) -> Origin | None:
@@ -107,51 +112,51 @@ class Builder:
             path = parent_path(path)
         return self.origins.get(path)
 
-    def _field(
+    def _build_field(
         self, field: dataclasses.Field[Any], owner: type, base: Any, node: Leaf | Section, path: str
     ) -> Any:
         meta, hint = field.metadata, _hints(owner)[field.name]
         optional = type(None) in typing.get_args(hint)
-        node = _written_out(node, _config_class(hint, base))
+        node = _expand_shorthand(node, _config_class(hint, base))
         if isinstance(node, Section):
-            node = after_null(node, optional=optional)
+            node = resolve_null(node, optional=optional)
         if meta.get("variants") is not None and isinstance(node, Section):
-            return self._variant(meta["variants"], base, node, path)
+            return self._build_variant(meta["variants"], base, node, path)
         if isinstance(base, Config) and not optional and _is_null(node):
             return _ABSENT  # An empty section, `trainer:`
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
-            for kind, add in (("unsupported", self._problem), ("ignored", self._note)):
+            for kind, add in (("unsupported", self._add_problem), ("ignored", self._add_note)):
                 if meta.get(kind) and built != base:
                     add(
                         path,
-                        no_effect("a section with non-default values", meta[kind]),
+                        no_effect_message("a section with non-default values", meta[kind]),
                         node.origin,
                     )
             return built
         if isinstance(node, Section):
-            node = self._substitute(Leaf(_plain(node), node.origin), path)
+            node = self._substitute(Leaf(_plain_value(node), node.origin), path)
         if self._references is not None and self._references.must_wait(path, node):
             return _ABSENT
         item = _item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
-            return self._sections_of(item, base, node.value, node.origin, path)
-        value = self._value(field, owner, hint, base, node, path)
+            return self._build_list(item, base, node.value, node.origin, path)
+        value = self._build_value(field, owner, hint, base, node, path)
         if meta.get("merged") and isinstance(base, Mapping) and isinstance(value, Mapping):
             return types.MappingProxyType({**base, **value})
         return value
 
-    def _sections_of(
+    def _build_list(
         self, item: type[Config], base: Any, values: Sequence[Any], origin: Origin, path: str
     ) -> tuple[Config, ...]:
         """Builds a list of sections. Merges them over those of `base` if it has equally many.
 
-        Sections that name a class are not merged: the arguments of one are not those of another.
+        Sections that name a class are not merged, because each class has its own arguments.
         """
         self.origins[path] = origin
         merges = isinstance(base, tuple) and len(base) == len(values) and not item.shorthand
-        there = base if merges else ()
+        existing = base if merges else ()
         built = []
         for index, value in enumerate(values):
             below = f"{path}[{index}]"
@@ -159,78 +164,79 @@ class Builder:
                 value = {item.shorthand: value}
             if not isinstance(value, Mapping):
                 problem = f"got {format_value(value)}, expected {describe_type(item)}"
-                self._problem(below, problem, origin)
+                self._add_problem(below, problem, origin)
                 continue
-            start = there[index] if there and isinstance(there[index], Config) else item()
+            start = existing[index] if existing and isinstance(existing[index], Config) else item()
             built.append(self.build(start, section_of(value, origin), below))
         return tuple(built)
 
-    def _value(
+    def _build_value(
         self, field: dataclasses.Field[Any], owner: type, hint: Any, base: Any,
         node: Leaf | Section, path: str,
     ) -> Any:  # fmt: skip
         self.origins[path] = node.origin
-        written = _plain(node)
+        written = _plain_value(node)
         if field.metadata.get("lowercase") and isinstance(written, str):
             written = written.lower()
         # Model Garden's experiments may start from values other than the defaults of their classes.
-        usual = base if field.metadata.get("merged") else default_of(field)
+        default = base if field.metadata.get("merged") else default_of(field)
         try:
             value = convert(written, hint, lenient=self._lenient)
-            if type(value) is float and type(usual) is int and value == usual:
-                value = usual  # Fingerprints tell 40 from 40.0, and some defaults are integers.
+            if type(value) is float and type(default) is int and value == default:
+                value = default  # Fingerprints tell 40 from 40.0, and some defaults are integers.
             if issubclass(owner, OneOf) and field.name == "type":
                 check_choice(value, owner)
-            check_value(value, field, usual)
+            check_value(value, field, default)
         except Mismatch as error:
             formerly = field.metadata.get("formerly")
-            self._problem(path, f"{error}\n{formerly}" if formerly else str(error), node.origin)
+            self._add_problem(path, f"{error}\n{formerly}" if formerly else str(error), node.origin)
             return _ABSENT
         ignored = field.metadata.get("ignored")
-        if ignored and value != usual:
-            self._note(path, no_effect(format_value(value), ignored), node.origin)
+        if ignored and value != default:
+            self._add_note(path, no_effect_message(format_value(value), ignored), node.origin)
         return value
 
-    def _variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
+    def _build_variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
         if section.renamed_in is not None:
-            section = without_layers_below(section, section.renamed_in)
+            section = drop_lower_layers(section, section.renamed_in)
         self.origins[path] = section.origin
         named = section.children.get("name")
         name = named.value if isinstance(named, Leaf) else getattr(base, "name", None)
         at = named.origin if named is not None else section.origin
-        if self._references is not None and has_notation(name):
+        if self._references is not None and has_reference_notation(name):
             message = "it determines the settings of its section, so it cannot be a reference"
-            self._problem(f"{path}.name", f"got {format_value(name)}; {message}", at)
+            self._add_problem(f"{path}.name", f"got {format_value(name)}; {message}", at)
             return _ABSENT
         if not name:
             known = ", ".join(entry.name for entry in registry.entries())
-            self._problem(f"{path}.name", f"is not set\nallowed: {known}", at)
+            self._add_problem(f"{path}.name", f"is not set\nallowed: {known}", at)
             return _ABSENT
         try:
             entry = registry.get(str(name))
         except KeyError as error:
-            self._problem(f"{path}.name", error.args[0], at)
+            self._add_problem(f"{path}.name", error.args[0], at)
             return _ABSENT
         cls = entry.load_config()
         return self.build(base if type(base) is cls else cls(name=entry.name), section, path)
 
-    def _children(self, section: Section, path: str) -> dict[str, Leaf | Section]:
+    def _substitute_children(self, section: Section, path: str) -> dict[str, Leaf | Section]:
         """Returns the children of a section, with the values of references that are known."""
         return {
-            key: self._substitute(node, _join(path, key)) for key, node in section.children.items()
+            key: self._substitute(node, _join_path(path, key))
+            for key, node in section.children.items()
         }
 
     def _substitute(self, node: Leaf | Section, path: str) -> Leaf | Section:
         return node if self._references is None else self._references.substitute(path, node)
 
-    def _problem(self, path: str, message: str, origin: Origin | None) -> None:
+    def _add_problem(self, path: str, message: str, origin: Origin | None) -> None:
         self.problems.append(Problem(path, message, origin))
 
-    def _note(self, path: str, message: str, origin: Origin | None) -> None:
+    def _add_note(self, path: str, message: str, origin: Origin | None) -> None:
         self.notes.append(Problem(path, message, origin))
 
 
-def _join(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -245,10 +251,10 @@ def _unknown_setting(key: str, known: Sequence[str], absent: Mapping[str, str]) 
         )
     if dot and section in known:
         return f"unknown setting {shorten(repr(key))}; nest it: {section}: {{{name}: …}}"
-    return unknown("setting", key, known)
+    return unknown_name_message("setting", key, known)
 
 
-def _with_boolean(node: Leaf | Section, hint: Any) -> Leaf | Section:
+def _convert_boolean_word(node: Leaf | Section, hint: Any) -> Leaf | Section:
     options = options_of(hint)
     if not isinstance(node, Leaf) or bool not in options or str in options:
         return node
@@ -260,7 +266,7 @@ def _is_null(node: Leaf | Section) -> bool:
     return isinstance(node, Leaf) and node.value is None
 
 
-def _written_out(node: Leaf | Section, cls: type[Config] | None) -> Leaf | Section:
+def _expand_shorthand(node: Leaf | Section, cls: type[Config] | None) -> Leaf | Section:
     """Returns the section that a string stands for, if its class has a shorthand."""
     if cls is None or not cls.shorthand:
         return node
@@ -273,16 +279,16 @@ def _written_out(node: Leaf | Section, cls: type[Config] | None) -> Leaf | Secti
 
 
 def _is_text(node: Leaf) -> bool:
-    return isinstance(node.value, str) and not has_notation(node.value)
+    return isinstance(node.value, str) and not has_reference_notation(node.value)
 
 
-def _only_chosen(config: OneOf) -> OneOf:
+def _reset_other_blocks(config: OneOf) -> OneOf:
     if config.type is None or config.type not in config.choices():
         return type(config)(type=config.type)
     return type(config)(**{"type": config.type, config.type: config.get()})
 
 
-def _not_overruled(
+def _drop_overridden_alternatives(
     children: Mapping[str, Leaf | Section], fields: Mapping[str, dataclasses.Field[Any]]
 ) -> dict[str, Leaf | Section]:
     """Returns the children without alternatives (`exclusive_with`) that a higher layer replaces."""
@@ -290,29 +296,29 @@ def _not_overruled(
     for key, node in children.items():
         meta = fields[key].metadata if key in fields else {}
         other = meta.get("exclusive_with")
-        there = children.get(other) if other else None
-        says_something = isinstance(node, Leaf) and (
+        alternative = children.get(other) if other else None
+        is_set = isinstance(node, Leaf) and (
             bool(node.value) or (node.value == 0 and meta.get("holds_at_zero"))
         )
-        if says_something and there is not None and there.origin.layer < node.origin.layer:
+        if is_set and alternative is not None and alternative.origin.layer < node.origin.layer:
             kept.pop(str(other), None)
     return kept
 
 
 def _sections(config: Config) -> list[tuple[str, Config]]:
-    held = [(f.name, getattr(config, f.name)) for f in dataclasses.fields(config)]
+    values = [(f.name, getattr(config, f.name)) for f in dataclasses.fields(config)]
     if isinstance(config, OneOf):
-        held = [] if config.type is None else [(config.type, config.get())]
+        values = [] if config.type is None else [(config.type, config.get())]
     items = [
         (f"{name}[{index}]", item)
-        for name, value in held
+        for name, value in values
         if isinstance(value, tuple)
         for index, item in enumerate(value)
     ]
-    return [(name, value) for name, value in [*held, *items] if isinstance(value, Config)]
+    return [(name, value) for name, value in [*values, *items] if isinstance(value, Config)]
 
 
-def _within(path: str, root: str) -> bool:
+def _is_within(path: str, root: str) -> bool:
     return not root or path == root or path.startswith(f"{root}.")
 
 
@@ -332,7 +338,7 @@ def _item_class(hint: Any) -> type[Config] | None:
     return None
 
 
-def _plain(node: Leaf | Section) -> Any:
+def _plain_value(node: Leaf | Section) -> Any:
     if isinstance(node, Leaf):
         return node.value
-    return {key: _plain(child) for key, child in node.children.items()}
+    return {key: _plain_value(child) for key, child in node.children.items()}

@@ -8,12 +8,12 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.parsing.yaml_files import scalar
+from orbit_runner.config.parsing.yaml_files import parse_scalar
 from orbit_runner.config.schema.base import Config
 from orbit_runner.errors import shorten
 
 BOOLEAN_WORDS = {"yes": True, "on": True, "no": False, "off": False}
-_SPOKEN = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
+_TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 
 
 class Mismatch(ValueError):
@@ -41,15 +41,15 @@ def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _convert_union(value, typing.get_args(hint), hint, lenient)
     if hint is Any:
-        return _frozen(value)
+        return _freeze(value)
     if origin is not None and issubclass(origin, Mapping):
-        return _frozen(value) if isinstance(value, Mapping) else _refuse(value, hint)
+        return _freeze(value) if isinstance(value, Mapping) else _refuse(value, hint)
     if origin is not None and issubclass(origin, Sequence):
         if not isinstance(value, (list, tuple)):
             _refuse(value, hint)
         (item, *_) = typing.get_args(hint)
         return tuple(convert(part, item, lenient=lenient) for part in value)
-    return _convert_scalar(_reread(value, hint) if lenient else value, hint)
+    return _convert_scalar(_convert_quoted(value, hint) if lenient else value, hint)
 
 
 def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
@@ -64,11 +64,13 @@ def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: boo
     return _refuse(value, hint)
 
 
-def _reread(value: Any, hint: Any) -> Any:
+def _convert_quoted(value: Any, hint: Any) -> Any:
     """Returns an integer as a string if `hint` is str, and a quoted number as a number."""
     if hint is str and type(value) is int:
         return str(value)
-    number = scalar(value.strip()) if hint in (int, float) and isinstance(value, str) else None
+    number = (
+        parse_scalar(value.strip()) if hint in (int, float) and isinstance(value, str) else None
+    )
     return number if type(number) in (int, float) else value
 
 
@@ -84,22 +86,22 @@ def _convert_scalar(value: Any, hint: Any) -> Any:
     return _refuse(value, hint)
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return types.MappingProxyType({key: _frozen(item) for key, item in value.items()})
-    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+        return types.MappingProxyType({key: _freeze(item) for key, item in value.items()})
+    return tuple(_freeze(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def _refuse(value: Any, hint: Any) -> Any:
     hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
     if bool in options_of(hint) and isinstance(value, str) and value.lower() in BOOLEAN_WORDS:
         hint_text = "; yes, no, on and off are strings in YAML 1.2"
-    if isinstance(value, str) and _takes_text_items(hint):
+    if isinstance(value, str) and _accepts_string_items(hint):
         hint_text = f"; write [{value}]"
     raise Mismatch(f"got {format_value(value)}, expected {describe_type(hint)}{hint_text}")
 
 
-def _takes_text_items(hint: Any) -> bool:
+def _accepts_string_items(hint: Any) -> bool:
     """Returns whether a type is a list whose items may be strings."""
     if typing.get_origin(hint) is not list:
         return False
@@ -118,8 +120,8 @@ def describe_type(hint: Any) -> str:
     """Returns a type in words, such as `an integer or null`."""
     if hint in (None, type(None)):
         return "null"
-    if hint in _SPOKEN:
-        return _SPOKEN[hint]
+    if hint in _TYPE_NAMES:
+        return _TYPE_NAMES[hint]
     if isinstance(hint, type) and issubclass(hint, Config):
         return f"a {hint.shorthand} or a section" if hint.shorthand else "a section"
     origin, args = typing.get_origin(hint), typing.get_args(hint)

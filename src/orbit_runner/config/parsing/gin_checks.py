@@ -20,7 +20,7 @@ from orbit_runner.config.parsing.gin_files import ROOTS, Delegate
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import nearest
+from orbit_runner.errors import nearest_name_hint
 
 # Packages with modules that have no file of their own.
 _LAZY = ("tensorflow", "keras", "tf_keras")
@@ -61,7 +61,7 @@ def _import_problem(module: str) -> str:
     missing, siblings = _missing_module(module)
     if not missing:
         return ""
-    near = nearest(missing.rpartition(".")[2], siblings)
+    near = nearest_name_hint(missing.rpartition(".")[2], siblings)
     return f"cannot import {module!r}: no module named {missing!r}{near}"
 
 
@@ -97,20 +97,20 @@ def _section_problem(found: Any, config: ExperimentConfig, modules: Sequence[str
     """Returns a message if a binding such as `trainr.train_steps = 5` misspells a section."""
     path = [part for part in f"{found.selector}.{found.arg_name}".split(".") if part]
     root = path[0]
-    near = nearest(root, ROOTS)
+    near = nearest_name_hint(root, ROOTS)
     section = near.partition("'")[2].partition("'")[0]
-    held: Any = config if section == "experiment" else getattr(config, section, None)
-    if not near or len(path) < 2 or not isinstance(held, Config):
+    values: Any = config if section == "experiment" else getattr(config, section, None)
+    if not near or len(path) < 2 or not isinstance(values, Config):
         return ""
-    if path[1] not in {field.name for field in dataclasses.fields(held)}:
+    if path[1] not in {field.name for field in dataclasses.fields(values)}:
         return ""
-    if any(_mentions(module, root) for module in modules):
+    if any(_may_define(module, root) for module in modules):
         return ""  # It may be a configurable of that name with such a parameter.
     written = ".".join([section, *path[1:]])
     return f"unknown section {root!r}{near}\nwrite {written} = {found.value!r}"
 
 
-def _mentions(module: str, name: str) -> bool:
+def _may_define(module: str, name: str) -> bool:
     """Returns whether the source of a module may define a configurable of a name."""
     parts, path, origin = module.split("."), None, ""
     for index in range(len(parts)):

@@ -19,10 +19,10 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import read_text
 from orbit_runner.config.parsing.tree import MAX_DEPTH, Section, assignment, merge
 from orbit_runner.config.provenance import Origin
-from orbit_runner.errors import nearest
+from orbit_runner.errors import nearest_name_hint
 
 _MAX_VALUES = 20_000
-_HOW = "write a setting with its section: trainer.train_steps = 1000"
+_HINT = "write a setting with its section: trainer.train_steps = 1000"
 ROOTS = ("task", "trainer", "runtime", "experiment")
 
 
@@ -110,18 +110,20 @@ class _Reader:
         try:
             for statement in config_parser.ConfigParser(io.StringIO(text), Delegate()):
                 line = statement.location.line_num if path else None
-                self._take(statement, Origin(label, line, self._layer), path, within)
+                self._add_statement(statement, Origin(label, line, self._layer), path, within)
         except (SyntaxError, tokenize.TokenError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError([_syntax_problem(error, label, path, self._layer)]) from None
 
-    def _take(self, said: Any, origin: Origin, path: Path | None, within: tuple[Path, ...]) -> None:
-        kind = type(said).__name__
+    def _add_statement(
+        self, statement: Any, origin: Origin, path: Path | None, within: tuple[Path, ...]
+    ) -> None:
+        kind = type(statement).__name__
         if kind == "IncludeStatement":
-            self._include(said.filename, origin, path, within)
+            self._include(statement.filename, origin, path, within)
         elif kind == "ImportStatement":
-            self._keep(said.format(), origin)
+            self._keep_statement(statement.format(), origin)
         elif kind == "BindingStatement":
-            self._bind(said, origin)
+            self._add_binding(statement, origin)
 
     def _include(
         self, name: str, origin: Origin, path: Path | None, within: tuple[Path, ...]
@@ -129,38 +131,42 @@ class _Reader:
         try:
             target = self._find(name, path.parent if path else None)
         except ConfigError as error:
-            blamed = (dataclasses.replace(problem, origin=origin) for problem in error.problems)
-            raise ConfigError(blamed) from None
+            problems = (dataclasses.replace(problem, origin=origin) for problem in error.problems)
+            raise ConfigError(problems) from None
         # Compare resolved paths, because `sub/../a.gin` is `a.gin`.
         around = (*within, path.resolve()) if path else within
         if target.resolve() in around:
             raise ConfigError([Problem("", f"{name!r} includes itself", origin)])
         self.read(read_text(target, name), name, target, around)
 
-    def _bind(self, said: Any, origin: Origin) -> None:
-        _check_integers(said.value)
-        path = tuple(part for part in f"{said.selector}.{said.arg_name}".split(".") if part)
+    def _add_binding(self, statement: Any, origin: Origin) -> None:
+        _check_integers(statement.value)
+        path = tuple(
+            part for part in f"{statement.selector}.{statement.arg_name}".split(".") if part
+        )
         if len(path) > MAX_DEPTH:
             message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
             raise ConfigError([Problem("", message, origin)])
-        if said.selector == "macro" and said.scope:  # `NAME/macro.value = 1` is `NAME = 1`
-            self.found.macros[said.scope] = (said.value, origin)
-        elif len(path) == 1 and (said.scope or path[0] not in ROOTS):
-            name = f"{said.scope}/{path[0]}" if said.scope else path[0]
-            self.found.macros[name] = (said.value, origin)
-        elif path[0] in ROOTS and said.scope:
-            message = f"got scope {said.scope!r}; config settings do not support scopes"
+        if (
+            statement.selector == "macro" and statement.scope
+        ):  # `NAME/macro.value = 1` is `NAME = 1`
+            self.found.macros[statement.scope] = (statement.value, origin)
+        elif len(path) == 1 and (statement.scope or path[0] not in ROOTS):
+            name = f"{statement.scope}/{path[0]}" if statement.scope else path[0]
+            self.found.macros[name] = (statement.value, origin)
+        elif path[0] in ROOTS and statement.scope:
+            message = f"got scope {statement.scope!r}; config settings do not support scopes"
             raise ConfigError([Problem(".".join(path), message, origin)])
         elif path[0] in ROOTS:
             tree_path = path[1:] if path[0] == "experiment" else path
-            self.found.bindings.append(Binding(tree_path, said.value, origin))
+            self.found.bindings.append(Binding(tree_path, statement.value, origin))
         else:
-            scope = f"{said.scope}/" if said.scope else ""
-            self._keep(f"{scope}{'.'.join(path)} = {said.value!r}", origin)
+            scope = f"{statement.scope}/" if statement.scope else ""
+            self._keep_statement(f"{scope}{'.'.join(path)} = {statement.value!r}", origin)
 
-    def _keep(self, statement: str, origin: Origin) -> None:
-        self.found.statements.pop(statement, None)  # Keep only the last of equal statements.
-        self.found.statements[statement] = origin
+    def _keep_statement(self, text: str, origin: Origin) -> None:
+        self.found.statements.pop(text, None)  # Keep only the last of equal statements.
+        self.found.statements[text] = origin
 
 
 def _check_integers(value: Any) -> None:
@@ -195,7 +201,7 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
     root, problems = Section(Origin("gin")), []
     for binding in layer.bindings:
         try:
-            value = _Literals(macros).value(binding.value)
+            value = _MacroExpansion(macros).expand(binding.value)
             if not binding.path and not isinstance(value, dict):
                 raise ValueError(f"got {value!r}, expected a section")
         except ValueError as error:
@@ -217,52 +223,52 @@ def _find_origin(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Ori
     return dataclasses.replace(origin, layer=binding.origin.layer)
 
 
-class _Literals:
+class _MacroExpansion:
     """Replaces macros in values. Limits the size, because nested macros can exceed the memory."""
 
     def __init__(self, macros: dict[str, tuple[Any, Origin]]) -> None:
         self._macros, self._count = macros, 0
 
-    def value(self, value: Any, within: tuple[str, ...] = (), depth: int = 0) -> Any:
+    def expand(self, value: Any, within: tuple[str, ...] = (), depth: int = 0) -> Any:
         self._count += 1
         if self._count > _MAX_VALUES or depth > MAX_DEPTH:
             what = f"{_MAX_VALUES:,} values" if depth <= MAX_DEPTH else f"{MAX_DEPTH} levels"
             raise ValueError(f"its macros expand to more than {what}")
         if isinstance(value, Macro):
-            return self._macro(value.name, within, depth + 1)
+            return self._expand_macro(value.name, within, depth + 1)
         if isinstance(value, Reference):
             raise ValueError(f"got {value!r}; config settings accept only plain values")
         if isinstance(value, (list, tuple)):
-            return [self.value(item, within, depth + 1) for item in value]
+            return [self.expand(item, within, depth + 1) for item in value]
         if isinstance(value, dict):
-            return {str(key): self.value(item, within, depth + 1) for key, item in value.items()}
+            return {str(key): self.expand(item, within, depth + 1) for key, item in value.items()}
         if not isinstance(value, (str, int, float, type(None))):
             raise ValueError(f"got {value!r}; config settings accept only plain values")
         return value
 
-    def _macro(self, name: str, within: tuple[str, ...], depth: int) -> Any:
+    def _expand_macro(self, name: str, within: tuple[str, ...], depth: int) -> Any:
         if name in within:
             raise ValueError(f"macro %{name} refers to itself")
         if name not in self._macros:
             known = ", ".join(f"%{macro}" for macro in sorted(self._macros)) or "none"
             raise ValueError(f"macro %{name} is not defined\nallowed: {known}")
-        return self.value(self._macros[name][0], (*within, name), depth)
+        return self.expand(self._macros[name][0], (*within, name), depth)
 
 
 def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Problem]:
     """Returns a problem for each unused macro on the command line.
 
-    Usually, it is a setting without its root. Macros in files are not reported, because a file may
-    define macros that only some experiments use. `texts` are statements that may use macros,
-    besides the bindings of `layers`.
+    Usually, it is a setting that lacks its section. Macros in files are not reported, because a
+    file may define macros that only some experiments use. `texts` are statements that may use
+    macros, besides the bindings of `layers`.
     """
     values = [binding.value for layer in layers for binding in layer.bindings]
     values += [value for layer in layers for value, _ in layer.macros.values()]
     used = set(re.findall(r"%([\w./]+)", "\n".join([*map(repr, values), *texts])))
-    said = [item for layer in layers for item in layer.macros.items()]
+    macros = [item for layer in layers for item in layer.macros.items()]
     return [
-        Problem("", f"macro {name!r} is not used{nearest(name, used)}\n{_HOW}", origin)
-        for name, (_, origin) in said
+        Problem("", f"macro {name!r} is not used{nearest_name_hint(name, used)}\n{_HINT}", origin)
+        for name, (_, origin) in macros
         if name not in used and origin.line is None
     ]
 

@@ -24,7 +24,7 @@ def load_override(text: str, label: str, layer: int) -> Section:
     """
     if _ASSIGNMENT.match(text):
         root = Section(Origin(label, None, layer))
-        for part in _with_whole_lists(split_outside_brackets(text), label):
+        for part in _join_list_items(split_outside_brackets(text), label):
             merge(root, load_assignment(part, label, layer))
         return root
     if "\n" not in text and Path(text).suffix in _SUFFIXES:
@@ -32,7 +32,7 @@ def load_override(text: str, label: str, layer: int) -> Section:
     return load_text(text, label, layer, with_lines="\n" in text)
 
 
-def _with_whole_lists(parts: list[str], label: str) -> list[str]:
+def _join_list_items(parts: list[str], label: str) -> list[str]:
     """Joins `a[0]=1` and `a[1]=2` to `a=[1,2]`. As in Model Garden, they set the whole list."""
     items: dict[str, dict[int, str]] = {}
     others = []
@@ -69,10 +69,10 @@ def load_assignment(text: str, label: str, layer: int) -> Section:
         raise ConfigError(
             [Problem("", f"got {text.strip()!r}, expected path.to.setting=value", Origin(label))]
         )
-    return value_at(path, value, label, layer)
+    return load_setting(path, value, label, layer)
 
 
-def value_at(path: tuple[str, ...], text: str, label: str, layer: int) -> Section:
+def load_setting(path: tuple[str, ...], text: str, label: str, layer: int) -> Section:
     """Returns a tree that sets a value, given in YAML, at a path from the root.
 
     Raises ConfigError if the path is too long or the value is not valid YAML.

@@ -20,15 +20,15 @@ from orbit_runner.config.parsing.conversion import format_value, is_config, opti
 from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section
 from orbit_runner.config.provenance import DEFAULT, Origin
 from orbit_runner.config.schema.base import Config, OneOf
-from orbit_runner.config.serialize import LITERAL, flat, inline, plain
-from orbit_runner.errors import nearest, shorten, unknown
+from orbit_runner.config.serialize import LITERAL, flat_settings, inline_yaml, plain_value
+from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
 
 MAX_CHAIN = 16
 _MAX_VALUES, _MAX_CHARACTERS = 20_000, 2**20
 _MAX_NAMED = 3  # references in the text of one origin
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _ITEM = re.compile(r"[\w.]+\[\d+\]")
-_HOW = "write $${ for a literal ${"
+_HINT = "write $${ for a literal ${"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +54,16 @@ def parse_text(text: str) -> list[str | Reference]:
             position = start + 2
             continue
         end = text.find("}", start)
-        parts += [text[position:start], Reference(_path(text, start, end))]
+        parts += [text[position:start], Reference(_parse_path(text, start, end))]
         position = end + 1
     parts.append(text[position:])
     return [part for part in parts if part != ""]
 
 
-def _path(text: str, start: int, end: int) -> str:
+def _parse_path(text: str, start: int, end: int) -> str:
     """Returns the path of the reference between two positions, or raises ValueError."""
     if end < 0:
-        raise ValueError(f"a reference has no closing brace: {shorten(text[start:], 40)}\n{_HOW}")
+        raise ValueError(f"a reference has no closing brace: {shorten(text[start:], 40)}\n{_HINT}")
     path = text[start + 2 : end]
     if path.count(".") >= MAX_DEPTH:
         raise ValueError(f"a name has at most {MAX_DEPTH} parts, got {path.count('.') + 1}")
@@ -71,18 +71,18 @@ def _path(text: str, start: int, end: int) -> str:
         return path
     shown = shorten("${" + path + "}", 80)
     if "${" in path:
-        raise ValueError(f"a reference cannot contain another one: {shown}\n{_HOW}")
+        raise ValueError(f"a reference cannot contain another one: {shown}\n{_HINT}")
     if _ITEM.match(path):
         raise ValueError(f"{shown} refers to an item of a list; refer to the whole list")
-    raise ValueError(f"got {shown}, expected a dotted path: ${{trainer.train_steps}}\n{_HOW}")
+    raise ValueError(f"got {shown}, expected a dotted path: ${{trainer.train_steps}}\n{_HINT}")
 
 
-def has_notation(value: Any) -> bool:
+def has_reference_notation(value: Any) -> bool:
     """Returns whether a value contains `${`, in a reference or as `$${`."""
     if isinstance(value, str):
         return "${" in value
     items = value.values() if isinstance(value, Mapping) else value
-    return isinstance(value, (Mapping, list, tuple)) and any(map(has_notation, items))
+    return isinstance(value, (Mapping, list, tuple)) and any(map(has_reference_notation, items))
 
 
 class References:
@@ -99,7 +99,7 @@ class References:
         self._expansion = _Expansion()
 
     def substitute(self, path: str, node: Leaf | Section) -> Leaf | Section:
-        """Returns a setting with the values of its references, or unchanged without them."""
+        """Returns a setting with the values of its references; unchanged if they are not known."""
         return self._values.get(path, node)
 
     def must_wait(self, path: str, node: Leaf | Section) -> bool:
@@ -108,7 +108,7 @@ class References:
         if not isinstance(node, Leaf) or node.origin.layer < 1 or path in LITERAL:
             return False
         # The items of a list have been resolved together with the list.
-        if path in self._values or "[" in path or not has_notation(node.value):
+        if path in self._values or "[" in path or not has_reference_notation(node.value):
             return False
         if path not in self._failed:
             self._waiting[path] = node
@@ -124,29 +124,29 @@ class References:
         """
         waiting, self._waiting = self._waiting, {}
         flawed = [problem.path for problem in (*problems, *self.problems)]
-        found = _Settings(config, origins, waiting, flawed)
-        blockers = {path: found.blockers(leaf.value) for path, leaf in waiting.items()}
+        settings = _Settings(config, origins, waiting, flawed)
+        blockers = {path: settings.blockers(leaf.value) for path, leaf in waiting.items()}
         ready = [path for path in waiting if not blockers[path]]
         self._rounds += 1
         for path, leaf in waiting.items():
             if not ready:
-                self._fail(path, _cycle(path, blockers), leaf.origin)
+                self._fail(path, _cycle_message(path, blockers), leaf.origin)
             elif self._rounds > MAX_CHAIN:
                 self._fail(path, f"a chain has more than {MAX_CHAIN} references", leaf.origin)
             elif path in ready:
-                self._resolve(path, leaf, found)
+                self._resolve(path, leaf, settings)
         return bool(waiting)
 
-    def _resolve(self, path: str, leaf: Leaf, found: _Settings) -> None:
+    def _resolve(self, path: str, leaf: Leaf, settings: _Settings) -> None:
         try:
-            # Where `config.yaml` has the value, which must not be too deep to be loaded again.
+            # The depth in `config.yaml`, which must not be too deep to be loaded again.
             depth = path.count(".") + 2
-            value = self._expansion.expand(leaf.value, path, found, depth)
+            value = self._expansion.expand(leaf.value, path, settings, depth)
         except _InvalidReference as error:
             self._fail(error.path, str(error), leaf.origin)
             self._failed.add(path)
             return
-        note = _origin_note(leaf.value, found.origins)
+        note = _origin_note(leaf.value, settings.origins)
         self._values[path] = Leaf(value, dataclasses.replace(leaf.origin, note=note))
 
     def _fail(self, path: str, message: str, origin: Origin) -> None:
@@ -168,41 +168,41 @@ class _Expansion:
     def __init__(self) -> None:
         self._values, self._characters = 0, 0
 
-    def expand(self, value: Any, path: str, found: _Settings, depth: int) -> Any:
+    def expand(self, value: Any, path: str, settings: _Settings, depth: int) -> Any:
         """Returns a value with the values of its references. Raises _InvalidReference.
 
         `depth` is the number of levels from the root to the value.
         """
         if isinstance(value, Mapping):
             return {
-                key: self.expand(item, f"{path}.{key}", found, depth + 1)
+                key: self.expand(item, f"{path}.{key}", settings, depth + 1)
                 for key, item in value.items()
             }
         if isinstance(value, (list, tuple)):
             return [
-                self.expand(item, f"{path}[{index}]", found, depth + 1)
+                self.expand(item, f"{path}[{index}]", settings, depth + 1)
                 for index, item in enumerate(value)
             ]
         if not isinstance(value, str):
             return value
         try:
-            return self._text(value, found, depth)
+            return self._expand_text(value, settings, depth)
         except ValueError as error:
             raise _InvalidReference(path, str(error)) from None
 
-    def _text(self, text: str, found: _Settings, depth: int) -> Any:
+    def _expand_text(self, text: str, settings: _Settings, depth: int) -> Any:
         parts = parse_text(text)
         if len(parts) == 1 and isinstance(parts[0], Reference):
-            value = found.value(parts[0].path)
-            self._count(value, depth)
+            value = settings.value(parts[0].path)
+            self._count_size(value, depth)
             return value
         pieces = []
         for part in parts:
-            pieces.append(part if isinstance(part, str) else _inserted(part, found))
-            self._count(pieces[-1], depth)
+            pieces.append(part if isinstance(part, str) else _format_for_text(part, settings))
+            self._count_size(pieces[-1], depth)
         return "".join(pieces)
 
-    def _count(self, value: Any, depth: int) -> None:
+    def _count_size(self, value: Any, depth: int) -> None:
         self._values += 1
         self._characters += len(value) if isinstance(value, str) else 0
         for limit, got, what in (
@@ -214,16 +214,16 @@ class _Expansion:
                 raise ValueError(f"the references expand to more than {limit:,} {what}")
         items = value.values() if isinstance(value, Mapping) else value
         for item in items if isinstance(value, (Mapping, list)) else ():
-            self._count(item, depth + 1)
+            self._count_size(item, depth + 1)
 
 
-def _inserted(reference: Reference, found: _Settings) -> str:
+def _format_for_text(reference: Reference, settings: _Settings) -> str:
     """Returns the value of a reference as a part of a text."""
-    value = found.value(reference.path)
+    value = settings.value(reference.path)
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, int, float)):
-        return inline(value)
+        return inline_yaml(value)
     raise ValueError(
         f"{reference} is {'a list' if isinstance(value, list) else format_value(value)}; "
         "only strings, numbers and booleans can be inserted into a text"
@@ -244,37 +244,37 @@ class _Settings:
     def value(self, path: str) -> Any:
         """Returns the value of a setting. Raises ValueError if a reference to it is invalid."""
         if path not in self.known:
-            self.known[path] = self._look_up(path)
+            self.known[path] = self._read_value(path)
         return self.known[path]
 
-    def _look_up(self, path: str) -> Any:
+    def _read_value(self, path: str) -> Any:
         for flaw in self.flawed:
             if _invalidates(flaw, path):
                 raise ValueError(f"{Reference(path)} has no value, because {flaw} is invalid")
         section: Any = self.config
         *above, name = path.split(".")
         for index, part in enumerate(above):
-            self._check(section, part, path)
+            self._check_exists(section, part, path)
             section = getattr(section, part)
             if not isinstance(section, Config):
                 what = "null" if section is None else "a setting, not a section"
                 raise ValueError(f"{Reference(path)}: {'.'.join(above[: index + 1])} is {what}")
-        self._check(section, name, path)
+        self._check_exists(section, name, path)
         value = getattr(section, name)
         options = options_of(typing.get_type_hints(type(section))[name])
         if isinstance(value, Config) or (value is None and any(map(is_config, options))):
-            below = [one for one in flat(self.config) if one.startswith(f"{path}.")]
+            below = [one for one in flat_settings(self.config) if one.startswith(f"{path}.")]
             hint = f", such as {Reference(min(below, key=_depth))}" if below else ""
             raise ValueError(f"{Reference(path)} is a section; refer to a setting{hint}")
-        return plain(value)
+        return plain_value(value)
 
     def blockers(self, value: Any) -> list[str]:
         """Returns the waiting settings on which the values of the references depend."""
-        paths = dict.fromkeys(_referenced(value))
-        found = [one for path in paths for one in self._determining(path)]
+        paths = dict.fromkeys(_referenced_paths(value))
+        found = [one for path in paths for one in self._determining_settings(path)]
         return [path for path in dict.fromkeys(found) if path in self.waiting]
 
-    def _determining(self, path: str) -> Iterator[str]:
+    def _determining_settings(self, path: str) -> Iterator[str]:
         """Yields the settings that can change a setting: itself, types of blocks, alternatives."""
         section: Any = self.config
         parts = path.split(".")
@@ -296,27 +296,27 @@ class _Settings:
             if self.waiting[other].origin.layer > layer:
                 yield other
 
-    def _check(self, section: Config, name: str, path: str) -> None:
-        """Raises ValueError if a section does not have a setting, or not in use."""
+    def _check_exists(self, section: Config, name: str, path: str) -> None:
+        """Raises ValueError if a section lacks a setting, or if its block is not chosen."""
         known = [field.name for field in dataclasses.fields(section)]
         if name not in known:
-            raise ValueError(self._unknown(path, name, known))
+            raise ValueError(self._unknown_setting(path, name, known))
         if isinstance(section, OneOf) and name not in ("type", section.type):
             chosen = "no type is set" if section.type is None else f"type is {section.type!r}"
             raise ValueError(f"{Reference(path)} is in a block that is not chosen: {chosen}")
 
-    def _unknown(self, path: str, name: str, known: Sequence[str]) -> str:
-        settings = flat(self.config)
+    def _unknown_setting(self, path: str, name: str, known: Sequence[str]) -> str:
+        settings = flat_settings(self.config)
         last = path.rpartition(".")[2]
         same_name = [one for one in settings if one.rpartition(".")[2] == last]
-        near = nearest(path, same_name or settings)
+        near = nearest_name_hint(path, same_name or settings)
         if same_name and not near:
             near = f"; did you mean {same_name[0]!r}?"
-        allowed = unknown("setting", name, known).partition("\n")[2]
-        return f"unknown setting {shorten(repr(path))}{near}\n{allowed}\n{_HOW}"
+        allowed = unknown_name_message("setting", name, known).partition("\n")[2]
+        return f"unknown setting {shorten(repr(path))}{near}\n{allowed}\n{_HINT}"
 
 
-def _referenced(value: Any) -> Iterator[str]:
+def _referenced_paths(value: Any) -> Iterator[str]:
     """Yields the paths of the references in a value. Skips texts with invalid references."""
     if isinstance(value, str):
         try:
@@ -326,12 +326,12 @@ def _referenced(value: Any) -> Iterator[str]:
         yield from (part.path for part in parts if isinstance(part, Reference))
     elif isinstance(value, (Mapping, list, tuple)):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _referenced(item)
+            yield from _referenced_paths(item)
 
 
 def has_reference(value: Any) -> bool:
     """Returns whether a value contains a valid reference."""
-    return next(_referenced(value), None) is not None
+    return next(_referenced_paths(value), None) is not None
 
 
 def _invalidates(flaw: str, path: str) -> bool:
@@ -345,7 +345,7 @@ def _depth(path: str) -> int:
     return path.count(".")
 
 
-def _cycle(path: str, blockers: Mapping[str, Sequence[str]]) -> str:
+def _cycle_message(path: str, blockers: Mapping[str, Sequence[str]]) -> str:
     chain = [path]
     while chain.count(chain[-1]) == 1:
         chain.append(blockers[chain[-1]][0])
@@ -353,8 +353,8 @@ def _cycle(path: str, blockers: Mapping[str, Sequence[str]]) -> str:
 
 
 def _origin_note(value: Any, origins: Mapping[str, Origin]) -> str:
-    """Returns what an origin says about the references in a value, and where theirs were set."""
-    paths = [*dict.fromkeys(_referenced(value))]
+    """Returns the note of an origin: the references in a value, and where their values were set."""
+    paths = [*dict.fromkeys(_referenced_paths(value))]
     if not paths:
         return ""  # The value only contains `$${`.
     if isinstance(value, str) and value == str(Reference(paths[0])):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.provenance import Origin
-from orbit_runner.errors import unknown
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.run_directory.paths import CONFIG, RunDirectory
-from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
+from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
 # Much larger than any config file. A device such as /dev/zero has no end.
@@ -72,22 +72,24 @@ def find_experiment(name: str) -> Path:
         message = f"{name} is a directory without {CONFIG}\n{_EXPECTED}"
         raise ConfigError([Problem("--experiment", message)])
     if name not in experiments:
-        raise ConfigError([Problem("--experiment", unknown("experiment", name, [*experiments]))])
+        raise ConfigError(
+            [Problem("--experiment", unknown_name_message("experiment", name, [*experiments]))]
+        )
     return experiments[name]
 
 
-def find_file(name: str, beside: Path | None = None) -> Path:
+def find_file(name: str, including_dir: Path | None = None) -> Path:
     """Returns a config file. Raises ConfigError, with the directories searched, if it is not found.
 
     `name` is an absolute path, a path relative to the working directory or to the shipped files, or
-    the URL of an object, which is copied to the local cache. `beside`, the directory of an
+    the URL of an object, which is copied to the local cache. `including_dir`, the directory of an
     including file, is searched first.
     """
-    remote = remote_file(name, beside)
+    remote = remote_file(name, including_dir)
     if remote is not None:
         return remote
-    name = without_file_scheme(name)
-    roots = [root for root in (beside, Path.cwd(), shipped_root()) if root is not None]
+    name = strip_file_scheme(name)
+    roots = [root for root in (including_dir, Path.cwd(), shipped_root()) if root is not None]
     for root in roots:
         # `os.path`, because methods of `Path` raise an error if the name is too long.
         if os.path.isfile(root / name) or is_stream(root / name):
@@ -95,7 +97,7 @@ def find_file(name: str, beside: Path | None = None) -> Path:
     if any(os.path.isdir(root / name) for root in roots):
         raise ConfigError([Problem("", f"{name} is a directory, expected a file")])
     known = [*fragment_files(), *(f"experiments/{p.name}" for p in experiment_files().values())]
-    near = unknown("file", name, known).split("\n")[0]
+    near = unknown_name_message("file", name, known).split("\n")[0]
     searched = ", ".join(dict.fromkeys(str(root) for root in roots))
     raise ConfigError([Problem("", f"{near}\nsearched in: {searched}")])
 
@@ -110,23 +112,23 @@ def is_stream(path: Path) -> bool:
 
 
 @functools.cache
-def _stream_bytes(path: Path) -> bytes:
+def _read_stream(path: Path) -> bytes:
     # Cached, because a pipe can be read only once, and some commands resolve experiments twice.
     with path.open("rb") as file:
         return file.read(_MAX_BYTES + 1)
 
 
-def remote_file(name: str, beside: Path | None) -> Path | None:
+def remote_file(name: str, including_dir: Path | None) -> Path | None:
     """Returns the local copy of a config file in an object store, or None for a local file.
 
-    `beside` is the directory of the including file, which may be a local copy as well. Raises
-    ConfigError if the object does not exist or cannot be read.
+    `including_dir` is the directory of the including file, which may be a local copy as well.
+    Raises ConfigError if the object does not exist or cannot be read.
     """
-    if not is_remote(name) and beside is None:
+    if not is_remote(name) and including_dir is None:
         return None
     from orbit_runner.storage.staging import origin_of, stage_file
 
-    above = origin_of(beside) if beside is not None else None
+    above = origin_of(including_dir) if including_dir is not None else None
     try:
         if is_remote(name):
             return stage_file(name, "")
@@ -144,7 +146,7 @@ def read_text(path: Path, label: str) -> str:
     Raises ConfigError if the file cannot be read, is too large, or is not UTF-8.
     """
     try:
-        content = _stream_bytes(path) if is_stream(path) else _file_bytes(path)
+        content = _read_stream(path) if is_stream(path) else _read_file(path)
         if len(content) > _MAX_BYTES:
             message = f"is larger than {_MAX_BYTES // 2**20} MiB, the limit for config files"
             raise ConfigError([Problem("", message, Origin(label))])
@@ -156,6 +158,6 @@ def read_text(path: Path, label: str) -> str:
         raise ConfigError([Problem("", f"cannot be read: {error}", Origin(label))]) from None
 
 
-def _file_bytes(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(_MAX_BYTES + 1)

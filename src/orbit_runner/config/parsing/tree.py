@@ -56,24 +56,24 @@ def assignment(path: Sequence[str], value: Any, origin: Origin) -> Section:
 def merge(base: Section, over: Section) -> None:
     """Merges `over` into `base` in place. Sections are merged, all other values replaced."""
     for key, node in over.children.items():
-        there = base.children.get(key)
-        if isinstance(there, Section) and isinstance(node, Section):
-            merge(there, node)
-        elif isinstance(there, Section) and isinstance(node, Leaf) and node.value is None:
-            base.children[key] = Section(node.origin, nulled=(node, there))
+        existing = base.children.get(key)
+        if isinstance(existing, Section) and isinstance(node, Section):
+            merge(existing, node)
+        elif isinstance(existing, Section) and isinstance(node, Leaf) and node.value is None:
+            base.children[key] = Section(node.origin, nulled=(node, existing))
         else:
-            if key == "name" and _differs(there, node):
+            if key == "name" and _differs(existing, node):
                 base.renamed_in = node.origin.layer
-            if isinstance(there, Leaf) and isinstance(node, Section):
-                node.covered = there if isinstance(there.value, str) else None
+            if isinstance(existing, Leaf) and isinstance(node, Section):
+                node.covered = existing if isinstance(existing.value, str) else None
             base.children[key] = node
 
 
-def _differs(there: Leaf | Section | None, node: Leaf | Section) -> bool:
-    return isinstance(there, Leaf) and isinstance(node, Leaf) and there.value != node.value
+def _differs(existing: Leaf | Section | None, node: Leaf | Section) -> bool:
+    return isinstance(existing, Leaf) and isinstance(node, Leaf) and existing.value != node.value
 
 
-def after_null(section: Section, *, optional: bool) -> Leaf | Section:
+def resolve_null(section: Section, *, optional: bool) -> Leaf | Section:
     """Returns the value of a section that a layer may have set to null.
 
     `optional` is whether null is a valid value. Otherwise, null has no effect.
@@ -84,18 +84,18 @@ def after_null(section: Section, *, optional: bool) -> Leaf | Section:
     above = Section(section.origin, section.children, section.renamed_in)
     if optional:
         return above if above.children else null
-    restored = after_null(before, optional=False)
+    restored = resolve_null(before, optional=False)
     assert isinstance(restored, Section)
     merge(restored, above)
     return restored
 
 
-def without_layers_below(section: Section, layer: int) -> Section:
+def drop_lower_layers(section: Section, layer: int) -> Section:
     """Returns the part of a section that was set in the given layer or a higher one."""
     kept: dict[str, Leaf | Section] = {}
     for key, node in section.children.items():
         if isinstance(node, Section):
-            below = without_layers_below(node, layer)
+            below = drop_lower_layers(node, layer)
             if below.children or below.nulled:
                 kept[key] = below
         elif node.origin.layer >= layer:
@@ -103,7 +103,7 @@ def without_layers_below(section: Section, layer: int) -> Section:
     nulled = section.nulled
     if nulled is not None:
         null, before = nulled
-        before = without_layers_below(before, layer)
+        before = drop_lower_layers(before, layer)
         nulled = (null, before) if null.origin.layer >= layer else None
     covered = section.covered
     if covered is not None and covered.origin.layer < layer:

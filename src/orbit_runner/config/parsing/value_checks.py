@@ -9,26 +9,26 @@ from typing import Any
 from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.config.parsing.conversion import Mismatch, format_value
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, OneOf
-from orbit_runner.errors import shorten, unknown
+from orbit_runner.errors import shorten, unknown_name_message
 
 
 def check_choice(value: Any, owner: type[OneOf]) -> None:
     """Raises Mismatch if a section has no block with this name."""
     if value is not None and value not in owner.choices():
         kind = owner.__name__.lower().removesuffix("choice")
-        raise Mismatch(unknown(kind, value, owner.available()))
+        raise Mismatch(unknown_name_message(kind, value, owner.available()))
 
 
-def check_value(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
-    """Raises Mismatch if a field does not allow a value. `usual` is its default value."""
+def check_value(value: Any, field: dataclasses.Field[Any], default: Any) -> None:
+    """Raises Mismatch if a field does not allow a value. `default` is that of the field."""
     meta = field.metadata
-    if meta.get("unsupported") and value != usual:
-        raise Mismatch(no_effect(format_value(value), meta["unsupported"]))
+    if meta.get("unsupported") and value != default:
+        raise Mismatch(no_effect_message(format_value(value), meta["unsupported"]))
     allowed = meta.get("allowed")
     if allowed and value not in allowed:
         names = [str(option) for option in allowed if isinstance(option, str)]
         listed = ", ".join("null" if option is None else repr(option) for option in allowed)
-        near = unknown("value", value, names).split("\n")[0]
+        near = unknown_name_message("value", value, names).split("\n")[0]
         raise Mismatch(f"{near}\nallowed: {listed}")
     if meta.get("subdirectory") and (problem := subdirectory_problem(value)):
         raise Mismatch(f"got {shorten(repr(value))}, {problem}")
@@ -62,7 +62,7 @@ def subdirectory_problem(path: str) -> str:
     return ""
 
 
-def no_effect(value: str, reason: str) -> str:
+def no_effect_message(value: str, reason: str) -> str:
     """Returns the message for a value that has no effect."""
     return f"got {value}, which has no effect here: {reason}"
 
@@ -84,9 +84,9 @@ def _check_range(value: float, meta: Mapping[str, Any]) -> None:
     if below is not None and value >= below:
         raise Mismatch(f"got {value}, allowed: less than {below:g}")
     if minimum is not None and value < minimum:
-        raise Mismatch(f"got {_number(value)}, allowed: at least {_limit(minimum)}")
+        raise Mismatch(f"got {_format_number(value)}, allowed: at least {_format_limit(minimum)}")
     if maximum is not None and value > maximum:
-        raise Mismatch(f"got {_number(value)}, allowed: at most {_limit(maximum)}")
+        raise Mismatch(f"got {_format_number(value)}, allowed: at most {_format_limit(maximum)}")
 
 
 def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:
@@ -100,9 +100,9 @@ def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float 
     )
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return shorten(repr(value), 40)
 
 
-def _limit(value: float) -> str:
+def _format_limit(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"

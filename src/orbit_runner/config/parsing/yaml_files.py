@@ -31,7 +31,7 @@ _AMBIGUOUS = re.compile(r"[-+]?0[0-9_]*[1-9][0-9_]*$")
 _TAGS = "tag:yaml.org,2002:"
 # Tags that PyYAML writes for Python values. Model Garden's files contain them. Lists become tuples
 # in any case.
-_OF_PYTHON = {
+_PYTHON_TAGS = {
     f"{_TAGS}python/{name}": _TAGS + kind
     for kind, names in {
         "seq": ("tuple", "list"),
@@ -52,14 +52,14 @@ _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _MAX_VALUES = 20_000
-# In characters. Longer integers stay texts: Python does not convert all of them, or back to text.
+# In characters. Longer integers stay strings, because Python limits conversions in both directions.
 _LONGEST_INTEGER, _LONGEST_RADIX = 4300, 3500
 _TOO_DEEP = f"sections and lists are nested more than {MAX_DEPTH} levels deep"
 _TOO_MANY = f"contains more than {_MAX_VALUES:,} values"
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
 
 
-def scalar(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
     """Returns an unquoted scalar as None, a bool, an int, a float, or a string."""
     lower = text.lower()
     if lower in _NULL:
@@ -114,7 +114,7 @@ def parse_value(text: str, label: str) -> Any:
 
     `label` is the file or flag for messages.
     """
-    return _unwrap(load_text(f"value: {text}", label, 0, with_lines=False).children["value"])
+    return _plain_value(load_text(f"value: {text}", label, 0, with_lines=False).children["value"])
 
 
 def load_file(path: Path, label: str, layer: int) -> Section:
@@ -145,7 +145,7 @@ class _Loader(yaml.SafeLoader):
         # An alias has no tag of its own. A lone `!` makes an unquoted scalar a string.
         tag = getattr(event, "tag", None)
         if tag is not None and not isinstance(event, yaml.AliasEvent):
-            self.tags[id(node)] = _TAGS + "str" if tag == "!" else _OF_PYTHON.get(tag, tag)
+            self.tags[id(node)] = _TAGS + "str" if tag == "!" else _PYTHON_TAGS.get(tag, tag)
         return node
 
 
@@ -178,7 +178,7 @@ class _Reader:
             message = f"{str(context).partition(';')[0]}; each anchor must have a unique name"
         elif "expected a single document" in str(context):
             message = "invalid YAML: a second document starts here; a config file contains one"
-        elif mark is not None and "${" in _line_at(text, mark.index):
+        elif mark is not None and "${" in _surrounding_line(text, mark.index):
             message += "\nput references in quotes inside [ ] and { }: ['${trainer.train_steps}']"
         return Problem("", message, self._origin(mark))
 
@@ -190,21 +190,21 @@ class _Reader:
 
     def read(self, node: yaml.Node, path: str) -> Leaf | Section:
         origin = self._origin(node.start_mark)
-        self._visit(path, origin)
+        self._count_value(path, origin)
         if isinstance(node, yaml.MappingNode):
             self._check_tag(node, path)
-            return self._section(node, path, origin)
-        return Leaf(self._value(node, path), origin)
+            return self._read_section(node, path, origin)
+        return Leaf(self._read_value(node, path), origin)
 
-    def _section(self, node: yaml.MappingNode, path: str, origin: Origin) -> Section:
+    def _read_section(self, node: yaml.MappingNode, path: str, origin: Origin) -> Section:
         section = Section(origin)
         if not self._enter(node, path, origin):
             return section
-        self._fill(section, node, path)
+        self._read_children(section, node, path)
         self._open.remove(id(node))
         return section
 
-    def _visit(self, path: str, origin: Origin) -> None:
+    def _count_value(self, path: str, origin: Origin) -> None:
         """Counts a value. The target of an alias counts each time."""
         self._count += 1
         if self._count > _MAX_VALUES:
@@ -216,9 +216,9 @@ class _Reader:
         kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
         tag = self.tags.get(id(node), _TAGS + kind)
         if tag != _TAGS + kind:
-            self._tag_problem(node, tag, path, f"!!{kind}, or no tag")
+            self._add_tag_problem(node, tag, path, f"!!{kind}, or no tag")
 
-    def _tag_problem(self, node: yaml.Node, tag: str, path: str, allowed: str) -> None:
+    def _add_tag_problem(self, node: yaml.Node, tag: str, path: str, allowed: str) -> None:
         shown = tag.replace(_TAGS, "!!")
         message = f"tag {shown!r:.80} is not supported here\nallowed: {allowed}"
         self.problems.append(Problem(path, message, self._origin(node.start_mark)))
@@ -232,7 +232,7 @@ class _Reader:
         self._open.add(id(node))
         return True
 
-    def _fill(self, section: Section, node: yaml.MappingNode, path: str) -> None:
+    def _read_children(self, section: Section, node: yaml.MappingNode, path: str) -> None:
         seen: dict[Hashable, Origin] = {}
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE:
@@ -263,52 +263,52 @@ class _Reader:
             for key, child in read.children.items():
                 section.children.setdefault(key, child)
 
-    def _value(self, node: Any, path: str) -> Any:
+    def _read_value(self, node: Any, path: str) -> Any:
         if isinstance(node, yaml.SequenceNode):
             self._check_tag(node, path)
             if not self._enter(node, path, self._origin(node.start_mark)):
                 return []
-            items = [*self._items(node, path)]
+            items = [*self._read_items(node, path)]
             self._open.remove(id(node))
             return items
         if isinstance(node, yaml.MappingNode):
             self._check_tag(node, path)
-            section = self._section(node, path, self._origin(node.start_mark))
-            return {key: _unwrap(child) for key, child in section.children.items()}
+            section = self._read_section(node, path, self._origin(node.start_mark))
+            return {key: _plain_value(child) for key, child in section.children.items()}
         if id(node) in self.tags:
             return self._read_tagged(node, path, self.tags[id(node)])
         if node.style is not None:
-            return _whole_characters(node.value)
+            return _combine_surrogates(node.value)
         if len(node.value) <= _LONGEST_INTEGER and _AMBIGUOUS.match(node.value):
-            self._ambiguous(node, path)
-        return scalar(node.value)
+            self._add_ambiguity_problem(node, path)
+        return parse_scalar(node.value)
 
-    def _items(self, node: yaml.SequenceNode, path: str) -> Iterator[Any]:
+    def _read_items(self, node: yaml.SequenceNode, path: str) -> Iterator[Any]:
         for index, item in enumerate(node.value):
             below = f"{path}[{index}]"
-            self._visit(below, self._origin(item.start_mark))
-            yield self._value(item, below)
+            self._count_value(below, self._origin(item.start_mark))
+            yield self._read_value(item, below)
 
     def _read_tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> Any:
         """Reads a scalar with a tag of the core schema, which makes quotes irrelevant."""
         kind = tag.removeprefix(_TAGS)
         if kind == "str":
-            return _whole_characters(node.value)
-        value = scalar(node.value)
+            return _combine_surrogates(node.value)
+        value = parse_scalar(node.value)
         if type(value) not in _SCALAR_TAGS.get(kind, ()):
-            self._scalar_tag_problem(node, path, tag)
-        return _as_float(value) if kind == "float" and isinstance(value, int) else value
+            self._add_scalar_tag_problem(node, path, tag)
+        return _convert_to_float(value) if kind == "float" and isinstance(value, int) else value
 
-    def _scalar_tag_problem(self, node: yaml.ScalarNode, path: str, tag: str) -> None:
+    def _add_scalar_tag_problem(self, node: yaml.ScalarNode, path: str, tag: str) -> None:
         kind = tag.removeprefix(_TAGS)
         if kind not in _SCALAR_TAGS:
             tags = ", ".join(f"!!{name}" for name in _SCALAR_TAGS)
-            self._tag_problem(node, tag, path, f"{tags}, or no tag")
+            self._add_tag_problem(node, tag, path, f"{tags}, or no tag")
             return
         message = f"got {node.value!r:.200}, which does not match its tag, !!{kind}"
         self.problems.append(Problem(path, message, self._origin(node.start_mark)))
 
-    def _ambiguous(self, node: yaml.ScalarNode, path: str) -> None:
+    def _add_ambiguity_problem(self, node: yaml.ScalarNode, path: str) -> None:
         plain = int(node.value)
         message = (
             f"got {node.value}, which YAML 1.1 and YAML 1.2 read as different numbers\n"
@@ -317,23 +317,23 @@ class _Reader:
         self.problems.append(Problem(path, message, self._origin(node.start_mark)))
 
 
-def _as_float(value: int) -> float:
+def _convert_to_float(value: int) -> float:
     try:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else -float("inf")
 
 
-def _line_at(text: str, index: int) -> str:
+def _surrounding_line(text: str, index: int) -> str:
     return text[text.rfind("\n", 0, index) + 1 :].partition("\n")[0]
 
 
-def _whole_characters(text: str) -> str:
+def _combine_surrogates(text: str) -> str:
     # JSON escapes a character beyond U+FFFF as a surrogate pair, which PyYAML does not combine.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _unwrap(node: Leaf | Section) -> Any:
+def _plain_value(node: Leaf | Section) -> Any:
     if isinstance(node, Leaf):
         return node.value
-    return {key: _unwrap(child) for key, child in node.children.items()}
+    return {key: _plain_value(child) for key, child in node.children.items()}

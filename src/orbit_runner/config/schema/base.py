@@ -97,13 +97,13 @@ def field(
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, Config):
         return value.as_dict()
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain_value(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [_plain_value(item) for item in value]
     return value
 
 
@@ -163,23 +163,23 @@ class Config:
         """Compares the settings of two sections of the same class."""
         if type(self) is not type(other) or not isinstance(other, Config):
             return NotImplemented
-        return self._compared() == other._compared()
+        return self._comparison_key() == other._comparison_key()
 
     def __hash__(self) -> int:
         """Returns a hash of the settings."""
-        return hash(self._compared())
+        return hash(self._comparison_key())
 
     def __repr__(self) -> str:
         """Returns the class and its settings."""
         names = (f.name for f in dataclasses.fields(self))
         return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"
 
-    def _compared(self) -> tuple[Any, ...]:
+    def _comparison_key(self) -> tuple[Any, ...]:
         return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the section as nested dicts, lists and scalars."""
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {f.name: _plain_value(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def replace(self, **changes: Any) -> Self:
         """Returns a copy with some fields changed."""
@@ -223,7 +223,7 @@ class OneOf(Config):
         """Returns the chosen block, or None if no block is chosen."""
         return None if self.type is None else getattr(self, self.type)
 
-    def _compared(self) -> tuple[Any, ...]:
+    def _comparison_key(self) -> tuple[Any, ...]:
         """Returns the type and the chosen block, because the other blocks are never used."""
         return self.type, self.get()
 
@@ -231,7 +231,7 @@ class OneOf(Config):
         """Returns the type and the chosen block as nested dicts, lists and scalars."""
         if self.type is None:
             return {"type": None}
-        return {"type": self.type, self.type: _plain(self.get())}
+        return {"type": self.type, self.type: _plain_value(self.get())}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if the choice is missing or not available."""

@@ -20,7 +20,7 @@ _SECTIONS = {"train_data": TRAINING, "validation_data": EVALUATING}
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
 
 
-def source_from(registry: Any) -> Any:
+def source_field(registry: Any) -> Any:
     """Declares the setting `source` of a task whose data sources are in a registry."""
     return field(
         "", help="name of the dataset; `runner list` shows all datasets", registry=registry
@@ -48,7 +48,7 @@ class SyntheticConfig(Config):
 class DataConfig(Config):
     """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 
-    source: str = source_from(None)
+    source: str = source_field(None)
     data_dir: str = field("", help="directory of the dataset files")
     split: str = field(
         "",
@@ -210,7 +210,7 @@ def _service_addresses(config: ExperimentConfig, mode: str) -> Iterator[tuple[st
                     yield f"task.{section}.tf_data_service_address", address
 
 
-def with_seed(data: Any, runtime: RuntimeConfig, recoveries: int = 0) -> Any:
+def resolve_data_config(data: Any, runtime: RuntimeConfig, recoveries: int = 0) -> Any:
     """Returns a data section with its seed and its tf.data service set.
 
     The seed is that of `runtime` if the section has none of its own; the tf.data service is that of

@@ -7,8 +7,11 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.callbacks import CallbackConfig
-from orbit_runner.config.schema.checks.batch import parameter_server_problems, unserved_sections
-from orbit_runner.config.schema.checks.exclude import exclude_problems, unknown_examples
+from orbit_runner.config.schema.checks.batch import (
+    missing_service_problems,
+    parameter_server_problems,
+)
+from orbit_runner.config.schema.checks.exclude import exclude_problems, unknown_example_problems
 from orbit_runner.config.schema.checks.fine_tuning import fine_tuning_problems
 from orbit_runner.config.schema.checks.nonfinite import nonfinite_problems
 from orbit_runner.config.schema.checks.profile import profile_problems
@@ -48,7 +51,7 @@ class DifferentialPrivacy(Config):
 class TaskConfig(Config):
     """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
-    input_rank: ClassVar[int] = 4  # Of the tensors that partition dims split: batches of images.
+    input_rank: ClassVar[int] = 4  # The rank of the tensors that partition dims split.
     # Whether the pipelines leave out the examples of `train_data.exclude`.
     excludes_examples: ClassVar[bool] = False
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
@@ -206,7 +209,7 @@ class ExperimentConfig(Config):
         problems = [*self.task.preflight()]
         yield from ((f"task.{name}", message) for name, message in problems)
         if not problems and mode in TRAINING:
-            yield from unknown_examples(self)
+            yield from unknown_example_problems(self)
         for section in ("callbacks", "trackers"):
             for index, item in enumerate(getattr(self, section)):
                 for name, message in item.preflight():
@@ -224,4 +227,4 @@ class ExperimentConfig(Config):
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for settings that another section makes ineffective."""
-        yield from unserved_sections(self)
+        yield from missing_service_problems(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.errors import RunnerError, unknown_name_message
 
 TRAINING = ("train", "train_and_eval", "train_and_post_eval")
 EVALUATING = ("eval", "train_and_eval", "continuous_eval", "train_and_post_eval")
@@ -12,4 +12,4 @@ MODES = ("train", "eval", "train_and_eval", "continuous_eval", "train_and_post_e
 def check_mode(mode: str) -> None:
     """Raises RunnerError if the mode is unknown."""
     if mode not in MODES:
-        raise RunnerError(f"--mode: {unknown('mode', mode, MODES)}")
+        raise RunnerError(f"--mode: {unknown_name_message('mode', mode, MODES)}")

@@ -8,10 +8,10 @@ from typing import Any
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.schedules import LearningRate, Warmup
 
-_CLIPS = "set clipping in the optimizer's own block"
+_CLIPPING_ELSEWHERE = "set clipping in the optimizer's own block"
 
 
-def _name(default: str) -> Any:
+def _optimizer_name(default: str) -> Any:
     return field(default, help="name of the optimizer")
 
 
@@ -38,7 +38,7 @@ def _decay_rate() -> Any:
     return field(0.0, ge=0.0, help="weight decay rate; 0: none")
 
 
-def _names(help: str) -> Any:
+def _variable_patterns(help: str) -> Any:
     return field(None, help=f"regular expressions for variables {help}")
 
 
@@ -71,7 +71,7 @@ class Optimizer(Config):
 class Sgd(Optimizer):
     """Stochastic gradient descent."""
 
-    name: str = _name("SGD")
+    name: str = _optimizer_name("SGD")
     decay: float = field(
         0.0, ge=0.0, help="learning rate decay: the rate is divided by 1 + decay · step"
     )
@@ -83,7 +83,7 @@ class Sgd(Optimizer):
 class SgdExperimental(Optimizer):
     """Stochastic gradient descent with the newer Keras class."""
 
-    name: str = _name("SGD")
+    name: str = _optimizer_name("SGD")
     nesterov: bool = _nesterov()
     momentum: float = _momentum()
     jit_compile: bool = _jit_compile_setting()
@@ -93,7 +93,7 @@ class SgdExperimental(Optimizer):
 class RmsProp(Optimizer):
     """RMSprop: divides gradients by their root mean square."""
 
-    name: str = _name("RMSprop")
+    name: str = _optimizer_name("RMSprop")
     rho: float = _beta(0.9, "second")
     momentum: float = _momentum()
     epsilon: float = _epsilon(1e-7)
@@ -106,7 +106,7 @@ class RmsProp(Optimizer):
 class Adagrad(Optimizer):
     """Adagrad: divides gradients by the square root of the sum of their squares."""
 
-    name: str = _name("Adagrad")
+    name: str = _optimizer_name("Adagrad")
     initial_accumulator_value: float = field(
         0.1, ge=0.0, help="initial value of the sums of squared gradients"
     )
@@ -117,7 +117,7 @@ class Adagrad(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015)."""
 
-    name: str = _name("Adam")
+    name: str = _optimizer_name("Adam")
     beta_1: float = _beta(0.9, "first")
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-7)
@@ -135,10 +135,12 @@ class AdamExperimental(Adam):
 class AdamW(Adam):
     """Adam with decoupled weight decay, as in BERT."""
 
-    name: str = _name("AdamWeightDecay")
+    name: str = _optimizer_name("AdamWeightDecay")
     weight_decay_rate: float = _decay_rate()
-    include_in_weight_decay: list[str] | str | None = _names("that always have weight decay")
-    exclude_from_weight_decay: list[str] | None = _names("without weight decay")
+    include_in_weight_decay: list[str] | str | None = _variable_patterns(
+        "that always have weight decay"
+    )
+    exclude_from_weight_decay: list[str] | None = _variable_patterns("without weight decay")
     gradient_clip_norm: float = field(
         1.0, ge=0.0, help="maximum global norm of the gradients; 0: no clipping"
     )
@@ -148,7 +150,7 @@ class AdamW(Adam):
 class AdamWExperimental(AdamExperimental):
     """Adam with decoupled weight decay, with the newer Keras class."""
 
-    name: str = _name("AdamWeightDecayExperimental")
+    name: str = _optimizer_name("AdamWeightDecayExperimental")
     weight_decay: float = _decay_rate()
     global_clipnorm: float = field(1.0, gt=0.0, help="maximum global norm of the gradients")
 
@@ -157,13 +159,13 @@ class AdamWExperimental(AdamExperimental):
 class Lamb(Optimizer):
     """LAMB (You et al. 2020)."""
 
-    name: str = _name("LAMB")
+    name: str = _optimizer_name("LAMB")
     beta_1: float = _beta(0.9, "first")
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-6)
     weight_decay_rate: float = _decay_rate()
-    exclude_from_weight_decay: list[str] | None = _names("without weight decay")
-    exclude_from_layer_adaptation: list[str] | None = _names(
+    exclude_from_weight_decay: list[str] | None = _variable_patterns("without weight decay")
+    exclude_from_layer_adaptation: list[str] | None = _variable_patterns(
         "without layer adaptation; if unset: those without weight decay"
     )
 
@@ -172,7 +174,7 @@ class Lamb(Optimizer):
 class Lars(Optimizer):
     """LARS (You, Gitman and Ginsburg 2017)."""
 
-    name: str = _name("LARS")
+    name: str = _optimizer_name("LARS")
     momentum: float = _momentum(0.9)
     eeta: float = field(0.001, gt=0.0, help="trust coefficient")
     weight_decay_rate: float = _decay_rate()
@@ -180,8 +182,8 @@ class Lars(Optimizer):
     classic_momentum: bool = field(
         True, help="apply the learning rate to the gradient; false: to the momentum"
     )
-    exclude_from_weight_decay: list[str] | None = _names("without weight decay")
-    exclude_from_layer_adaptation: list[str] | None = _names(
+    exclude_from_weight_decay: list[str] | None = _variable_patterns("without weight decay")
+    exclude_from_layer_adaptation: list[str] | None = _variable_patterns(
         "without layer adaptation; if unset: those without weight decay"
     )
 
@@ -190,17 +192,19 @@ class Lars(Optimizer):
 class Slide(Optimizer):
     """SLIDE, which Model Garden lists but does not include."""
 
-    name: str = _name("SLIDE")
+    name: str = _optimizer_name("SLIDE")
     beta_1: float = _beta(0.9, "first")
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-6)
     weight_decay_rate: float = _decay_rate()
     weight_decay_type: str = field("inner", help="type of weight decay")
-    exclude_from_weight_decay: list[str] | None = _names("without weight decay")
-    exclude_from_layer_adaptation: list[str] | None = _names(
+    exclude_from_weight_decay: list[str] | None = _variable_patterns("without weight decay")
+    exclude_from_layer_adaptation: list[str] | None = _variable_patterns(
         "without layer adaptation; if unset: those without weight decay"
     )
-    include_in_sparse_layer_adaptation: list[str] | None = _names("with sparse layer adaptation")
+    include_in_sparse_layer_adaptation: list[str] | None = _variable_patterns(
+        "with sparse layer adaptation"
+    )
     sparse_layer_learning_rate: float = field(0.1, help="learning rate of sparse layers")
     do_gradient_rescaling: bool = field(True, help="rescale gradients")
     norm_type: str = field("layer", help="type of norm")
@@ -211,7 +215,7 @@ class Slide(Optimizer):
 class Adafactor(Optimizer):
     """Adafactor, which Model Garden lists but does not include."""
 
-    name: str = _name("Adafactor")
+    name: str = _optimizer_name("Adafactor")
     factored: bool = field(True, help="factorize the second moments")
     multiply_by_parameter_scale: bool = field(
         True, help="scale updates by the root mean square of the weights"
@@ -233,7 +237,7 @@ class Adafactor(Optimizer):
 class AdafactorKeras(Optimizer):
     """Adafactor (Shazeer and Stern 2018) with the Keras class."""
 
-    name: str = _name("Adafactor")
+    name: str = _optimizer_name("Adafactor")
     learning_rate: float = field(
         0.001,
         help="learning rate",
@@ -294,12 +298,16 @@ class Ema(Optimizer):
         help="name of the moving average",
         ignored="the moving average is not an optimizer here",
     )
-    clipnorm: float | None = field(None, help="maximum norm of each gradient", unsupported=_CLIPS)
+    clipnorm: float | None = field(
+        None, help="maximum norm of each gradient", unsupported=_CLIPPING_ELSEWHERE
+    )
     clipvalue: float | None = field(
-        None, help="maximum absolute value of each gradient element", unsupported=_CLIPS
+        None,
+        help="maximum absolute value of each gradient element",
+        unsupported=_CLIPPING_ELSEWHERE,
     )
     global_clipnorm: float | None = field(
-        None, help="maximum global norm of the gradients", unsupported=_CLIPS
+        None, help="maximum global norm of the gradients", unsupported=_CLIPPING_ELSEWHERE
     )
     trainable_weights_only: bool = field(
         True, help="average trainable weights only, not batch normalization statistics for example"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform
+from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform_message
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
 
-Found = Iterator[tuple[str, str]]
+Problems = Iterator[tuple[str, str]]
 
-SPLITTING = ("one_device", "mirrored", "tpu")
+SPLITTING_STRATEGIES = ("one_device", "mirrored", "tpu")
 _AXES = ("batch", "height", "width", "channels")
 
 
@@ -37,7 +37,7 @@ class Split:
         return f"{list(self.dims)} ({self.parts} part{'s' if self.parts > 1 else ''})"
 
 
-def _places(config: ExperimentConfig, section: str) -> tuple[Split, Split]:
+def _declared_splits(config: ExperimentConfig, section: str) -> tuple[Split, Split]:
     field = f"{section}_input_partition_dims"
     runtime = Split(section, f"runtime.{field}", tuple(getattr(config.runtime, field) or ()))
     return runtime, Split(section, f"task.{field}", tuple(getattr(config.task, field) or ()))
@@ -45,7 +45,7 @@ def _places(config: ExperimentConfig, section: str) -> tuple[Split, Split]:
 
 def find_split(config: ExperimentConfig, is_training: bool) -> Split:
     """Returns the split set in `runtime`, or else the one in `task`, as Model Garden does."""
-    runtime, task = _places(config, "train" if is_training else "eval")
+    runtime, task = _declared_splits(config, "train" if is_training else "eval")
     return runtime if runtime.dims else task
 
 
@@ -75,12 +75,12 @@ def effective_runtime(config: ExperimentConfig, mode: str) -> RuntimeConfig:
     )
 
 
-def setting_problems(config: ExperimentConfig) -> Found:
+def setting_problems(config: ExperimentConfig) -> Problems:
     """Yields (dotted path, message) for settings that contradict each other in any mode."""
     runtime = config.runtime
     products = {1}
     for section in ("train", "eval"):
-        by_runtime, by_task = _places(config, section)
+        by_runtime, by_task = _declared_splits(config, section)
         if by_runtime.dims and by_task.dims and by_runtime.dims != by_task.dims:
             yield (
                 by_task.path,
@@ -88,7 +88,7 @@ def setting_problems(config: ExperimentConfig) -> Found:
                 "set only one of them",
             )
         for split in (by_runtime, by_task):
-            yield from _form_problems(split, config.task.input_rank)
+            yield from _dims_problems(split, config.task.input_rank)
             products.add(split.parts)
     if runtime.num_cores_per_replica not in products:
         yield (
@@ -98,10 +98,10 @@ def setting_problems(config: ExperimentConfig) -> Found:
             "1: the product of the partition dims",
         )
     if runtime.tpu_platform is not None and find_platform(runtime.tpu_platform) is None:
-        yield "runtime.tpu_platform", unknown_platform(runtime.tpu_platform)
+        yield "runtime.tpu_platform", unknown_platform_message(runtime.tpu_platform)
 
 
-def _form_problems(split: Split, rank: int) -> Found:
+def _dims_problems(split: Split, rank: int) -> Problems:
     if split.dims and len(split.dims) != rank:
         axes = f": {', '.join(_AXES)}" if rank == len(_AXES) else ""
         yield split.path, f"got {list(split.dims)}, expected {rank} numbers{axes}"
@@ -109,7 +109,7 @@ def _form_problems(split: Split, rank: int) -> Found:
         yield split.path, f"got {list(split.dims)}, allowed: numbers of at least 1"
 
 
-def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) -> Found:
+def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) -> Problems:
     """Yields (dotted path, message) for dimensions of a batch that their parts do not divide.
 
     `path` is the setting to blame. `shape` begins with the batch; None is an unknown size.

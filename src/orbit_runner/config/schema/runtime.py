@@ -12,8 +12,15 @@ from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 
 NUMERICS = ("native", "portable")
 ROLES = ("chief", "worker", "ps", "evaluator")
-SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
-ALL_REDUCE = (None, "auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device")
+CLUSTER_SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
+ALL_REDUCE_ALGORITHMS = (
+    None,
+    "auto",
+    "ring",
+    "nccl",
+    "hierarchical_copy",
+    "reduction_to_one_device",
+)
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 
@@ -41,18 +48,18 @@ class PreemptionConfig(Config):
     """How the platform gives notice that it will stop this machine; handled like SIGTERM."""
 
     signals: list[str] = field(
-        (), help="signals that are a notice, such as SIGUSR1 with Slurm's `--signal=USR1@120`"
+        (), help="signals that give notice, such as SIGUSR1 with Slurm's `--signal=USR1@120`"
     )
-    file: str = field("", help="path of a file that is a notice once it exists")
+    file: str = field("", help="path of a file that gives notice once it exists")
     command: str = field(
-        "", help="shell command that is a notice once its exit code is 0, such as `curl -sf URL`"
+        "", help="shell command that gives notice once its exit code is 0, such as `curl -sf URL`"
     )
     poll_interval: float = field(
         5.0, gt=0.0, le=3600.0, help="seconds between two checks of `file` and `command`"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for signals that cannot be a notice."""
+        """Yields (field, message) for signals that cannot give notice."""
         yield from preemption_problems(self)
 
 
@@ -112,7 +119,7 @@ class RuntimeConfig(Config):
     )
     all_reduce_alg: str | None = field(
         None,
-        allowed=ALL_REDUCE,
+        allowed=ALL_REDUCE_ALGORITHMS,
         help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow",
     )
     num_packs: int = field(
@@ -155,7 +162,7 @@ class RuntimeConfig(Config):
     )
     cluster_source: str = field(
         "auto",
-        allowed=SOURCES,
+        allowed=CLUSTER_SOURCES,
         help="source of the cluster description; auto: the first one available",
     )
     cluster: ClusterConfig = field(

@@ -39,7 +39,7 @@ class ConstantLr(Schedule):
 
 
 @config_class
-class Pieces(Schedule):
+class PiecewiseSchedule(Schedule):
     """A schedule that consists of pieces between boundaries."""
 
     needs = ("boundaries", "values")
@@ -68,14 +68,14 @@ class Pieces(Schedule):
 
 
 @config_class
-class StepwiseLr(Pieces):
+class StepwiseLr(PiecewiseSchedule):
     """A constant rate per piece. `values[i]` is used up to and including step `boundaries[i]`."""
 
     name: str = field("PiecewiseConstantDecay", help="name of the schedule")
 
 
 @config_class
-class StepCosineLr(Pieces):
+class StepCosineLr(PiecewiseSchedule):
     """A cosine per piece, from each value to the next. `values[i]` is the rate at `boundaries[i]`.
 
     Model Garden's schedule returns NaN from the last boundary on.

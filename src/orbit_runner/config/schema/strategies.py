@@ -1,4 +1,4 @@
-"""What each `runtime.distribution_strategy` can do. Other modules ask, and name none of them."""
+"""The capabilities of each `runtime.distribution_strategy`, which other modules check."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ STRATEGIES = {
     "parameter_server": StrategyTraits(is_clustered=True, is_asynchronous=True),
     "tpu": StrategyTraits(),
 }
-CLUSTERED = tuple(name for name, traits in STRATEGIES.items() if traits.is_clustered)
+CLUSTERED_STRATEGIES = tuple(name for name, traits in STRATEGIES.items() if traits.is_clustered)

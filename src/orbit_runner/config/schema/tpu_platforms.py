@@ -14,7 +14,7 @@ import dataclasses
 import math
 from types import MappingProxyType
 
-from orbit_runner.errors import nearest
+from orbit_runner.errors import nearest_name_hint
 
 Shape = tuple[int, int, int]
 
@@ -72,17 +72,17 @@ class Platform:
         return math.prod(self.mesh)
 
 
-def _all() -> dict[str, Platform]:
+def _create_platforms() -> dict[str, Platform]:
     found = {}
     for generation, family in FAMILIES.items():
         for shape in family.shapes:
             name = f"{generation}-{math.prod(shape) * family.counted}"
-            x, y, z = (min(most, size) for most, size in zip(family.host, shape, strict=True))
+            x, y, z = (min(limit, size) for limit, size in zip(family.host, shape, strict=True))
             found[name] = Platform(name, (*shape, family.devices), (x, y, z))
     return found
 
 
-PLATFORMS = MappingProxyType(_all())
+PLATFORMS = MappingProxyType(_create_platforms())
 
 
 def find_platform(name: str) -> Platform | None:
@@ -93,13 +93,13 @@ def find_platform(name: str) -> Platform | None:
     return PLATFORMS.get(name.replace("v5litepod-", "v5e-"))
 
 
-def unknown_platform(name: str) -> str:
+def unknown_platform_message(name: str) -> str:
     """Returns the message for an unknown TPU type."""
     ranges = []
     for generation in FAMILIES:
         names = [known for known in PLATFORMS if known.startswith(f"{generation}-")]
         ranges.append(f"{names[0]} to {names[-1]}")
     return (
-        f"unknown TPU type {name!r}{nearest(name, PLATFORMS)}\n"
+        f"unknown TPU type {name!r}{nearest_name_hint(name, PLATFORMS)}\n"
         f"allowed: {', '.join(ranges)}; null: detected from the TPU"
     )

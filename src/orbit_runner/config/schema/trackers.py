@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.class_names import class_name_problem, module_problem
-from orbit_runner.errors import unknown
+from orbit_runner.errors import unknown_name_message
 
 TENSORBOARD = "tensorboard"
 # The arguments of the runner's own trackers.
@@ -54,7 +54,7 @@ class TrackerConfig(Config):
             for message in self._argument_problems():
                 yield "arguments", message
         elif "." not in self.class_name:
-            message = unknown("tracker", self.class_name, [*ARGUMENTS])
+            message = unknown_name_message("tracker", self.class_name, [*ARGUMENTS])
             yield "class_name", f"{message}, or a class with its module: my_package.MyTracker"
         elif problem := class_name_problem(self.class_name, "my_package.MyTracker"):
             yield "class_name", problem
@@ -76,7 +76,7 @@ class TrackerConfig(Config):
         known = ARGUMENTS[self.class_name]
         for name, value in self.arguments.items():
             if name not in known:
-                yield unknown(f"argument of {self.class_name}", name, known)
+                yield unknown_name_message(f"argument of {self.class_name}", name, known)
             elif name == "tags":
                 is_list = isinstance(value, (list, tuple))
                 if not is_list or not all(isinstance(tag, str) for tag in value):
@@ -84,7 +84,7 @@ class TrackerConfig(Config):
             elif not isinstance(value, str):
                 yield f"{name}: got {value!r}, expected a string"
             elif name == "mode" and value not in _WANDB_MODES:
-                yield f"mode: {unknown('mode', value, _WANDB_MODES)}"
+                yield f"mode: {unknown_name_message('mode', value, _WANDB_MODES)}"
             elif name == "tracking_uri" and _has_secret(value):
                 yield (
                     "tracking_uri: contains a user name or password, which would be stored in the "

@@ -10,7 +10,7 @@ from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.config.schema.optimizers import Optimization
-from orbit_runner.errors import unknown
+from orbit_runner.errors import unknown_name_message
 
 _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 SAVED_MODEL = "saved_model"
@@ -259,10 +259,13 @@ class TrainerConfig(Config):
         if self.eval_tf_while_loop and not self.eval_tf_function:
             yield "eval_tf_function", "eval_tf_while_loop requires it; set both to false"
         if self.watch_interval % self.summary_interval:
-            yield "watch_interval", _not_a_multiple(self.watch_interval, self.summary_interval)
+            yield (
+                "watch_interval",
+                _watch_multiple_message(self.watch_interval, self.summary_interval),
+            )
         yield from self._schedule_problems()
         yield from self._checkpoint_problems()
-        if _same_folder(self.best_checkpoint_export_subdir, "checkpoints"):
+        if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
             yield (
                 "best_checkpoint_export_subdir",
@@ -318,7 +321,7 @@ class TrainerConfig(Config):
                 f"got {kept}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
             )
         elif kept and kept % steps:
-            yield "keep_checkpoint_interval", _no_checkpoint(kept, steps)
+            yield "keep_checkpoint_interval", _checkpoint_multiple_message(kept, steps)
         if self.checkpoint_time_interval is not None and self.recovery_max_trials > 0:
             yield (
                 "checkpoint_time_interval",
@@ -335,11 +338,11 @@ class TrainerConfig(Config):
                 if getattr(self, name):
                     yield "export_subdir", f"must be set, because {name} is set"
             return
-        if _same_folder(self.export_subdir, "checkpoints", best):
+        if _is_same_directory(self.export_subdir, "checkpoints", best):
             yield "export_subdir", f"got {self.export_subdir!r}, which contains checkpoints"
         for name in self.export_formats:
             if name not in EXPORT_FORMATS:
-                yield "export_formats", unknown("format", name, EXPORT_FORMATS)
+                yield "export_formats", unknown_name_message("format", name, EXPORT_FORMATS)
         if self.export_checkpoint == "best" and not best:
             yield "export_checkpoint", "got 'best', but best_checkpoint_export_subdir is not set"
         if self.export_weights == "average" and ema is None:
@@ -358,7 +361,7 @@ class TrainerConfig(Config):
             yield path, f"the rate is NaN from step {end} on, but train_steps is {self.train_steps}"
 
 
-def _no_checkpoint(kept: int, steps: int) -> str:
+def _checkpoint_multiple_message(kept: int, steps: int) -> str:
     below, above = kept // steps * steps, (kept // steps + 1) * steps
     near = f"{below} and {above}" if below else str(above)
     return (
@@ -367,7 +370,7 @@ def _no_checkpoint(kept: int, steps: int) -> str:
     )
 
 
-def _not_a_multiple(steps: int, interval: int) -> str:
+def _watch_multiple_message(steps: int, interval: int) -> str:
     below, above = steps // interval * interval, (steps // interval + 1) * interval
     near = f"{below} and {above}" if below else str(above)
     return (
@@ -376,5 +379,5 @@ def _not_a_multiple(steps: int, interval: int) -> str:
     )
 
 
-def _same_folder(path: str, *others: str) -> bool:
+def _is_same_directory(path: str, *others: str) -> bool:
     return bool(path) and os.path.normpath(path) in [os.path.normpath(o) for o in others if o]

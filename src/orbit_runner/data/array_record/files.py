@@ -21,7 +21,7 @@ class ArrayRecordFiles:
 
     Attributes:
         paths: The files.
-        counts: The number of records of each file, from the end of the file.
+        counts: The number of records of each file, which is stored at its end.
     """
 
     def __init__(self, paths: Sequence[Path], counts: Sequence[int] | None = None) -> None:
@@ -33,7 +33,7 @@ class ArrayRecordFiles:
         self._readers: collections.OrderedDict[int, Any] = collections.OrderedDict()
         self._lock = threading.Lock()
         if counts is None:
-            counts = [self._count(number) for number in range(len(self.paths))]
+            counts = [self._count_records(number) for number in range(len(self.paths))]
         self.counts = tuple(counts)
 
     def read(self, file: int, records: Sequence[int]) -> list[bytes]:
@@ -46,7 +46,7 @@ class ArrayRecordFiles:
                 return list(self._reader(file).read(list(records)))
             except RuntimeError as error:
                 self._readers.pop(file)
-                raise self._damage(file, records, error) from None
+                raise self._damage_error(file, records, error) from None
 
     def close(self) -> None:
         """Closes the files, which are opened again when they are read."""
@@ -54,19 +54,19 @@ class ArrayRecordFiles:
             while self._readers:
                 self._readers.popitem()[1].close()
 
-    def _damage(self, file: int, records: Sequence[int], error: Exception) -> DataError:
+    def _damage_error(self, file: int, records: Sequence[int], error: Exception) -> DataError:
         for record in records:
             # A reader that has failed once fails for all records.
             try:
-                _open(self.paths[file]).read([record])
+                _open_reader(self.paths[file]).read([record])
             except RuntimeError as found:
                 return DataError(
                     f"{self.paths[file]}: record {record}: cannot be read: {first_line(found)}",
                     field="input_path",
                 )
-        return _unreadable(self.paths[file], error)
+        return _unreadable_error(self.paths[file], error)
 
-    def _count(self, file: int) -> int:
+    def _count_records(self, file: int) -> int:
         path = self.paths[file]
         try:
             path.open("rb").close()
@@ -75,25 +75,25 @@ class ArrayRecordFiles:
                 reader.read([0])  # Raises the error.
             return int(reader.num_records())
         except (OSError, RuntimeError) as error:
-            raise _unreadable(path, error) from None
+            raise _unreadable_error(path, error) from None
 
     def _reader(self, file: int) -> Any:
         if file in self._readers:
             self._readers.move_to_end(file)
         else:
-            self._readers[file] = _open(self.paths[file])
+            self._readers[file] = _open_reader(self.paths[file])
             if len(self._readers) > _OPEN_FILES:
                 self._readers.popitem(last=False)[1].close()
         return self._readers[file]
 
 
-def _open(path: Path) -> Any:
+def _open_reader(path: Path) -> Any:
     # Records are read in any order.
     options = "readahead_buffer_size:0"
     return _reader_class()(str(path), options=options, file_reader_buffer_size=_BUFFER_BYTES)
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _unreadable_error(path: Path, error: Exception) -> DataError:
     return DataError(
         f"{path}: cannot be read as an ArrayRecord file: {first_line(error)}", field="input_path"
     )

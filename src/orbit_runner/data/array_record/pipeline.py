@@ -33,13 +33,13 @@ def add_records(source: ArrayRecordSource, columns: tf.data.Dataset) -> tf.data.
             found = (
                 (n, example_problem(r, expected)) for n, r in zip(numbers, records, strict=True)
             )
-            problem = next((_named(source, n, said) for n, said in found if said), "")
+            problem = next((_format_problem(source, n, text) for n, text in found if text), "")
         return np.array(records, object), problem.encode()
 
     def add(batch: dict[str, Any]) -> dict[str, Any]:
         ids = batch["id"]
-        # Without TensorFlow's op for these files, which its packages do not contain. The result
-        # depends only on the ids.
+        # TensorFlow's packages do not contain an op for these files. The result depends only on
+        # the ids.
         records, problem = tf.numpy_function(read, [ids], [tf.string, tf.string], stateful=False)
         zero = zero_or_raise(tf.equal(problem, ""), lambda: tf.ensure_shape(problem, []))
         return batch | {
@@ -50,6 +50,6 @@ def add_records(source: ArrayRecordSource, columns: tf.data.Dataset) -> tf.data.
     return columns.map(add).prefetch(_BATCHES_AHEAD)
 
 
-def _named(source: ArrayRecordSource, number: int, problem: str) -> str:
+def _format_problem(source: ArrayRecordSource, number: int, problem: str) -> str:
     file, record = source.place(number)
     return f"{source.files[file]}: record {record}: {problem}"

@@ -19,7 +19,7 @@ from orbit_runner.errors import DataError
 class ArrayRecordSource:
     """A dataset of images in ArrayRecord files, which are read by index, in any order.
 
-    Fields that `RecordSource` has, too, mean the same.
+    The fields that `RecordSource` also has have the same meaning.
     """
 
     name: str
@@ -45,7 +45,7 @@ class ArrayRecordSource:
 
     @functools.cached_property
     def blocks(self) -> Blocks:
-        """The records of each file that are used, as one block; its bytes are not known, so 0."""
+        """The used records of each file, as one block, whose `offset` and `length` are 0."""
         counts = np.array(self.records.counts, np.int64)
         firsts = np.cumsum(counts) - counts
         start, stop = self.part or (0, int(counts.sum()))
@@ -63,7 +63,7 @@ class ArrayRecordSource:
         )
 
     def place(self, number: int) -> tuple[int, int]:
-        """Returns the index of the file of a record, and its index there."""
+        """Returns the index of the file of a record, and the index of the record in that file."""
         blocks = self.blocks
         block = int(np.searchsorted(blocks.first, number, side="right")) - 1
         return int(blocks.file[block]), number - int(blocks.first[block]) + int(blocks.place[block])

@@ -1,1 +1,1 @@
-"""Records that cannot be read or decoded: found before training, and left out up to a limit."""
+"""Finds records that cannot be read or decoded before training, and excludes them up to a limit."""

@@ -1,6 +1,6 @@
 """Decodes images in a child process, to find those that cannot be decoded.
 
-The child process imports TensorFlow, so that this one does not: it may be a command that only
+The child process imports TensorFlow, so that the parent does not: it may be a command that only
 checks a config, and TensorFlow reads some settings of a run when it is imported.
 """
 
@@ -25,12 +25,12 @@ _CHILD = "orbit_runner.data.bad_records.decoding_process"
 def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[int, str]:
     """Returns the numbers of the images that cannot be decoded, and the problem of each.
 
-    `request` is what the child process reads: see there. `what` and `total` are shown with the
-    progress. Raises `DataError` if the child process fails.
+    `request` is the input of the child process: see `decoding_process`. `what` and `total` are
+    shown with the progress. Raises `DataError` if the child process fails.
     """
     found: dict[int, str] = {}
     progress = Progress(f"decoding {what} to find those that cannot be decoded")
-    with tempfile.TemporaryFile() as errors, _start(errors) as child:
+    with tempfile.TemporaryFile() as errors, _start_child(errors) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
@@ -38,12 +38,12 @@ def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[
                 file.write(json.dumps(request).encode())
             for line in child.stdout:
                 if not line.endswith(b"\n"):
-                    break  # It was killed while it wrote.
-                said = json.loads(line)
-                found |= {int(number): str(problem) for number, problem in said["bad"]}
-                progress(f"{said['done']:,} of {total:,}")
+                    break  # The child was killed while it wrote the line.
+                report = json.loads(line)
+                found |= {int(number): str(problem) for number, problem in report["bad"]}
+                progress(f"{report['done']:,} of {total:,}")
         except BrokenPipeError:
-            pass  # The exit code below tells why.
+            pass  # The exit code is checked below.
         except BaseException:
             child.kill()
             raise
@@ -58,7 +58,7 @@ def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[
     return found
 
 
-def _start(errors: Any) -> subprocess.Popen[bytes]:
+def _start_child(errors: Any) -> subprocess.Popen[bytes]:
     above = os.fspath(Path(orbit_runner.__file__).parents[1])
     path = os.pathsep.join(filter(None, [above, os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(

@@ -23,10 +23,15 @@ from orbit_runner.data.bad_records.result_cache import CANNOT_BE_READ
 from orbit_runner.data.images.decode import decode_window
 from orbit_runner.data.tfrecord.bad_record import find_damaged_record
 from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of
-from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES, has_checksum, records_of
+from orbit_runner.data.tfrecord.framing import (
+    HEAD_BYTES,
+    TAIL_BYTES,
+    has_valid_checksum,
+    records_of,
+)
 
 _T = TypeVar("_T")
-_AT_ONCE = 256
+_CHUNK_ITEMS = 256
 # The number of channels does not decide whether a JPEG or PNG image can be decoded.
 _CHANNELS = 3
 # TensorFlow's messages begin and end with the name of the op.
@@ -39,11 +44,11 @@ def main() -> None:
     first = 0
     with ThreadPoolExecutor() as pool:
         if "images" in request:
-            _print_problems(pool, request["images"], _problem_of_file, 0)
+            _print_problems(pool, request["images"], _file_problem, 0)
         for name in request.get("records", ()):
             path = Path(name)
-            check = _record_check(path, request["image"], request["label"])
-            first = _print_problems(pool, _records(path), check, first)
+            check = _make_record_check(path, request["image"], request["label"])
+            first = _print_problems(pool, _numbered_records(path), check, first)
 
 
 def _print_problems(
@@ -51,37 +56,37 @@ def _print_problems(
 ) -> int:
     """Prints the problems of items, which are numbered from `first`; returns the next number."""
     left = iter(items)
-    while chunk := list(itertools.islice(left, _AT_ONCE)):
+    while chunk := list(itertools.islice(left, _CHUNK_ITEMS)):
         problems = enumerate(pool.map(check, chunk), first)
         first += len(chunk)
-        _say(first, [(number, problem) for number, problem in problems if problem])
+        _print_progress(first, [(number, problem) for number, problem in problems if problem])
     return first
 
 
-def _say(done: int, bad: Sequence[tuple[int, str]]) -> None:
+def _print_progress(done: int, bad: Sequence[tuple[int, str]]) -> None:
     print(json.dumps({"done": done, "bad": bad}), flush=True)
 
 
-def _problem_of_file(path: str) -> str:
+def _file_problem(path: str) -> str:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         return f"{path}: {CANNOT_BE_READ} ({error.strerror})"
-    problem = _problem_of_image(content)
+    problem = _image_problem(content)
     return f"{path}: {problem}" if problem else ""
 
 
-def _problem_of_image(encoded: bytes) -> str:
+def _image_problem(encoded: bytes) -> str:
     try:
         decode_window(tf.constant(encoded), _CHANNELS)
     except (tf.errors.OpError, ValueError) as error:
-        said = error.message if isinstance(error, tf.errors.OpError) else str(error)
-        reason = _OP.sub("", said).strip().splitlines()
+        text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+        reason = _OP.sub("", text).strip().splitlines()
         return f"cannot be decoded ({reason[0]})" if reason else "cannot be decoded"
     return ""
 
 
-def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+def _numbered_records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yields the number, the first byte and the data of each record of a file."""
     start = 0
     for number, data in enumerate(records_of(path)):
@@ -89,24 +94,26 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
         start += HEAD_BYTES + len(data) + TAIL_BYTES
 
 
-def _record_check(path: Path, image: str, label: str) -> Callable[[tuple[int, int, bytes]], str]:
+def _make_record_check(
+    path: Path, image: str, label: str
+) -> Callable[[tuple[int, int, bytes]], str]:
     # TensorFlow compares the checksums of a whole file much faster than those of single records.
     is_damaged = bool(find_damaged_record(path))
 
     def problem(record: tuple[int, int, bytes]) -> str:
         number, start, data = record
         found = ""
-        if is_damaged and not has_checksum(path, start):
+        if is_damaged and not has_valid_checksum(path, start):
             found = "the data do not match their checksum"
         found = found or example_problem(data, {image: "bytes", label: "int64"})
-        found = found or _problem_of_feature(image, features_of(data)[image])
+        found = found or _feature_problem(image, features_of(data)[image])
         return f"{path}: record {number} at byte {start}: {found}" if found else ""
 
     return problem
 
 
-def _problem_of_feature(name: str, feature: Any) -> str:
-    problem = _problem_of_image(bytes_of(feature))
+def _feature_problem(name: str, feature: Any) -> str:
+    problem = _image_problem(bytes_of(feature))
     return f"{name} {problem}" if problem else ""
 
 

@@ -15,13 +15,13 @@ from orbit_runner.data.images.files import FileSource, first_image_shape
 
 
 @functools.lru_cache(maxsize=8)
-def without_bad_images(source: FileSource, limit: int) -> FileSource:
+def exclude_bad_images(source: FileSource, limit: int) -> FileSource:
     """Returns the images of a source that can be decoded, as if the other files did not exist.
 
     All images are decoded once, and again if a file changes. Raises `DataError` if more than
     `limit` cannot be decoded.
     """
-    found = _find_bad(source.paths)
+    found = _find_bad_images(source.paths)
     check_bad_records(source.name, found, limit, source.size, "images")
     if not found:
         return source
@@ -36,12 +36,12 @@ def without_bad_images(source: FileSource, limit: int) -> FileSource:
         paths=paths,
         label=source.label[kept],
         image_shape=first_image_shape(paths[0]),
-        directories=_directories(source, kept),
+        directories=_remaining_directories(source, kept),
         listed=listed,
     )
 
 
-def _find_bad(paths: Sequence[str]) -> dict[int, str]:
+def _find_bad_images(paths: Sequence[str]) -> dict[int, str]:
     key = key_of(paths, ["images"])
     found = read_result("images", key)
     if found is None:
@@ -50,7 +50,7 @@ def _find_bad(paths: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def _directories(source: FileSource, kept: np.ndarray) -> tuple[tuple[str, int], ...]:
+def _remaining_directories(source: FileSource, kept: np.ndarray) -> tuple[tuple[str, int], ...]:
     """Returns the directories that have images left, and their numbers of images."""
     ends = np.cumsum([count for _, count in source.directories])
     counts = np.diff(np.searchsorted(kept, ends), prepend=0).tolist()

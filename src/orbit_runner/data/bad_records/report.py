@@ -1,4 +1,4 @@
-"""Records that are left out: counted, listed, and at most as many as a config allows."""
+"""Logs the records that are left out, and limits their number."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def check_bad_records(
 ) -> None:
     """Logs the records that are left out.
 
-    `found` has the number of each record in the source, and why it cannot be read, with its file
-    and its place in it. `what` is the plural for records, such as `rows`. Raises `DataError` if
+    `found` maps the number of each record in the source to the reason, with its file and its
+    position in the file. `what` is the plural for records, such as `rows`. Raises `DataError` if
     there are more than `limit`, or if they are all `total` records.
     """
     if not found:

@@ -1,4 +1,4 @@
-"""Caches which records of files cannot be read, because finding out takes reading all of them."""
+"""Caches which records of files cannot be read, because finding them takes long."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import DataError
-from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 
-# A problem that may be gone when the files are the same, so it is not cached.
+# Not cached, because this problem may disappear although the files are unchanged.
 CANNOT_BE_READ = "cannot be read"
 _FORMAT = 1
 Key = dict[str, Any]
 
 
 def key_of(paths: Sequence[str | Path], what: Sequence[str]) -> Key:
-    """Returns what the result for some files depends on; `what` are settings.
+    """Returns the cache key of the result for some files; `what` are settings.
 
     Raises `DataError` if a file does not exist.
     """
@@ -29,11 +29,11 @@ def key_of(paths: Sequence[str | Path], what: Sequence[str]) -> Key:
         status = [os.stat(name) for name in names]
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
-    said = json.dumps([[one.st_size, one.st_mtime_ns] for one in status])
+    sizes_and_times = json.dumps([[one.st_size, one.st_mtime_ns] for one in status])
     return {
         "format": _FORMAT,
         "files": _digest(json.dumps(names)),
-        "status": _digest(said),
+        "status": _digest(sizes_and_times),
         "what": [*what],
     }
 
@@ -41,27 +41,29 @@ def key_of(paths: Sequence[str | Path], what: Sequence[str]) -> Key:
 def read_result(kind: str, key: Key) -> dict[int, str] | None:
     """Returns the problems of the records by number; None if they are not in the cache."""
     try:
-        said = json.loads(_entry(kind, key).read_bytes())
-        if said["key"] != key:
+        entry = json.loads(_entry_path(kind, key).read_bytes())
+        if entry["key"] != key:
             return None
-        return {int(number): str(problem) for number, problem in said["bad"]}
+        return {int(number): str(problem) for number, problem in entry["bad"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def write_result(kind: str, key: Key, bad: dict[int, str]) -> None:
-    """Stores the problems of the records, unless one of them may be gone the next time."""
+    """Stores the problems of the records, unless one of them may disappear by itself."""
     if any(CANNOT_BE_READ in problem for problem in bad.values()):
         return
     # If the cache cannot be written, the next run only takes longer.
     with contextlib.suppress(OSError):
-        write_aside(_entry(kind, key), json.dumps({"key": key, "bad": [*bad.items()]}).encode())
+        write_shared_file(
+            _entry_path(kind, key), json.dumps({"key": key, "bad": [*bad.items()]}).encode()
+        )
 
 
-def _entry(kind: str, key: Key) -> Path:
-    # Without sizes and times: files that change replace their result.
+def _entry_path(kind: str, key: Key) -> Path:
+    # Sizes and times are not part of the name, so that a new result replaces the old one.
     name = _digest(json.dumps([key["files"], key["what"]]))
-    return cache_folder(kind) / f"{name}.bad"
+    return cache_directory(kind) / f"{name}.bad"
 
 
 def _digest(text: str) -> str:

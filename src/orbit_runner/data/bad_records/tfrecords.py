@@ -30,7 +30,7 @@ def find_bad_records(
     label. All records are read once, and those of a file again if it changes. Raises `DataError` if
     there are more than `limit`.
     """
-    parts = _results(files, indexes, keys)
+    parts = _find_problems(files, indexes, keys)
     firsts = np.cumsum([0, *(index.records for index in indexes)]).tolist()
     found = {
         first + number: problem
@@ -41,7 +41,7 @@ def find_bad_records(
     return tuple(sorted(found))
 
 
-def _results(
+def _find_problems(
     files: Sequence[Path], indexes: Sequence[FileIndex], keys: tuple[str, str]
 ) -> list[dict[int, str]]:
     """Returns the problems of each file by the numbers of its records."""
@@ -59,7 +59,7 @@ def _results(
     found, first = find_undecodable(request, "records", total), 0
     for number in lacking:
         last = first + indexes[number].records
-        part = {place - first: said for place, said in found.items() if first <= place < last}
+        part = {place - first: problem for place, problem in found.items() if first <= place < last}
         write_result(_KIND, cache_keys[number], part)
         parts[number], first = part, last
     return [part or {} for part in parts]

@@ -27,7 +27,7 @@ def decode_batches(
     """
     end = tf.data.Dataset.from_tensors((batch_size, tf.zeros(shape, tf.uint8)))
 
-    def images(columns: dict[str, Any]) -> tf.data.Dataset:
+    def decode_images(columns: dict[str, Any]) -> tf.data.Dataset:
         keys = tf.range(batch_size), columns["raw"], columns["id"], columns["epoch"]
         rows = tf.data.Dataset.from_tensor_slices(keys).map(
             lambda place, *key: (place, tf.ensure_shape(make(*key), shape)),
@@ -38,7 +38,7 @@ def decode_batches(
         rest = {name: column for name, column in columns.items() if name != "raw"}
         return tf.data.Dataset.zip((made, tf.data.Dataset.from_tensors(rest)))
 
-    def put_together(made: tuple[tf.Tensor, tf.Tensor], rest: dict[str, Any]) -> dict[str, Any]:
+    def join_images(made: tuple[tf.Tensor, tf.Tensor], rest: dict[str, Any]) -> dict[str, Any]:
         places, rows = made
         index = places[:-1, tf.newaxis]
         good = tf.scatter_nd(index, tf.ones_like(places[:-1]), [batch_size]) > 0
@@ -51,6 +51,6 @@ def decode_batches(
 
     cycle = 1 + -(-_IMAGES_AT_ONCE // batch_size)
     pieces = batches.interleave(
-        images, cycle_length=cycle, num_parallel_calls=cycle, deterministic=True
+        decode_images, cycle_length=cycle, num_parallel_calls=cycle, deterministic=True
     )
-    return pieces.map(put_together, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return pieces.map(join_images, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -21,12 +21,12 @@ def jitter(
     least = max(0.0, 1.0 - strength)
     drawn = tf.random.stateless_uniform([3], key, minval=least, maxval=1.0 + strength)
     brightness, contrast, saturation = tf.unstack(drawn)
-    image = _pixels(image * brightness)
+    image = _clip_pixels(image * brightness)
     mean = tf.reduce_mean(image, axis=[0, 1])
-    image = _pixels(mean + (image - mean) * contrast)
+    image = _clip_pixels(mean + (image - mean) * contrast)
     grey = tf.image.rgb_to_grayscale(image)
-    return _pixels(grey + (image - grey) * saturation)
+    return _clip_pixels(grey + (image - grey) * saturation)
 
 
-def _pixels(image: tf.Tensor) -> tf.Tensor:
+def _clip_pixels(image: tf.Tensor) -> tf.Tensor:
     return tf.clip_by_value(image, 0.0, 255.0)

@@ -1,4 +1,4 @@
-"""The parts of images that are used: the central crop and random crops."""
+"""Central and random crops of images."""
 
 from __future__ import annotations
 

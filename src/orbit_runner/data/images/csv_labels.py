@@ -20,7 +20,7 @@ from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TableSource
 from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.data.tables.split import RowSplit, rows_of_part
 from orbit_runner.data.tables.summary import TablePart
-from orbit_runner.errors import DataError, nearest, unknown
+from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
 from orbit_runner.utils.progress_line import Progress
 
 _NAME = "image_csv"
@@ -53,21 +53,21 @@ def load(
         path_column: The column with the path of an image, relative to the directory of the images;
             by default the first column.
         label_column: The column with the name of the class; by default the second column.
-        row_split: How the rows are split; None for all rows. By default, the path decides.
+        row_split: How the rows are split; None for all rows. By default, by the hash of the path.
 
     Raises:
         DataError: A file, a directory or a column is missing, or a row is invalid.
     """
     root = os.path.normpath(_image_folder(data_dir, input_path))
-    reader = _open(data_dir, labels_file, "labels_file")
-    paths_in, labels_in = _chosen_columns(reader, path_column, label_column)
-    table = _read(reader, (paths_in, labels_in), row_split)
+    reader = _open_table(data_dir, labels_file, "labels_file")
+    paths_in, labels_in = _choose_columns(reader, path_column, label_column)
+    table = _read_columns(reader, (paths_in, labels_in), row_split)
     classes, files = table.columns[labels_in].vocabulary, table.files
     if classes_file:
-        other = _open(data_dir, classes_file, "classes_file")
-        classes, files = _classes(other, labels_in), (*files, *other.files)
-    listed = TablePart(table, _rows(table, part, paths_in, row_split))
-    paths = _paths(listed, paths_in, root)
+        other = _open_table(data_dir, classes_file, "classes_file")
+        classes, files = _read_classes(other, labels_in), (*files, *other.files)
+    listed = TablePart(table, _select_rows(table, part, paths_in, row_split))
+    paths = _image_paths(listed, paths_in, root)
     return FileSource(
         _NAME,
         paths,
@@ -89,27 +89,27 @@ def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
     return data_folder(_NAME, os.path.join(data_dir, *input_path), _HINT)
 
 
-def _open(data_dir: str, name: str, field: str) -> TableReader:
+def _open_table(data_dir: str, name: str, field: str) -> TableReader:
     try:
         return csv_file.load(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
     except DataError as error:
-        raise _renamed(error, field) from None
+        raise _convert_error(error, field) from None
 
 
-def _renamed(error: DataError, field: str) -> DataError:
-    """Returns an error of a table as one of this source."""
-    said = str(error)
-    if said.startswith("csv: "):
-        said = f"{_NAME}: {said.removeprefix('csv: ')}"
-    return DataError(said, field=field)
+def _convert_error(error: DataError, field: str) -> DataError:
+    """Converts an error of a table to one of this source."""
+    message = str(error)
+    if message.startswith("csv: "):
+        message = f"{_NAME}: {message.removeprefix('csv: ')}"
+    return DataError(message, field=field)
 
 
-def _chosen_columns(reader: TableReader, *given: str) -> tuple[str, str]:
+def _choose_columns(reader: TableReader, *given: str) -> tuple[str, str]:
     """Returns the columns with the paths and with the labels."""
     known, file, found = list(reader.kinds), reader.files[0], []
     for place, (field, name) in enumerate(zip(_FIELDS, given, strict=True)):
         if name and name not in known:
-            raise DataError(f"{file}: {unknown('column', name, known)}", field=field)
+            raise DataError(f"{file}: {unknown_name_message('column', name, known)}", field=field)
         if not name and place >= len(known):
             raise DataError(
                 f"{file}: got only the column {known[0]!r}, expected a column with paths and one "
@@ -126,7 +126,9 @@ def _chosen_columns(reader: TableReader, *given: str) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def _read(reader: TableReader, columns: tuple[str, str], row_split: RowSplit | None) -> TableSource:
+def _read_columns(
+    reader: TableReader, columns: tuple[str, str], row_split: RowSplit | None
+) -> TableSource:
     kinds = dict.fromkeys(columns, CATEGORY)
     if row_split is not None:
         kinds |= {row_split.column: CATEGORY} if row_split.column else {}
@@ -134,17 +136,17 @@ def _read(reader: TableReader, columns: tuple[str, str], row_split: RowSplit | N
     try:
         return read_table(reader, kinds)
     except DataError as error:
-        raise _renamed(error, "labels_file") from None
+        raise _convert_error(error, "labels_file") from None
 
 
-def _classes(reader: TableReader, column: str) -> tuple[str, ...]:
+def _read_classes(reader: TableReader, column: str) -> tuple[str, ...]:
     if column not in reader.kinds:
-        problem = unknown("column", column, list(reader.kinds))
+        problem = unknown_name_message("column", column, list(reader.kinds))
         raise DataError(f"{reader.files[0]}: {problem}", field="classes_file")
     return read_table(reader, {column: CATEGORY}).columns[column].vocabulary
 
 
-def _rows(
+def _select_rows(
     table: TableSource, part: str, path_column: str, row_split: RowSplit | None
 ) -> np.ndarray | None:
     if row_split is None:
@@ -154,17 +156,17 @@ def _rows(
     return rows_of_part(table.columns, row_split, part)
 
 
-def _paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:
+def _image_paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:
     """Returns the paths of the images of a part; checks that they exist and are listed once."""
     column = listed.column(name)
     paths = [os.path.normpath(os.path.join(root, text)) for text in column.vocabulary]
     _check_duplicates(listed.source, name, paths)
-    _check(listed, name, column.missing(), "has no value, expected the path of an image")
+    _check_values(listed, name, column.is_missing(), "has no value, expected the path of an image")
     above = os.path.join(root, "") if root != "." else ""
     outside = [not p.startswith(above) or p.startswith("..") for p in paths]
-    _check(listed, name, np.array(outside)[column.values], f"is not in {root}")
-    absent = _absent(paths, column.values)
-    _check(listed, name, absent[column.values], f"is not a file in {root}")
+    _check_values(listed, name, np.array(outside)[column.values], f"is not in {root}")
+    absent = _find_missing_files(paths, column.values)
+    _check_values(listed, name, absent[column.values], f"is not a file in {root}")
     return tuple(paths[code] for code in column.values.tolist())
 
 
@@ -173,7 +175,7 @@ def _check_duplicates(table: TableSource, name: str, paths: Sequence[str]) -> No
     # `a.jpg` and `./a.jpg` are the same file.
     numbers = {path: number for number, path in enumerate(paths)}
     same = np.array([numbers[path] for path in paths], np.int64)
-    rows = np.flatnonzero(~column.missing())
+    rows = np.flatnonzero(~column.is_missing())
     files = same[column.values[rows]]
     _, first = np.unique(files, return_index=True)
     again = np.setdiff1d(np.arange(len(files)), first)
@@ -182,13 +184,13 @@ def _check_duplicates(table: TableSource, name: str, paths: Sequence[str]) -> No
     row = int(rows[again[0]])
     before = int(rows[np.argmax(files == files[again[0]])])
     raise DataError(
-        f"{table.where(row)}: column {name!r}: {column.text(row)!r} is also in "
-        f"{table.where(before)}{_others(len(again))}\nlist each image once",
+        f"{table.row_location(row)}: column {name!r}: {column.text(row)!r} is also in "
+        f"{table.row_location(before)}{_format_others(len(again))}\nlist each image once",
         field="labels_file",
     )
 
 
-def _absent(paths: Sequence[str], codes: np.ndarray) -> np.ndarray:
+def _find_missing_files(paths: Sequence[str], codes: np.ndarray) -> np.ndarray:
     """Returns which paths are not files, bool [n]; looks only for those of `codes`."""
     found = np.zeros(len(paths), bool)
     progress = Progress("looking for images")
@@ -202,16 +204,16 @@ def _absent(paths: Sequence[str], codes: np.ndarray) -> np.ndarray:
 def _class_numbers(listed: TablePart, name: str, classes: Sequence[str]) -> np.ndarray:
     """Returns the class of each image, int32 [n]."""
     column = listed.column(name)
-    _check(listed, name, column.missing(), "has no value, expected the name of a class")
+    _check_values(listed, name, column.is_missing(), "has no value, expected the name of a class")
     numbers = {text: number for number, text in enumerate(classes)}
     found = np.array([numbers.get(text, -1) for text in column.vocabulary], np.int32)[column.values]
     new = found < 0
-    near = nearest(column.text(int(new.argmax())), classes) if new.any() else ""
-    _check(listed, name, new, f"is not a label of classes_file{near}")
+    near = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
+    _check_values(listed, name, new, f"is not a label of classes_file{near}")
     return found
 
 
-def _check(listed: TablePart, name: str, wrong: np.ndarray, problem: str) -> None:
+def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str) -> None:
     """Raises `DataError` for the first row in which the value of a column is wrong."""
     if not wrong.any():
         return
@@ -219,17 +221,18 @@ def _check(listed: TablePart, name: str, wrong: np.ndarray, problem: str) -> Non
     text = listed.column(name).text(row)
     got = f"got {text!r}, which " if text else ""
     raise DataError(
-        f"{listed.where(row)}: column {name!r}: {got}{problem}{_others(int(wrong.sum()))}",
+        f"{listed.row_location(row)}: column {name!r}: {got}{problem}"
+        f"{_format_others(int(wrong.sum()))}",
         field="labels_file",
     )
 
 
-def _others(count: int) -> str:
+def _format_others(count: int) -> str:
     more = count - 1
     return f" (and {more:,} other row{'s' if more > 1 else ''})" if more else ""
 
 
-def untrained_class(train: FileSource, validation: FileSource) -> str:
+def find_untrained_class(train: FileSource, validation: FileSource) -> str:
     """Returns a message about validation images of a class that no training image has, or "".
 
     Both sources are from `load`, and have the same classes.
@@ -239,7 +242,7 @@ def untrained_class(train: FileSource, validation: FileSource) -> str:
         return ""
     row = int(new.argmax())
     return (
-        f"{validation.listed.where(row)}: got the class "
+        f"{validation.listed.row_location(row)}: got the class "
         f"{validation.labels[validation.label[row]]!r}, which no training image has"
-        f"{_others(int(new.sum()))}"
+        f"{_format_others(int(new.sum()))}"
     )

@@ -1,4 +1,4 @@
-"""Decodes a part of an image file, without the rest of it if the format allows that."""
+"""Decodes a part of an image file, without decoding the rest if the format allows it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def decode_window(encoded: tf.Tensor, channels: int, window: Window | None = Non
     """Returns a part of the image in a JPEG, PNG, BMP or GIF file: uint8 [height, width, channels].
 
     `encoded` is the contents of the file, string scalar. `channels` is 1 or 3. `window` selects the
-    part; None for the whole image. Of a JPEG file, little more than the part is decoded.
+    part; None for the whole image. For a JPEG file, little more than the part is decoded.
     """
     image = tf.cond(
         tf.io.is_jpeg(encoded),
-        lambda: _jpeg(encoded, channels, window),
-        lambda: crop(_other(encoded, channels), window),
+        lambda: _decode_jpeg(encoded, channels, window),
+        lambda: crop(_decode_other(encoded, channels), window),
     )
     return tf.ensure_shape(image, [None, None, channels])
 
@@ -32,14 +32,14 @@ def crop(image: tf.Tensor, window: Window | None) -> tf.Tensor:
     return image[part[0] : part[0] + part[2], part[1] : part[1] + part[3]]
 
 
-def _jpeg(encoded: tf.Tensor, channels: int, window: Window | None) -> tf.Tensor:
+def _decode_jpeg(encoded: tf.Tensor, channels: int, window: Window | None) -> tf.Tensor:
     if window is None:
         return tf.io.decode_jpeg(encoded, channels=channels)
     part = window(tf.image.extract_jpeg_shape(encoded)[:2])
     return tf.image.decode_and_crop_jpeg(encoded, part, channels=channels)
 
 
-def _other(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_other(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
     return tf.ensure_shape(image, [None, None, channels])
 
@@ -53,7 +53,7 @@ def resize(image: tf.Tensor, size: tuple[int, int], method: str) -> tf.Tensor:
     return tf.cast(tf.image.resize(image, size, method=method), tf.float32)
 
 
-def as_pixels(image: tf.Tensor) -> tf.Tensor:
+def round_to_uint8(image: tf.Tensor) -> tf.Tensor:
     """Returns a float32 image (0 to 255, any shape) rounded to uint8.
 
     This takes a quarter of the memory.

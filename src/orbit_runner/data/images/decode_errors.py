@@ -27,7 +27,7 @@ class BadImages:
         """The number of bad images found so far."""
         return len(self._names)
 
-    def found(self, names: Iterable[bytes]) -> str:
+    def add(self, names: Iterable[bytes]) -> str:
         """Counts bad images by name, and prints the new ones to stderr.
 
         Returns an error message if there are more than `limit`, otherwise an empty string.
@@ -48,7 +48,7 @@ class BadImages:
                 )
         return ""
 
-    def checked(
+    def check(
         self, good: tf.Tensor, ids: tf.Tensor, names: Callable[[tf.Tensor], tf.Tensor]
     ) -> tf.Tensor:
         """Counts the bad images of a batch in a pipeline's graph, and returns 0 (int32 scalar).
@@ -63,8 +63,8 @@ class BadImages:
                 bad = names(tf.boolean_mask(ids, ~good))
                 # A Python call, because the count covers all pipelines of the run. It is made only
                 # if there are bad images.
-                told = tf.numpy_function(self._report, [bad], tf.string, stateful=True)
-                return tf.ensure_shape(told, [])
+                message = tf.numpy_function(self._report, [bad], tf.string, stateful=True)
+                return tf.ensure_shape(message, [])
 
         else:
 
@@ -75,7 +75,7 @@ class BadImages:
         return zero_or_raise(tf.reduce_all(good), problem)
 
     def _report(self, names: np.ndarray) -> bytes:
-        return self.found(names).encode()
+        return self.add(names).encode()
 
 
 def zero_or_raise(fine: tf.Tensor, problem: Callable[[], tf.Tensor]) -> tf.Tensor:

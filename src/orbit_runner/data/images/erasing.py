@@ -7,7 +7,7 @@ import math
 
 import tensorflow as tf
 
-from orbit_runner.data.images.decode import as_pixels
+from orbit_runner.data.images.decode import round_to_uint8
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.order.image_draws import ERASING_TRIALS
 from orbit_runner.data.sampling.keyed_random import random_bits
@@ -44,13 +44,15 @@ class Erasing:
         top, left = (height - rows) * drawn[first, 2], (width - columns) * drawn[first, 3]
         chance = tf.random.stateless_uniform([], key + 1)
         erased = tf.reduce_any(fits) & (chance < self.probability)
-        inside = _between(height, top, rows)[:, tf.newaxis] & _between(width, left, columns)
+        inside = _interval_mask(height, top, rows)[:, tf.newaxis] & _interval_mask(
+            width, left, columns
+        )
         noise = tf.random.stateless_normal(image.shape, key + 2)
-        fill = as_pixels(tf.constant(NATURAL_MEAN) + tf.constant(NATURAL_STD) * noise)
+        fill = round_to_uint8(tf.constant(NATURAL_MEAN) + tf.constant(NATURAL_STD) * noise)
         return tf.where(erased & inside[..., tf.newaxis], fill, image)
 
 
-def _between(length: int, first: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+def _interval_mask(length: int, first: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     places = tf.range(length, dtype=tf.float32)
     first = tf.floor(first)
     return (places >= first) & (places < first + size)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from orbit_runner.data.images.crops import central_window
-from orbit_runner.data.images.decode import Window, as_pixels, crop, decode_window, resize
+from orbit_runner.data.images.decode import Window, crop, decode_window, resize, round_to_uint8
 
 
 def decode_for_evaluation(
@@ -25,12 +25,12 @@ def decode_for_evaluation(
     `tf.image.ResizeMethod`, in lower case. Returns uint8 of that shape, the input of the network in
     evaluation.
     """
-    window = _central(center_crop_fraction)
+    window = _central_crop(center_crop_fraction)
     image = decode_window(encoded, shape[2], window)
-    return as_pixels(resize(image, (shape[0], shape[1]), method))
+    return round_to_uint8(resize(image, (shape[0], shape[1]), method))
 
 
-def seen_in_evaluation(
+def preprocess_for_evaluation(
     image: tf.Tensor,
     shape: Sequence[int],
     *,
@@ -41,11 +41,11 @@ def seen_in_evaluation(
 
     The other arguments and the result are as in `decode_for_evaluation`.
     """
-    part = crop(with_channels(image, shape[2]), _central(center_crop_fraction))
-    return as_pixels(resize(part, (shape[0], shape[1]), method))
+    part = crop(convert_channels(image, shape[2]), _central_crop(center_crop_fraction))
+    return round_to_uint8(resize(part, (shape[0], shape[1]), method))
 
 
-def with_channels(image: tf.Tensor, channels: int) -> tf.Tensor:
+def convert_channels(image: tf.Tensor, channels: int) -> tf.Tensor:
     """Returns an image [height, width, 1 or 3] as grayscale (1 channel) or RGB (3 channels)."""
     if image.shape[2] == channels:
         return image
@@ -53,5 +53,5 @@ def with_channels(image: tf.Tensor, channels: int) -> tf.Tensor:
     return turn(image)
 
 
-def _central(fraction: float | None) -> Window | None:
+def _central_crop(fraction: float | None) -> Window | None:
     return None if fraction is None else lambda size: central_window(size, fraction)

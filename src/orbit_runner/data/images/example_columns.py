@@ -18,9 +18,9 @@ from orbit_runner.data.sampling.exclusion import make_sampler
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import ReplicaSlices
-from orbit_runner.data.table import Table, on_cpu
+from orbit_runner.data.table import Table, host_tensor
 from orbit_runner.data.tfrecord import random_access
-from orbit_runner.data.tfrecord.joined import JoinedRecords
+from orbit_runner.data.tfrecord.joined_records import JoinedRecords
 from orbit_runner.data.tfrecord.locations import RecordNames
 from orbit_runner.data.tfrecord.pipeline import evaluation_rows, training_rows
 from orbit_runner.data.tfrecord.source import RecordSource
@@ -43,13 +43,13 @@ def training_columns(
 
     The columns are `id` and `epoch`, and also `record` if `source` has records.
     `start_step` is the step of the first batch. If `shuffle_buffer_size` is 0 or 1, examples are in
-    stored order. `excluded`, int64 [k], are the examples to leave out, ascending. A `mixture` is
-    without them. TFRecord files are read in another order without a mixture.
+    stored order. `excluded`, int64 [k], are the examples to leave out, ascending. `mixture` must
+    not contain them. Without a mixture, TFRecord files are read in a different order.
     """
     if isinstance(source, RecordSource) and mixture is None:
         rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size, excluded)
         return rows.map(
-            lambda record, ids, epochs: _with_sizes(
+            lambda record, ids, epochs: _set_batch_size(
                 slices.batch_size, {"record": record, "id": ids, "epoch": epochs}
             )
         )
@@ -58,9 +58,9 @@ def training_columns(
 
     def batch(element: tf.Tensor) -> Columns:
         ids, epochs = sampler(slices.positions(element[tf.newaxis], start_step)[0])
-        return _with_sizes(slices.batch_size, {"id": ids, "epoch": epochs})
+        return _set_batch_size(slices.batch_size, {"id": ids, "epoch": epochs})
 
-    return _with_records(source, tf.data.Dataset.range(_ENDLESS).map(batch))
+    return _add_records(source, tf.data.Dataset.range(_ENDLESS).map(batch))
 
 
 def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
@@ -73,7 +73,7 @@ def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -
     if isinstance(source, RecordSource):
         rows = evaluation_rows(source, slices, steps).rebatch(slices.batch_size).take(count)
         return rows.map(
-            lambda record, ids, weights: _with_sizes(
+            lambda record, ids, weights: _set_batch_size(
                 slices.batch_size,
                 {"record": record, "id": ids, "epoch": tf.zeros_like(ids), "weight": weights},
             )
@@ -87,18 +87,18 @@ def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -
             "epoch": tf.zeros_like(positions),
             "weight": tf.cast(real, tf.float32),
         }
-        return _with_sizes(slices.batch_size, columns)
+        return _set_batch_size(slices.batch_size, columns)
 
-    return _with_records(source, tf.data.Dataset.range(count).map(batch))
+    return _add_records(source, tf.data.Dataset.range(count).map(batch))
 
 
-def _with_records(source: ImageSource, columns: tf.data.Dataset) -> tf.data.Dataset:
+def _add_records(source: ImageSource, columns: tf.data.Dataset) -> tf.data.Dataset:
     if isinstance(source, JoinedRecords):
         return random_access.add_records(source, columns)
     return add_records(source, columns) if isinstance(source, ArrayRecordSource) else columns
 
 
-class LookUp:
+class ExampleLookup:
     """Looks up the raw images and the labels of a batch.
 
     `num_classes` is one more than the largest valid label; None if labels are not checked.
@@ -106,8 +106,8 @@ class LookUp:
 
     def __init__(self, source: ImageSource, num_classes: int | None) -> None:
         self._num_classes = num_classes
-        self._find = _finder(source)
-        self.names = _namer(source)
+        self._find = _make_finder(source)
+        self.names = _make_namer(source)
 
     def __call__(self, columns: Columns) -> Columns:
         """Returns the columns without `record`, but with `raw` and `label`.
@@ -133,7 +133,7 @@ class LookUp:
         return narrow + zero_or_raise(tf.reduce_all(known), problem)
 
 
-def _finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf.Tensor]]:
+def _make_finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf.Tensor]]:
     if isinstance(source, RecordSource | ArrayRecordSource):
         keys = source.image_key, source.label_key
         offset = source.label_offset
@@ -150,7 +150,7 @@ def _finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf.Tens
     if isinstance(source, FileSource):
         images: Any = np.array([os.fsencode(path) for path in source.paths], object)
         labels: Any = source.label
-        paths, numbers = on_cpu(images), on_cpu(labels)
+        paths, numbers = host_tensor(images), host_tensor(labels)
         return lambda columns: (tf.gather(paths, columns["id"]), tf.gather(numbers, columns["id"]))
     rows = [Table(source.arrays[name]) for name in ("image", "label")]
 
@@ -161,15 +161,15 @@ def _finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf.Tens
     return read
 
 
-def _namer(source: ImageSource) -> Callable[[tf.Tensor], tf.Tensor]:
+def _make_namer(source: ImageSource) -> Callable[[tf.Tensor], tf.Tensor]:
     if isinstance(source, RecordSource | ArrayRecordSource):
         return RecordNames(source)
     if isinstance(source, FileSource):
-        paths = on_cpu(np.array([os.fsencode(path) for path in source.paths], object))
+        paths = host_tensor(np.array([os.fsencode(path) for path in source.paths], object))
         return lambda ids: tf.gather(paths, ids)
     name = source.name
     return lambda ids: tf.strings.join([name, ": example ", tf.strings.as_string(ids)])
 
 
-def _with_sizes(size: int, columns: Columns) -> Columns:
+def _set_batch_size(size: int, columns: Columns) -> Columns:
     return {name: tf.ensure_shape(column, [size]) for name, column in columns.items()}

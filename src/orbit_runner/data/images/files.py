@@ -76,7 +76,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
     if not labels:
         raise DataError(f"image_folder: no class directories in {folder}; {_HINT}")
     _check_names(folder, labels)
-    listing = _Listing()
+    listing = _ImageLister()
     numbers = {name: number for number, name in enumerate(labels)}
     found = [
         (numbers[name], str(above / name), listing.images(above / name))
@@ -148,16 +148,16 @@ def _class_notes(classes: Mapping[Path, Sequence[str]], labels: Sequence[str]) -
     for above, names in classes.items():
         absent = [name for name in labels if name not in set(names)]
         if absent:
-            yield f"{above} lacks class directories of another split: {_some(absent)}"
+            yield f"{above} lacks class directories of another split: {_format_some(absent)}"
     spelled: dict[str, list[str]] = {}
     for name in labels:
         spelled.setdefault(name.casefold(), []).append(name)
     for same in spelled.values():
         if len(same) > 1:
-            yield f"the class directories {_some(same)} differ only in case"
+            yield f"the class directories {_format_some(same)} differ only in case"
 
 
-class _Listing:
+class _ImageLister:
     """Lists the images of class directories, and records what it skips."""
 
     def __init__(self) -> None:
@@ -179,13 +179,13 @@ class _Listing:
                         # A link may point to one of its parent directories.
                         (self._links if entry.is_symlink() else rest).append(entry.path)
                     elif not entry.name.startswith("."):
-                        self._add(entry, found)
-        self._report()
+                        self._add_entry(entry, found)
+        self._report_progress()
         if not found:
             raise DataError(f"image_folder: no {', '.join(SUFFIXES)} files in {folder}")
         return sorted(found)
 
-    def _add(self, entry: os.DirEntry[str], found: list[str]) -> None:
+    def _add_entry(self, entry: os.DirEntry[str], found: list[str]) -> None:
         if not entry.name.lower().endswith(SUFFIXES):
             self._others.append(entry.path)
         elif entry.is_file():
@@ -194,7 +194,7 @@ class _Listing:
             kind = "a broken link" if entry.is_symlink() else "not a regular file"
             raise DataError(f"image_folder: {entry.path}: is {kind}")
 
-    def _report(self) -> None:
+    def _report_progress(self) -> None:
         self._folders += 1
         if time.monotonic() - self._reported > _PATIENCE_SECONDS:
             self._reported = time.monotonic()
@@ -204,17 +204,17 @@ class _Listing:
         """Yields notes on what was skipped, in the class directories and next to them."""
         if self._others:
             ends = ", ".join(SUFFIXES)
-            yield f"skipped files that are not {ends}: {_some(self._others)}"
+            yield f"skipped files that are not {ends}: {_format_some(self._others)}"
         if self._links:
-            yield f"skipped links to directories: {_some(self._links)}"
+            yield f"skipped links to directories: {_format_some(self._links)}"
         for folder in folders:
             with _scan_scope(folder) as entries:
                 stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
             if stray:
-                yield f"skipped images outside class directories: {_some(stray)}"
+                yield f"skipped images outside class directories: {_format_some(stray)}"
 
 
-def _some(names: Sequence[str]) -> str:
+def _format_some(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3:,} more" if names[3:] else ""
     return ", ".join(sorted(names)[:3]) + more
 

@@ -12,11 +12,11 @@ import dataclasses
 
 import tensorflow as tf
 
-from orbit_runner.data.images.decode import as_pixels
+from orbit_runner.data.images.decode import round_to_uint8
 from orbit_runner.data.order.image_draws import QUANTILES, quantiles
 from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.salts import COLUMN, CUT, MIXED, ROW, SHARE
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.table import host_tensor
 
 _SALTS = {"mixed": MIXED, "cut": CUT, "share": SHARE, "row": ROW, "column": COLUMN}
 
@@ -40,8 +40,8 @@ class Mixer:
 
     def __init__(self, mixing: Mixing, seed: int) -> None:
         self._mixing, self._seed = mixing, seed
-        self._mixup = on_cpu(quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
-        self._cutmix = on_cpu(quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
+        self._mixup = host_tensor(quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
+        self._cutmix = host_tensor(quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
         both = mixing.mixup_alpha and mixing.cutmix_alpha
         self._switch = mixing.switch_prob if both else float(not mixing.mixup_alpha)
 
@@ -61,21 +61,22 @@ class Mixer:
         channels] and float32 [b, num_classes].
         """
         unit = {
-            name: _unit(random_bits(self._seed, ids, epochs, salt)) for name, salt in _SALTS.items()
+            name: _to_unit_interval(random_bits(self._seed, ids, epochs, salt))
+            for name, salt in _SALTS.items()
         }
-        keeps = (unit["mixed"] >= self._mixing.prob) | ~_neighbours(good)
+        keeps = (unit["mixed"] >= self._mixing.prob) | ~_swap_pairs(good)
         cut = unit["cut"] < self._switch
-        mixup = _read(self._mixup, unit["share"])[:, tf.newaxis, tf.newaxis]
+        mixup = _interpolate(self._mixup, unit["share"])[:, tf.newaxis, tf.newaxis]
         height, width = images.shape[1:3]
         kept = self._draw_kept_pixels(unit, height, width)
         share = tf.where(cut[:, tf.newaxis, tf.newaxis], tf.cast(kept, tf.float32), mixup)
         share = tf.where(keeps[:, tf.newaxis, tf.newaxis], 1.0, share)
         pixels = tf.cast(images, tf.float32)
-        other = _neighbours(pixels)
-        mixed = as_pixels(other + share[..., tf.newaxis] * (pixels - other))
-        classes = self._smooth(labels)
+        other = _swap_pairs(pixels)
+        mixed = round_to_uint8(other + share[..., tf.newaxis] * (pixels - other))
+        classes = self._smooth_labels(labels)
         part = tf.reduce_mean(share, axis=[1, 2])[:, tf.newaxis]
-        return mixed, part * classes + (1.0 - part) * _neighbours(classes)
+        return mixed, part * classes + (1.0 - part) * _swap_pairs(classes)
 
     def _draw_kept_pixels(self, unit: dict[str, tf.Tensor], height: int, width: int) -> tf.Tensor:
         """Returns the pixels that an image keeps under CutMix, bool [b, height, width].
@@ -83,24 +84,24 @@ class Mixer:
         The rectangle has a uniformly drawn center and is clipped at the edges of the image. The
         label's share is computed from the pixels, as in the authors' code.
         """
-        side = tf.sqrt(1.0 - _read(self._cutmix, unit["share"]))
-        rows = _inside(unit["row"], side, height)
-        columns = _inside(unit["column"], side, width)
+        side = tf.sqrt(1.0 - _interpolate(self._cutmix, unit["share"]))
+        rows = _interval_mask(unit["row"], side, height)
+        columns = _interval_mask(unit["column"], side, width)
         return ~(rows[:, :, tf.newaxis] & columns[:, tf.newaxis, :])
 
-    def _smooth(self, labels: tf.Tensor) -> tf.Tensor:
+    def _smooth_labels(self, labels: tf.Tensor) -> tf.Tensor:
         spread = self._mixing.label_smoothing / self._mixing.num_classes
         on = 1.0 - self._mixing.label_smoothing + spread
         return tf.one_hot(labels, self._mixing.num_classes, on_value=on, off_value=spread)
 
 
-def _neighbours(rows: tf.Tensor) -> tf.Tensor:
+def _swap_pairs(rows: tf.Tensor) -> tf.Tensor:
     """Swaps rows 2k and 2k + 1."""
     pairs = tf.reshape(rows, [-1, 2, *rows.shape[1:]])
     return tf.reshape(tf.reverse(pairs, [1]), rows.shape)
 
 
-def _inside(center: tf.Tensor, side: tf.Tensor, length: int) -> tf.Tensor:
+def _interval_mask(center: tf.Tensor, side: tf.Tensor, length: int) -> tf.Tensor:
     """Returns which pixels of a row are in an interval around a point, bool [b, length]."""
     half = tf.floor(side * length / 2)
     first = (tf.floor(center * length) - half)[:, tf.newaxis]
@@ -108,13 +109,13 @@ def _inside(center: tf.Tensor, side: tf.Tensor, length: int) -> tf.Tensor:
     return (places >= first) & (places < first + 2 * half[:, tf.newaxis])
 
 
-def _unit(bits: tf.Tensor) -> tf.Tensor:
+def _to_unit_interval(bits: tf.Tensor) -> tf.Tensor:
     """Returns random bits as float32 in [0, 1)."""
     upper = tf.bitwise.right_shift(bits, tf.constant(40, tf.uint64))
     return tf.cast(upper, tf.float32) * 2.0**-24
 
 
-def _read(quantiles: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
+def _interpolate(quantiles: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
     place = unit * QUANTILES
     below = tf.cast(place, tf.int32)
     low, high = tf.gather(quantiles, below), tf.gather(quantiles, below + 1)

@@ -13,13 +13,13 @@ from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.images.batch_decode import MakeImage, decode_batches
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.example_columns import (
-    LookUp,
+    ExampleLookup,
     evaluation_columns,
     training_columns,
 )
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.mixing import Mixer, Mixing
-from orbit_runner.data.images.train_image import Variation, augment
+from orbit_runner.data.images.train_image import Preprocessing, augment
 from orbit_runner.data.join_sources import ImageSource
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.sampling.mixture import Mixture
@@ -43,7 +43,7 @@ def train_images(
     shuffle_buffer_size: int = 1,
     excluded: np.ndarray = NO_EXAMPLES,
     mixture: Mixture | None = None,
-    variation: Variation = Variation(),
+    preprocessing: Preprocessing = Preprocessing(),
     augmentation: CropFlip | None = None,
     mixing: Mixing | None = None,
     num_classes: int | None = None,
@@ -58,11 +58,11 @@ def train_images(
     that cannot be decoded).
 
     `shape` is the (height, width, channels) of the network's input. If `resize` is True,
-    `variation` brings images to that shape; otherwise they must have it. `augmentation` and
+    `preprocessing` brings images to that shape; otherwise they must have it. `augmentation` and
     `mixing` are applied after that. If `shuffle_buffer_size` is 0 or 1, examples are in stored
     order; records are shuffled as in `train_records`. `excluded`, int64 [k], are the examples to
-    leave out, ascending; a `mixture`, the groups that examples are drawn from, is without them.
-    `num_classes` is one more than the largest valid label; None if labels are not checked. In a
+    leave out, ascending; `mixture`, the groups that examples are drawn from, must not contain them.
+    `num_classes` is one more than the largest valid label; None if labels are not check_batch. In a
     graph, `start_step` can be an int64 scalar tensor.
 
     Raises `DataError` if the batch is not divisible by the number of replicas, or if `mixing` is
@@ -76,10 +76,13 @@ def train_images(
             "mixup_and_cutmix mixes pairs",
             field="global_batch_size",
         )
-    look_up, make = LookUp(source, num_classes), _maker(source, shape, resize, seed, variation)
+    look_up, make = (
+        ExampleLookup(source, num_classes),
+        _make_image_decoder(source, shape, resize, seed, preprocessing),
+    )
     mixer = None if mixing is None else Mixer(mixing, seed)
 
-    def finished(batch: dict[str, Any]) -> dict[str, Any]:
+    def augment_batch(batch: dict[str, Any]) -> dict[str, Any]:
         key = batch["id"], batch["epoch"]
         if augmentation is not None:
             batch["image"] = crop_flip(batch["image"], augmentation, seed, *key)
@@ -88,19 +91,21 @@ def train_images(
             batch["image"], batch["label"] = mixed
         return batch
 
-    def costly(columns: tf.data.Dataset) -> tf.data.Dataset:
+    def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
         found = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         made = decode_batches(found, make, shape, slices.batch_size)
-        return made.map(finished, num_parallel_calls=tf.data.AUTOTUNE)
+        return made.map(augment_batch, num_parallel_calls=tf.data.AUTOTUNE)
 
     columns = training_columns(
         source, slices, seed, start_step, shuffle_buffer_size, excluded, mixture
     )
-    batches = apply_on_services(options.services, columns, costly).map(_checker(bad, look_up))
+    batches = apply_on_services(options.services, columns, decode_columns).map(
+        _make_bad_image_check(bad, look_up)
+    )
     # With a finite dataset, a distributed iterator would check in each step whether the data of any
     # replica has ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    return options.ahead(batches.apply(endless)).with_options(options.tf_options())
+    return options.add_prefetch(batches.apply(endless)).with_options(options.tf_options())
 
 
 def eval_images(
@@ -111,7 +116,7 @@ def eval_images(
     global_batch_size: int,
     bad: BadImages,
     drop_remainder: bool = False,
-    variation: Variation = Variation(),
+    preprocessing: Preprocessing = Preprocessing(),
     num_classes: int | None = None,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),
@@ -126,18 +131,23 @@ def eval_images(
     slices = replica_slices(global_batch_size, input_context)
     _check_services(source, options)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
-    look_up, make = LookUp(source, num_classes), _maker(source, shape, resize, 0, variation)
+    look_up, make = (
+        ExampleLookup(source, num_classes),
+        _make_image_decoder(source, shape, resize, 0, preprocessing),
+    )
 
-    def costly(columns: tf.data.Dataset) -> tf.data.Dataset:
+    def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
         found = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return decode_batches(found, make, shape, slices.batch_size)
 
     columns = evaluation_columns(source, slices, steps)
-    batches = apply_on_services(options.services, columns, costly).map(_checker(bad, look_up))
+    batches = apply_on_services(options.services, columns, decode_columns).map(
+        _make_bad_image_check(bad, look_up)
+    )
     if cache:
         batches = batches.cache()
     count = tf.data.experimental.assert_cardinality(slices.elements(steps))
-    return options.ahead(batches).apply(count).with_options(options.tf_options())
+    return options.add_prefetch(batches).apply(count).with_options(options.tf_options())
 
 
 def _check_services(source: ImageSource, options: PipelineOptions) -> None:
@@ -149,30 +159,32 @@ def _check_services(source: ImageSource, options: PipelineOptions) -> None:
         )
 
 
-def _maker(
-    source: ImageSource, shape: Shape, resize: bool, seed: int, variation: Variation
+def _make_image_decoder(
+    source: ImageSource, shape: Shape, resize: bool, seed: int, preprocessing: Preprocessing
 ) -> MakeImage:
     def make(raw: tf.Tensor, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         data = tf.io.read_file(raw) if isinstance(source, FileSource) else raw
         if resize:
-            return augment(data, number, epoch, shape=shape, seed=seed, variation=variation)
+            return augment(data, number, epoch, shape=shape, seed=seed, preprocessing=preprocessing)
         image = tf.io.decode_image(data, channels=shape[2], expand_animations=False)
         return tf.ensure_shape(image, shape)
 
     return make
 
 
-def _checker(bad: BadImages, look_up: LookUp) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _make_bad_image_check(
+    bad: BadImages, look_up: ExampleLookup
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Returns the function that counts bad images.
 
-    It is a separate last stage, because services take no part in the count.
+    It is a separate last stage, because tf.data services do not have the count.
     """
 
-    def checked(batch: dict[str, Any]) -> dict[str, Any]:
+    def check_batch(batch: dict[str, Any]) -> dict[str, Any]:
         image, weight = batch["image"], tf.cast(batch["good"], tf.float32)
         if "weight" in batch:
             weight *= batch["weight"]
-        zero = bad.checked(batch["good"], batch["id"], look_up.names)
+        zero = bad.check(batch["good"], batch["id"], look_up.names)
         # A slice of all images, which costs nothing but depends on the zero. If only the shape or
         # the weights depended on it, TensorFlow could optimize the check away.
         whole = tf.slice(image, [zero, 0, 0, 0], [-1, -1, -1, -1])
@@ -182,4 +194,4 @@ def _checker(bad: BadImages, look_up: LookUp) -> Callable[[dict[str, Any]], dict
             "weight": weight,
         }
 
-    return checked
+    return check_batch

@@ -9,15 +9,15 @@ import tensorflow as tf
 from orbit_runner.data.images.augment_policies import Policy
 from orbit_runner.data.images.color import jitter
 from orbit_runner.data.images.crops import central_window, inception_window
-from orbit_runner.data.images.decode import Window, as_pixels, crop, decode_window, resize
+from orbit_runner.data.images.decode import Window, crop, decode_window, resize, round_to_uint8
 from orbit_runner.data.images.erasing import Erasing
-from orbit_runner.data.images.eval_image import with_channels
+from orbit_runner.data.images.eval_image import convert_channels
 from orbit_runner.data.sampling.keyed_random import random_uniform_int
 from orbit_runner.data.sampling.salts import FLIP
 
 
 @dataclasses.dataclass(frozen=True)
-class Variation:
+class Preprocessing:
     """How an image is cropped, resized and augmented, in the order of the fields."""
 
     areas: tuple[float, float] | None = None  # Range of a random crop's area; None: center crop.
@@ -48,7 +48,7 @@ def augment(
     *,
     shape: tuple[int, int, int],
     seed: int,
-    variation: Variation,
+    preprocessing: Preprocessing,
 ) -> tf.Tensor:
     """Returns an image, decoded, cropped, resized and augmented: uint8 of `shape`.
 
@@ -56,20 +56,20 @@ def augment(
     (of the example) and `epoch` are int64 scalars. `shape` is (height, width, channels).
     """
     key = seed, number, epoch
-    window = variation.window(*key)
+    window = preprocessing.window(*key)
     if raw.dtype == tf.string:
         part = decode_window(raw, shape[2], window)
     else:
-        part = crop(with_channels(raw, shape[2]), window)
-    image = resize(part, shape[:2], variation.method)
-    if variation.flip:
+        part = crop(convert_channels(raw, shape[2]), window)
+    image = resize(part, shape[:2], preprocessing.method)
+    if preprocessing.flip:
         flipped = random_uniform_int(*key, FLIP, 2) == 1
         image = tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
-    if variation.jitter:
-        image = jitter(image, variation.jitter, *key)
-    pixels = as_pixels(tf.ensure_shape(image, shape))
-    if variation.policy is not None:
-        pixels = variation.policy(pixels, *key)
-    if variation.erasing is not None:
-        pixels = variation.erasing(pixels, *key)
+    if preprocessing.jitter:
+        image = jitter(image, preprocessing.jitter, *key)
+    pixels = round_to_uint8(tf.ensure_shape(image, shape))
+    if preprocessing.policy is not None:
+        pixels = preprocessing.policy(pixels, *key)
+    if preprocessing.erasing is not None:
+        pixels = preprocessing.erasing(pixels, *key)
     return pixels

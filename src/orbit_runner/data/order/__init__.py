@@ -1,1 +1,1 @@
-"""Which examples a step reads, what is drawn for them, and the inverse; NumPy only."""
+"""The examples of each step, the steps of each example, and random draws; NumPy only."""

@@ -8,7 +8,7 @@ from orbit_runner.data.order.sequences import Sequence
 from orbit_runner.data.sampling.numpy_exclusion import skip_gaps
 
 
-def excluding_sequence(sequence: Sequence, excluded: np.ndarray) -> Sequence:
+def exclude_examples(sequence: Sequence, excluded: np.ndarray) -> Sequence:
     """Returns a sequence without some examples, int64 [k], ascending."""
     return ExcludingSequence(sequence, excluded) if len(excluded) else sequence
 

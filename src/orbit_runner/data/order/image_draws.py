@@ -1,4 +1,4 @@
-"""What the augmentation of images draws, computed by NumPy. Does not import TensorFlow.
+"""The random draws of image augmentation, computed by NumPy. Does not import TensorFlow.
 
 Each function draws the same numbers as the op that augments the images. Arguments: `ids`, the
 indices of the examples, and `epochs`, both int64 [b].
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from orbit_runner.data.sampling.numpy_philox import as_floats, random_words, uniforms
+from orbit_runner.data.sampling.numpy_philox import random_words, to_floats, uniforms
 from orbit_runner.data.sampling.numpy_random import random_bits, random_uniform_int
 from orbit_runner.data.sampling.salts import (
     AREA_CROP,
@@ -119,13 +119,17 @@ def mixtures(
     switch_prob: float,
 ) -> Mixtures:
     """Returns the draws of `Mixer` for images of a height and width."""
-    unit = {salt: _unit(random_bits(seed, ids, epochs, salt))
+    unit = {salt: _to_unit_interval(random_bits(seed, ids, epochs, salt))
             for salt in (MIXED, CUT, SHARE, ROW, COLUMN)}  # fmt: skip
     switch = switch_prob if mixup_alpha and cutmix_alpha else float(not mixup_alpha)
     mixed, cut = unit[MIXED] < np.float32(prob), unit[CUT] < np.float32(switch)
-    mixup = _read(quantiles(mixup_alpha or cutmix_alpha), unit[SHARE])
-    side = np.sqrt(np.float32(1) - _read(quantiles(cutmix_alpha or mixup_alpha), unit[SHARE]))
-    pixels = _inside(unit[ROW], side, size[0]) * _inside(unit[COLUMN], side, size[1])
+    mixup = _interpolate(quantiles(mixup_alpha or cutmix_alpha), unit[SHARE])
+    side = np.sqrt(
+        np.float32(1) - _interpolate(quantiles(cutmix_alpha or mixup_alpha), unit[SHARE])
+    )
+    pixels = _interval_lengths(unit[ROW], side, size[0]) * _interval_lengths(
+        unit[COLUMN], side, size[1]
+    )
     kept = np.float32(1) - (pixels / (size[0] * size[1])).astype(np.float32)
     return Mixtures(mixed, cut, np.where(mixed, np.where(cut, kept, mixup), np.float32(1)))
 
@@ -154,14 +158,14 @@ def area_crop(
     low, high = (np.float32(aspect) for aspect in ASPECTS)
     least, most = (np.float32(area) for area in areas)
     for _ in range(CROP_ATTEMPTS):
-        aspect = as_floats(np.array([next(words)], np.uint32))[0] * (high - low) + low
-        found = _crop_of_aspect(size, least, most, aspect, words)
-        if found is not None and _covers(found, size, least):
+        aspect = to_floats(np.array([next(words)], np.uint32))[0] * (high - low) + low
+        found = _draw_crop(size, least, most, aspect, words)
+        if found is not None and _is_large_enough(found, size, least):
             return None if found[2:] == size else found
     return None
 
 
-def _crop_of_aspect(
+def _draw_crop(
     size: tuple[int, int],
     least: np.float32,
     most: np.float32,
@@ -174,32 +178,32 @@ def _crop_of_aspect(
     """
     rows, columns = size
     smallest, largest = (area * np.float32(columns) * np.float32(rows) for area in (least, most))
-    height, limit = _rounded(np.sqrt(smallest / aspect)), _rounded(np.sqrt(largest / aspect))
-    if _rounded(np.float32(limit) * aspect) > columns:
+    height, limit = _round(np.sqrt(smallest / aspect)), _round(np.sqrt(largest / aspect))
+    if _round(np.float32(limit) * aspect) > columns:
         limit = int((columns + 0.5 - float(np.float32(1e-7))) / float(aspect))
-        limit -= _rounded(np.float32(limit) * aspect) > columns
+        limit -= _round(np.float32(limit) * aspect) > columns
     limit = min(limit, rows)
     height = min(height, limit)
     if height < limit:
-        height += _below(limit - height + 1, words)
-    width = _rounded(np.float32(height) * aspect)
+        height += _draw_below(limit - height + 1, words)
+    width = _round(np.float32(height) * aspect)
     for step, wrong in ((1, width * height < smallest), (-1, width * height > largest)):
         if wrong:
             height += step
-            width = _rounded(np.float32(height) * aspect)
+            width = _round(np.float32(height) * aspect)
     fits = smallest <= width * height <= largest and 0 < width <= columns and 0 < height <= rows
     if not fits:
         return None
-    top = _below(rows - height, words) if height < rows else 0
-    left = _below(columns - width, words) if width < columns else 0
+    top = _draw_below(rows - height, words) if height < rows else 0
+    left = _draw_below(columns - width, words) if width < columns else 0
     return top, left, height, width
 
 
-def _rounded(value: np.float32) -> int:
+def _round(value: np.float32) -> int:
     return int(np.rint(value))
 
 
-def _below(limit: int, words: Iterator[np.uint32]) -> int:
+def _draw_below(limit: int, words: Iterator[np.uint32]) -> int:
     """Returns a random integer from 0 to `limit` - 1."""
     word = int(next(words))
     if limit & (limit - 1) == 0:
@@ -210,23 +214,25 @@ def _below(limit: int, words: Iterator[np.uint32]) -> int:
     return word % limit
 
 
-def _covers(window: tuple[int, int, int, int], size: tuple[int, int], least: np.float32) -> bool:
+def _is_large_enough(
+    window: tuple[int, int, int, int], size: tuple[int, int], least: np.float32
+) -> bool:
     area = np.float32(window[2] * window[3])
     return bool(area / np.float32(size[0] * size[1]) >= least)
 
 
-def _unit(bits: np.ndarray) -> np.ndarray:
+def _to_unit_interval(bits: np.ndarray) -> np.ndarray:
     return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def _read(table: np.ndarray, unit: np.ndarray) -> np.ndarray:
+def _interpolate(table: np.ndarray, unit: np.ndarray) -> np.ndarray:
     place = unit * np.float32(QUANTILES)
     below = place.astype(np.int32)
     low, high = table[below], table[below + 1]
     return low + (high - low) * (place - np.floor(place))
 
 
-def _inside(center: np.ndarray, side: np.ndarray, length: int) -> np.ndarray:
+def _interval_lengths(center: np.ndarray, side: np.ndarray, length: int) -> np.ndarray:
     """Returns how many pixels of a row are in an interval around a point, int64 [b]."""
     half = np.floor(side * np.float32(length) / np.float32(2))
     first = np.floor(center * np.float32(length)) - half

@@ -49,10 +49,10 @@ class MixtureOrder:
         return StepRows(mixture.members[mixture.starts[groups] + inner], passes, places)
 
     def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
-        """Returns where an example is in the steps from `first` to `stop` - 1."""
+        """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
         mixture = self._mixture
         member = np.flatnonzero(mixture.members == example)
-        ends = self._passes(member, first, stop)
+        ends = self._pass_range(member, first, stop)
         passes = np.arange(*ends, dtype=np.int64)
         group = np.searchsorted(mixture.starts, member, side="right") - 1
         places = np.full(len(passes), (member - mixture.starts[group]).sum(), np.int64)
@@ -65,24 +65,26 @@ class MixtureOrder:
         positions, passes, places = positions[inorder], passes[inorder], places[inorder]
         steps = positions // self._batch_size
         rows = positions - steps * self._batch_size
-        return Occurrences(steps, rows, passes, places).between(first, stop)
+        return Occurrences(steps, rows, passes, places).select_steps(first, stop)
 
-    def _passes(self, member: np.ndarray, first: int, stop: int) -> tuple[int, int]:
+    def _pass_range(self, member: np.ndarray, first: int, stop: int) -> tuple[int, int]:
         """Returns the first pass of an example's group that may be in some steps, and the end."""
         if not len(member) or stop <= first:
             return 0, 0
         group = int(np.searchsorted(self._mixture.starts, member[0], side="right")) - 1
         blocks = (first * self._batch_size // self._mixture.block,
                   -(-stop * self._batch_size // self._mixture.block))  # fmt: skip
-        turns = self._before(group, np.array(blocks, np.int64))
+        turns = self._count_earlier_turns(group, np.array(blocks, np.int64))
         size = int(self._mixture.sizes[group])
         return int(turns[0]) // size, -(-int(turns[1]) // size)
 
-    def _before(self, group: np.ndarray | int, blocks: np.ndarray) -> np.ndarray:
-        """Returns how many turns a group has before some blocks."""
+    def _count_earlier_turns(self, group: np.ndarray | int, blocks: np.ndarray) -> np.ndarray:
+        """Returns the number of turns that a group has before some blocks."""
         mixture, starts = self._mixture, blocks * self._mixture.block
         upper, lower = mixture.edges[group + 1], mixture.edges[group]
-        found: np.ndarray = mixture.before(starts, upper) - mixture.before(starts, lower)
+        found: np.ndarray = mixture.count_below_edge(starts, upper) - mixture.count_below_edge(
+            starts, lower
+        )
         return found
 
     def _positions(self, group: np.ndarray, turns: np.ndarray) -> np.ndarray:
@@ -93,10 +95,12 @@ class MixtureOrder:
         share = int(np.diff(mixture.edges)[group][0])
         near = turns * int(mixture.edges[-1]) // (share * length) + _NEAR[:, np.newaxis]
         near = np.maximum(near, 0)
-        blocks = np.where(self._before(group, near) <= turns, near, 0).max(axis=0)
+        blocks = np.where(self._count_earlier_turns(group, near) <= turns, near, 0).max(axis=0)
         starts, edge = blocks * length, mixture.edges[group]
-        before = mixture.before(starts + length, edge) - mixture.before(starts, edge)
-        slots = before + turns - self._before(group, blocks)
+        before = mixture.count_below_edge(starts + length, edge) - mixture.count_below_edge(
+            starts, edge
+        )
+        slots = before + turns - self._count_earlier_turns(group, blocks)
         if self._shuffle:
             slots = invert(slots, length, random_bits(self._seed, 0, blocks, MIXTURE))
         return starts + slots

@@ -1,4 +1,4 @@
-"""What RandAugment and AutoAugment draw, computed by NumPy. Does not import TensorFlow.
+"""The random draws of RandAugment and AutoAugment, computed by NumPy. Does not import TensorFlow.
 
 The operations are those of the installed Model Garden. Their names and the policies are read from
 its source, because importing it imports TensorFlow. In `keyed_draws_scope`, each call of a random
@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.sampling.numpy_philox import as_floats, words_of_call
+from orbit_runner.data.sampling.numpy_philox import to_floats, words_of_call
 
 # Operations whose magnitude gets a random sign, and those that have no magnitude.
 _SIGNED = frozenset({"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"})
 _PLAIN = frozenset({"AutoContrast", "Equalize", "Invert"})
 _CUTOUT = "Cutout"
 _SOURCE = "vision/ops/augment.py"
-# Of the draws, in `keyed_draws_scope`.
+# The purpose of the draws in `keyed_draws_scope`.
 PURPOSE = "augmentation"
 
 
-class _Calls:
+class _RandomCalls:
     """The random words of one image by the number of the call."""
 
     def __init__(self, seed: int, number: int, epoch: int) -> None:
@@ -38,7 +38,7 @@ class _Calls:
         self._key, self._next = low | high << 32, 0
 
     def next(self) -> int:
-        """Returns the number of the next call, which may be read later."""
+        """Reserves the next call, and returns its number."""
         self._next += 1
         return self._next - 1
 
@@ -46,7 +46,7 @@ class _Calls:
         return int(words_of_call(self._key, 0, call)[0]) % limit
 
     def unit(self, call: int) -> np.float32:
-        return np.float32(as_floats(words_of_call(self._key, 0, call)[:1])[0])
+        return np.float32(to_floats(words_of_call(self._key, 0, call)[:1])[0])
 
     def chance(self, call: int, probability: float) -> bool:
         return bool(np.floor(self.unit(call) + np.float32(probability)))
@@ -77,13 +77,13 @@ def rand_augment(
 
     Returns:
         The operations in order, each with its magnitude, which may have a random sign; for
-        Cutout, also row and column of the center. None if Model Garden is of an unknown version.
+        Cutout, also row and column of the center. None if the version of Model Garden is unknown.
     """
     every = _operations()
     if every is None:
         return None
     names, applied = [one for one in every if one not in exclude_ops], []
-    calls = _Calls(seed, number, epoch)
+    calls = _RandomCalls(seed, number, epoch)
     for _ in range(num_layers):
         chosen = calls.integer(calls.next(), len(names) + 1)
         signs: dict[str, int] = {}
@@ -96,7 +96,7 @@ def rand_augment(
         # The last number stands for no operation.
         if is_applied and chosen < len(names):
             name = names[chosen]
-            applied.append(_text(calls, name, magnitude, signs.get(name), center, size))
+            applied.append(_format_operation(calls, name, magnitude, signs.get(name), center, size))
     return applied
 
 
@@ -110,7 +110,7 @@ def auto_augment(
     policies = _policies(augmentation_name)
     if policies is None:
         return None
-    calls = _Calls(seed, number, epoch)
+    calls = _RandomCalls(seed, number, epoch)
     # The signs of all policies are drawn first.
     signs = [[calls.next() if name in _SIGNED else None for name, *_ in p] for p in policies]
     chosen, applied = calls.integer(calls.next(), len(policies)), []
@@ -119,12 +119,12 @@ def auto_augment(
             chance = calls.next()
             center = [calls.next(), calls.next()] if name == _CUTOUT else []
             if place == chosen and calls.chance(chance, probability):
-                applied.append(_text(calls, name, level, sign, center, size))
+                applied.append(_format_operation(calls, name, level, sign, center, size))
     return applied
 
 
-def _text(
-    calls: _Calls,
+def _format_operation(
+    calls: _RandomCalls,
     name: str,
     magnitude: float,
     sign: int | None,
@@ -144,7 +144,7 @@ def _text(
 @functools.cache
 def _operations() -> tuple[str, ...] | None:
     """Returns the operations of RandAugment, in the order of their numbers."""
-    for value in _assigned("RandAugment", "__init__", "available_ops"):
+    for value in _find_assigned_lists("RandAugment", "__init__", "available_ops"):
         return tuple(value)
     return None
 
@@ -152,15 +152,15 @@ def _operations() -> tuple[str, ...] | None:
 @functools.cache
 def _policies(name: str) -> tuple[tuple[tuple[str, float, float], ...], ...] | None:
     """Returns a policy of AutoAugment: for each choice, names, probabilities and magnitudes."""
-    for value in _assigned("AutoAugment", f"policy_{name}", "policy"):
+    for value in _find_assigned_lists("AutoAugment", f"policy_{name}", "policy"):
         return tuple(tuple(one) for one in value)
     return None
 
 
-def _assigned(of_class: str, function: str, target: str) -> Iterator[Any]:
+def _find_assigned_lists(class_name: str, function: str, target: str) -> Iterator[Any]:
     """Yields the literals that a method of Model Garden's module assigns to a name."""
-    for found in ast.walk(_module()):
-        if not isinstance(found, ast.ClassDef) or found.name != of_class:
+    for found in ast.walk(_parse_module()):
+        if not isinstance(found, ast.ClassDef) or found.name != class_name:
             continue
         for method in found.body:
             if not isinstance(method, ast.FunctionDef) or method.name != function:
@@ -173,7 +173,7 @@ def _assigned(of_class: str, function: str, target: str) -> Iterator[Any]:
 
 
 @functools.cache
-def _module() -> ast.Module:
+def _parse_module() -> ast.Module:
     spec = importlib.util.find_spec("official")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / _SOURCE

@@ -82,7 +82,7 @@ class RecordSequence:
 
     def examples(self, places: np.ndarray, epoch: int) -> np.ndarray:
         """Returns the examples at places of an epoch."""
-        index = self._shuffled(places, epoch)
+        index = self._shuffle_windows(places, epoch)
         positions, order = self._short_positions(np.array([epoch]))
         # After each short block: its position plus 1, and the records up to there.
         missing = np.cumsum(self._missing[order[0]])
@@ -90,35 +90,35 @@ class RecordSequence:
         starts = after * self._full - np.append(0, missing)
         part = np.searchsorted(starts[1:], index, side="right")
         more = index - starts[part]
-        blocks = self._block_at(after[part] + more // self._full, epoch)
+        blocks = self._block_indices(after[part] + more // self._full, epoch)
         return self._firsts[blocks] + more % self._full
 
     def places(self, example: int, epochs: np.ndarray) -> np.ndarray:
         """Returns the place of an example in each epoch."""
         block = int(np.searchsorted(self._firsts, example, side="right")) - 1
         positions, order = self._short_positions(epochs)
-        own = self._position_of(np.array([block]), epochs)[:, 0]
+        own = self._block_positions(np.array([block]), epochs)[:, 0]
         before = np.where(positions < own[:, np.newaxis], self._missing[order], 0).sum(axis=1)
         index = own * self._full - before + (example - self._firsts[block])
-        return self._unshuffled(index, epochs)
+        return self._unshuffle_windows(index, epochs)
 
     def epoch_places(self, examples: np.ndarray, epoch: int) -> np.ndarray:
         """Returns the places of examples in an epoch."""
         blocks = np.searchsorted(self._firsts, examples, side="right") - 1
         positions, order = self._short_positions(np.array([epoch]))
-        own = self._position_of(blocks, np.array([epoch]))[0]
+        own = self._block_positions(blocks, np.array([epoch]))[0]
         missing = np.append(0, np.cumsum(self._missing[order[0]]))
         before = missing[np.searchsorted(positions[0], own)]
         index = own * self._full - before + (examples - self._firsts[blocks])
-        return self._unshuffled(index, epoch)
+        return self._unshuffle_windows(index, epoch)
 
     def _short_positions(self, epochs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the positions of the short blocks per epoch, ascending, and which they are."""
-        found = self._position_of(self._short, epochs)
+        """Returns the positions of the short blocks per epoch, ascending, and their indices."""
+        found = self._block_positions(self._short, epochs)
         order = np.argsort(found, axis=1)
         return np.take_along_axis(found, order, 1), order
 
-    def _position_of(self, blocks: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+    def _block_positions(self, blocks: np.ndarray, epochs: np.ndarray) -> np.ndarray:
         """Returns the position of each block in each epoch, int64 [epochs, blocks]."""
         shape = len(epochs), len(blocks)
         if not self._shuffle:
@@ -126,31 +126,31 @@ class RecordSequence:
         keys = random_bits(self._seed, 0, epochs, BLOCKS)[:, np.newaxis]
         return invert(np.broadcast_to(blocks, shape), self._blocks, keys)
 
-    def _block_at(self, positions: np.ndarray, epoch: int) -> np.ndarray:
+    def _block_indices(self, positions: np.ndarray, epoch: int) -> np.ndarray:
         if not self._shuffle:
             return positions
         return permute(positions, self._blocks, random_bits(self._seed, 0, epoch, BLOCKS))
 
-    def _shuffled(self, places: np.ndarray, epoch: int) -> np.ndarray:
+    def _shuffle_windows(self, places: np.ndarray, epoch: int) -> np.ndarray:
         """Returns where in the sequence of blocks the record at each place comes from."""
         if self._window == 1:
             return places
         first, sizes, keys = self._windows(places, epoch)
         found = np.empty_like(places)
         for size in np.unique(sizes):
-            of = sizes == size
-            found[of] = permute((places - first)[of], int(size), keys[of])
+            mask = sizes == size
+            found[mask] = permute((places - first)[mask], int(size), keys[mask])
         return first + found
 
-    def _unshuffled(self, index: np.ndarray, epochs: np.ndarray | int) -> np.ndarray:
+    def _unshuffle_windows(self, index: np.ndarray, epochs: np.ndarray | int) -> np.ndarray:
         """Returns the place of the record that comes from each index of the sequence of blocks."""
         if self._window == 1:
             return index
         first, sizes, keys = self._windows(index, epochs)
         found = np.empty_like(index)
         for size in np.unique(sizes):
-            of = sizes == size
-            found[of] = invert((index - first)[of], int(size), keys[of])
+            mask = sizes == size
+            found[mask] = invert((index - first)[mask], int(size), keys[mask])
         return first + found
 
     def _windows(

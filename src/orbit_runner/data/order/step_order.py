@@ -26,22 +26,22 @@ from orbit_runner.data.text.buckets import BatchPlan
 class StepRows:
     """The rows of the global batch of a step; all columns are int64 [b]."""
 
-    examples: np.ndarray  # Indices of the examples; -1 for a row that only fills up the batch.
+    examples: np.ndarray  # Indices of the examples; -1 for a row of padding.
     epochs: np.ndarray
     places: np.ndarray  # Positions in the epoch, in reading order.
 
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """Where an example is in training, in the order of steps; all columns are int64 [k]."""
+    """The occurrences of an example in training, by step; all columns are int64 [k]."""
 
     steps: np.ndarray
     rows: np.ndarray  # Rows of the global batch.
     epochs: np.ndarray
     places: np.ndarray  # Positions in the epoch, in reading order.
 
-    def between(self, first: int, stop: int) -> Occurrences:
-        """Returns those from step `first` to step `stop` - 1."""
+    def select_steps(self, first: int, stop: int) -> Occurrences:
+        """Returns the occurrences from step `first` to step `stop` - 1."""
         inside = (self.steps >= first) & (self.steps < stop)
         columns = (self.steps, self.rows, self.epochs, self.places)
         return Occurrences(*(column[inside] for column in columns))
@@ -65,7 +65,7 @@ class StepOrder(Protocol):
         ...
 
     def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
-        """Returns where an example is in the steps from `first` to `stop` - 1."""
+        """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
         ...
 
 
@@ -83,12 +83,12 @@ class RowOrder:
         places = positions - epochs * self.size
         examples = np.empty_like(places)
         for epoch in np.unique(epochs):
-            of = epochs == epoch
-            examples[of] = self._sequence.examples(places[of], int(epoch))
+            mask = epochs == epoch
+            examples[mask] = self._sequence.examples(places[mask], int(epoch))
         return StepRows(examples, epochs, places)
 
     def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
-        """Returns where an example is in the steps from `first` to `stop` - 1."""
+        """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
         ends = first * self._batch_size // self.size, -(-stop * self._batch_size // self.size)
         epochs = np.arange(ends[0], max(ends), dtype=np.int64)
         places = self._sequence.places(example, epochs)
@@ -96,7 +96,7 @@ class RowOrder:
         positions = epochs * self.size + places
         steps = positions // self._batch_size
         rows = positions - steps * self._batch_size
-        return Occurrences(steps, rows, epochs, places).between(first, stop)
+        return Occurrences(steps, rows, epochs, places).select_steps(first, stop)
 
 
 class TokenOrder:
@@ -111,15 +111,15 @@ class TokenOrder:
     def rows(self, step: int) -> StepRows:
         """Returns the rows of the global batch of a step."""
         plan, (epoch, turn) = self._plan, divmod(step, self._plan.steps_per_epoch)
-        batch = int(self._batch(np.array([turn]), epoch)[0])
+        batch = int(self._batch_indices(np.array([turn]), epoch)[0])
         places = plan.batch_starts[batch] + np.arange(plan.batch_rows[batch], dtype=np.int64)
         real = places < len(plan.members)
         examples = plan.members[self._members(np.where(real, places, 0), epoch)]
-        positions = self._rows_before(turn, epoch) + np.arange(len(places))
+        positions = self._count_earlier_rows(turn, epoch) + np.arange(len(places))
         return StepRows(np.where(real, examples, -1), np.full_like(places, epoch), positions)
 
     def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
-        """Returns where an example is in the steps from `first` to `stop` - 1."""
+        """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
         plan, each = self._plan, self._plan.steps_per_epoch
         epochs = np.arange(first // each, max(first // each, -(-stop // each)), dtype=np.int64)
         members = np.flatnonzero(plan.members == example)
@@ -132,22 +132,22 @@ class TokenOrder:
             turns = invert(batches, each, random_bits(self._seed, 0, epochs, BATCHES))
         rows = places - plan.batch_starts[batches]
         before = [
-            self._rows_before(int(turn), int(epoch))
+            self._count_earlier_rows(int(turn), int(epoch))
             for turn, epoch in zip(turns, epochs, strict=True)
         ]
         positions = rows + np.array(before, np.int64)
-        return Occurrences(epochs * each + turns, rows, epochs, positions).between(first, stop)
+        return Occurrences(epochs * each + turns, rows, epochs, positions).select_steps(first, stop)
 
-    def _batch(self, turns: np.ndarray, epoch: int) -> np.ndarray:
+    def _batch_indices(self, turns: np.ndarray, epoch: int) -> np.ndarray:
         """Returns the batches of the plan that are read in some turns of an epoch."""
         if not self._shuffle:
             return turns
         key = random_bits(self._seed, 0, epoch, BATCHES)
         return permute(turns, self._plan.steps_per_epoch, key)
 
-    def _rows_before(self, turn: int, epoch: int) -> int:
+    def _count_earlier_rows(self, turn: int, epoch: int) -> int:
         """Returns the number of rows that an epoch reads before a turn."""
-        return int(self._plan.batch_rows[self._batch(np.arange(turn), epoch)].sum())
+        return int(self._plan.batch_rows[self._batch_indices(np.arange(turn), epoch)].sum())
 
     def _members(self, places: np.ndarray, epoch: int) -> np.ndarray:
         """Returns which members of the plan are at places of an epoch."""
@@ -170,11 +170,11 @@ class TokenOrder:
         return offsets[bucket] + found
 
 
-def owners(rows: int, replicas: int, workers: int) -> tuple[np.ndarray, np.ndarray]:
+def row_owners(rows: int, replicas: int, workers: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns which worker and which replica get each row of a global batch, int64 [rows] each.
 
     It is the division of `ReplicaSlices`. `rows` must be a multiple of the number of replicas in
-    sync, and that a multiple of the number of workers.
+    sync, which must be a multiple of the number of workers.
     """
     replica = np.arange(rows, dtype=np.int64) // (rows // replicas)
     return replica // (replicas // workers), replica

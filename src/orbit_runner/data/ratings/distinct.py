@@ -7,7 +7,7 @@ import tensorflow as tf
 from orbit_runner.data.sampling.permutation import walk_cycles
 
 
-def distinct(sizes: tf.Tensor, keys: tf.Tensor, count: int) -> tf.Tensor:
+def draw_distinct(sizes: tf.Tensor, keys: tf.Tensor, count: int) -> tf.Tensor:
     """Returns `count` different integers per row, each from 0 to size - 1: int64 [b, count].
 
     `sizes`, int64 [b], must be at least 1. `keys`, uint64 [b], must already be hashed. If a size is

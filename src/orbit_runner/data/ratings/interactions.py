@@ -14,7 +14,7 @@ from orbit_runner.errors import DataError
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Interactions:
-    """The interactions in a file, in its order."""
+    """The interactions in a file, in the order of the file."""
 
     name: str
     users: np.ndarray  # Published ids, int64 [n].
@@ -23,7 +23,7 @@ class Interactions:
     known_items: np.ndarray | None = None  # All item ids, ascending. If None, those in `items`.
     files: tuple[Path, ...] = ()
     first_line: int = 0  # Line of the first interaction, one per line; 0 if they have no lines.
-    # The lines from that one on that are left out because they cannot be read, ascending.
+    # Later lines that are left out because they cannot be read, ascending.
     bad_lines: tuple[int, ...] = ()
 
     def lines_of(self, rows: np.ndarray) -> np.ndarray:
@@ -83,8 +83,8 @@ def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> Rat
     user has several interactions with an item, only the latest counts. Users with fewer than
     `min_interactions`, or fewer than 2, are left out. Raises DataError if no user is left.
     """
-    found = _latest_of_pairs(interactions)
-    chosen = _numbers(found.users)
+    found = _keep_latest_of_pairs(interactions)
+    chosen = _number_ids(found.users)
     counts = np.bincount(chosen[1])
     kept = counts[chosen[1]] >= max(2, min_interactions)
     if not kept.any():
@@ -93,12 +93,12 @@ def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> Rat
             f"each, expected some with at least {min_interactions}",
             field="min_interactions",
         )
-    user_ids, users = _numbers(found.users[kept])
-    item_ids, items = _numbers(found.items[kept])
+    user_ids, users = _number_ids(found.users[kept])
+    item_ids, items = _number_ids(found.items[kept])
     if found.known_items is not None:
         items = np.searchsorted(found.known_items, item_ids)[items]
         item_ids = found.known_items
-    last = _last(users, found.times[kept])
+    last = _latest_rows(users, found.times[kept])
     held_out = items[last]
     trained = np.ones(len(users), bool)
     trained[last] = False
@@ -114,18 +114,18 @@ def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> Rat
     )
 
 
-def _numbers(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _number_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if ids.min() >= 0 and ids.max() < 2**26:  # A table is faster than a sort of 20 million ids.
-        there = np.zeros(int(ids.max()) + 1, bool)
-        there[ids] = True
+        present = np.zeros(int(ids.max()) + 1, bool)
+        present[ids] = True
         # As int32, because the table of a few large ids would take 500 MB as int64.
-        numbers = np.cumsum(there, dtype=np.int32)[ids].astype(np.int64) - 1
-        return np.flatnonzero(there), numbers
+        numbers = np.cumsum(present, dtype=np.int32)[ids].astype(np.int64) - 1
+        return np.flatnonzero(present), numbers
     known, numbers = np.unique(ids, return_inverse=True)
     return known, numbers
 
 
-def _last(users: np.ndarray, times: np.ndarray) -> np.ndarray:
+def _latest_rows(users: np.ndarray, times: np.ndarray) -> np.ndarray:
     latest = np.full(users.max() + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, users, times)
     candidates = np.flatnonzero(times == latest[users])
@@ -135,8 +135,8 @@ def _last(users: np.ndarray, times: np.ndarray) -> np.ndarray:
     return last
 
 
-def _latest_of_pairs(interactions: Interactions) -> Interactions:
-    users, items = _numbers(interactions.users)[1], _numbers(interactions.items)[1]
+def _keep_latest_of_pairs(interactions: Interactions) -> Interactions:
+    users, items = _number_ids(interactions.users)[1], _number_ids(interactions.items)[1]
     pairs = users * (items.max() + 1) + items
     ordered = np.sort(pairs)
     if (ordered[1:] != ordered[:-1]).all():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.table import host_tensor
 
 
-class Unchosen:
+class NegativeItems:
     """The items that each user has no interaction with, in ascending order.
 
     Let c_0 < c_1 < … be the items that a user has interacted with. Below c_k there are c_k - k
@@ -27,9 +27,9 @@ class Unchosen:
         # Keys of half the size make the search more than twice as fast, because memory limits it.
         self._dtype = np.uint32 if num_users * self._stride < 2**32 else np.int64
         keys = users.astype(np.int64) * self._stride + items - ranks
-        self._keys = on_cpu(keys.astype(self._dtype))
-        self._starts = on_cpu(starts)
-        self._free = on_cpu((num_items - counts).astype(np.int64))
+        self._keys = host_tensor(keys.astype(self._dtype))
+        self._starts = host_tensor(starts)
+        self._free = host_tensor((num_items - counts).astype(np.int64))
 
     def count(self, users: tf.Tensor) -> tf.Tensor:
         """Returns the number of items that each user has no interaction with: int64 [b].

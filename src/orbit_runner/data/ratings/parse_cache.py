@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 
 _FORMAT = 1
 _SMALLEST_BYTES = 2**23
@@ -36,7 +36,7 @@ def load_or_parse(path: Path, make: Callable[[], np.ndarray], what: str) -> np.n
         "format": _FORMAT,
     }
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    entry = cache_folder("ratings") / f"{name}.numbers"
+    entry = cache_directory("ratings") / f"{name}.numbers"
     numbers = _read(entry, key)
     if numbers is None:
         numbers = make()
@@ -49,11 +49,11 @@ def load_or_parse(path: Path, make: Callable[[], np.ndarray], what: str) -> np.n
 def _read(entry: Path, key: dict[str, Any]) -> np.ndarray | None:
     try:
         with entry.open("rb") as file:
-            said = json.loads(file.readline())
+            header = json.loads(file.readline())
             payload = file.read()
-        if said["key"] != key or said["crc32"] != zlib.crc32(payload):
+        if header["key"] != key or header["crc32"] != zlib.crc32(payload):
             return None
-        return np.frombuffer(payload, said["dtype"]).reshape(said["shape"]).astype(np.int64)
+        return np.frombuffer(payload, header["dtype"]).reshape(header["shape"]).astype(np.int64)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -61,5 +61,5 @@ def _read(entry: Path, key: dict[str, Any]) -> np.ndarray | None:
 def _write(entry: Path, key: dict[str, Any], numbers: np.ndarray) -> None:
     dtype = "<i4" if numbers.max() < 2**31 else "<i8"
     payload = numbers.astype(dtype).tobytes()
-    said = {"key": key, "dtype": dtype, "shape": numbers.shape, "crc32": zlib.crc32(payload)}
-    write_aside(entry, json.dumps(said).encode() + b"\n" + payload)
+    header = {"key": key, "dtype": dtype, "shape": numbers.shape, "crc32": zlib.crc32(payload)}
+    write_shared_file(entry, json.dumps(header).encode() + b"\n" + payload)

@@ -27,7 +27,7 @@ class Layout:
 
     @property
     def pattern(self) -> re.Pattern[bytes]:
-        """The pattern of a valid line; it must accept the same lines as `_fields`."""
+        """The pattern of a valid line; it must accept the same lines as `_parse_fields`."""
         number = rb"\d{1,%d}" % _MOST_DIGITS
         fields = (number, number, rb"\d(?:[\d.]*\d)?", number)
         return re.compile(re.escape(self.separator).join(fields))
@@ -44,9 +44,9 @@ def parse_ratings(
     """
     parts, line = [np.zeros((3, 0), np.int64)], 1
     try:
-        for chunk in _chunks(path):
+        for chunk in _read_chunks(path):
             if line == 1 and layout.header:
-                chunk = _without_header(path, chunk, layout, field)
+                chunk = _strip_header(path, chunk, layout, field)
                 line += 1
             if chunk:
                 parts.append(_parse(path, chunk, layout, line, field, bad))
@@ -58,7 +58,7 @@ def parse_ratings(
     return np.concatenate(parts, axis=1)
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
+def _read_chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             chunk += file.readline(_MAX_LINE_BYTES)
@@ -66,11 +66,12 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk if chunk.endswith(b"\n") else chunk + b"\n"
 
 
-def _without_header(path: Path, chunk: bytes, layout: Layout, field: str) -> bytes:
+def _strip_header(path: Path, chunk: bytes, layout: Layout, field: str) -> bytes:
     first, _, rest = chunk.partition(b"\n")
     if first != layout.header:
         raise DataError(
-            f"{path}:1: got {_format(first)}, expected the header {_format(layout.header)}",
+            f"{path}:1: got {_format_line(first)}, expected the header "
+            f"{_format_line(layout.header)}",
             field=field,
         )
     return rest
@@ -79,7 +80,7 @@ def _without_header(path: Path, chunk: bytes, layout: Layout, field: str) -> byt
 def _parse(
     path: Path, chunk: bytes, layout: Layout, line: int, field: str, bad: dict[int, str] | None
 ) -> np.ndarray:
-    found = _fields(np.frombuffer(chunk, np.uint8), layout)
+    found = _parse_fields(np.frombuffer(chunk, np.uint8), layout)
     if found is not None:
         return found
     # A line is not valid. Match each line, which is slow, to report which one.
@@ -90,20 +91,22 @@ def _parse(
             continue
         separator = repr(layout.separator.decode())
         problem = (
-            f"{path}:{number}: got {_format(text)}, expected four numbers separated by "
+            f"{path}:{number}: got {_format_line(text)}, expected four numbers separated by "
             f"{separator}: {', '.join(_FIELDS)}"
         )
         if bad is None:
             raise DataError(problem, field=field)
         bad[number] = problem
     rest = b"".join(text + b"\n" for text in good)
-    found = _fields(np.frombuffer(rest, np.uint8), layout) if rest else np.zeros((3, 0), np.int64)
+    found = (
+        _parse_fields(np.frombuffer(rest, np.uint8), layout) if rest else np.zeros((3, 0), np.int64)
+    )
     if found is None or len(rest) == len(chunk):
         raise AssertionError(f"{path}: lines that match were not parsed")
     return found
 
 
-def _fields(text: np.ndarray, layout: Layout) -> np.ndarray | None:
+def _parse_fields(text: np.ndarray, layout: Layout) -> np.ndarray | None:
     width = len(layout.separator)
     ends = np.flatnonzero((text == layout.separator[0]) | (text == 10))
     marks = 3 * width + 1
@@ -120,12 +123,12 @@ def _fields(text: np.ndarray, layout: Layout) -> np.ndarray | None:
     stops = np.concatenate([firsts, places[:, -1:]], axis=1)
     if not _are_ratings(text, begins[:, 2], stops[:, 2]):
         return None
-    columns = (_integers(text, begins[:, column], stops[:, column]) for column in (0, 1, 3))
+    columns = (_parse_integers(text, begins[:, column], stops[:, column]) for column in (0, 1, 3))
     numbers = [found for found in columns if found is not None]
     return np.stack(numbers) if len(numbers) == 3 else None
 
 
-def _integers(text: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> np.ndarray | None:
+def _parse_integers(text: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> np.ndarray | None:
     lengths = stops - begins
     if lengths.min() < 1 or lengths.max() > _MOST_DIGITS:
         return None
@@ -154,6 +157,6 @@ def _are_ratings(text: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> boo
     return bool((fine[stops] - fine[begins] == lengths).all())
 
 
-def _format(text: bytes) -> str:
-    said = repr(text.decode("utf-8", "replace"))
-    return said if len(said) <= 80 else f"{said[:77]}…'"
+def _format_line(text: bytes) -> str:
+    shown = repr(text.decode("utf-8", "replace"))
+    return shown if len(shown) <= 80 else f"{shown[:77]}…'"

@@ -10,7 +10,7 @@ from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import replica_slices
-from orbit_runner.data.tf_pipeline import endless, one_pass
+from orbit_runner.data.tf_pipeline import endless_dataset, one_pass_dataset
 
 
 def train_pairs(
@@ -44,7 +44,7 @@ def train_pairs(
         shuffle=shuffle,
         excluded=excluded,
     )
-    return endless(chunks, slices, start_step, options)
+    return endless_dataset(chunks, slices, start_step, options)
 
 
 def eval_users(
@@ -61,7 +61,7 @@ def eval_users(
     """Returns the dataset of one worker's evaluation batches: each user once, in order.
 
     An element is `({user [b], item [b, width]}, valid [b, width], weights [b])` for one replica, as
-    described in `Candidates`. The last batch is filled up with user 0 at weight 0; all other
+    described in `Candidates`. The last batch is padded with user 0, whose weight is 0; all other
     weights are 1. If `cache` is true, batches are kept in memory after the first pass. Raises
     DataError if the global batch size is not a multiple of the number of replicas, or if there is
     no step.
@@ -75,4 +75,4 @@ def eval_users(
         seed=seed,
         drop_remainder=drop_remainder,
     )
-    return one_pass(chunks, slices, options, cache=cache)
+    return one_pass_dataset(chunks, slices, options, cache=cache)

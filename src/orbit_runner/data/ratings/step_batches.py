@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.ratings.distinct import distinct
+from orbit_runner.data.ratings.distinct import draw_distinct
 from orbit_runner.data.ratings.interactions import RatingSource
-from orbit_runner.data.ratings.negatives import Unchosen
+from orbit_runner.data.ratings.negatives import NegativeItems
 from orbit_runner.data.sampling.exclusion import make_sampler
 from orbit_runner.data.sampling.keyed_random import random_bits, scale
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.salts import NEGATIVES
 from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.table import host_tensor
 
 _CHUNK_PAIRS = 2**16
 _EVALUATION_SALT = 0x72616E6B
@@ -46,8 +46,10 @@ class TrainingPairs:
     ) -> None:
         self._each, self._seed = 1 + num_negatives, seed
         self._sampler = make_sampler(source.size * self._each, seed, shuffle, excluded)
-        self._users, self._items = on_cpu(source.users), on_cpu(source.items)
-        self._unchosen = Unchosen(source.users, source.items, source.num_users, source.num_items)
+        self._user_batches, self._items = host_tensor(source.users), host_tensor(source.items)
+        self._negatives = NegativeItems(
+            source.users, source.items, source.num_users, source.num_items
+        )
 
     def __call__(self, positions: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Returns `user` and `item`, int32 [b], and labels, float32 [b], 1 for an interaction.
@@ -57,10 +59,10 @@ class TrainingPairs:
         ids, epochs = self._sampler(positions)
         choices = ids // self._each
         chosen = tf.equal(ids, choices * self._each)
-        users = tf.gather(self._users, choices)
+        users = tf.gather(self._user_batches, choices)
         bits = random_bits(self._seed, ids, epochs, NEGATIVES)
-        free = tf.cast(self._unchosen.count(users), tf.uint64)
-        drawn = self._unchosen(users, tf.cast(scale(bits, free), tf.int64))
+        free = tf.cast(self._negatives.count(users), tf.uint64)
+        drawn = self._negatives(users, tf.cast(scale(bits, free), tf.int64))
         items = tf.where(chosen, tf.gather(self._items, choices), tf.cast(drawn, tf.int32))
         return {"user": users, "item": items}, tf.cast(chosen, tf.float32)
 
@@ -103,17 +105,19 @@ class Candidates:
 
     def __init__(self, source: RatingSource, *, num_negatives: int, seed: int) -> None:
         self._count, self._seed = num_negatives, seed
-        self._held_out, self._num_items = on_cpu(source.held_out), source.num_items
+        self._held_out, self._num_items = host_tensor(source.held_out), source.num_items
         users = np.append(source.users, np.arange(source.num_users))
         items = np.append(source.items, source.held_out)
         order = np.argsort(users * np.int64(source.num_items) + items)
-        self._unchosen = Unchosen(users[order], items[order], source.num_users, source.num_items)
-        self._most = source.num_items - int(np.bincount(users).min())
+        self._negatives = NegativeItems(
+            users[order], items[order], source.num_users, source.num_items
+        )
+        self._max_candidates = source.num_items - int(np.bincount(users).min())
 
     @property
     def width(self) -> int:
         """The number of candidates of a user, including the held-out item."""
-        return 1 + (self._count or self._most)
+        return 1 + (self._count or self._max_candidates)
 
     def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the candidates, int32 [b, width], and which of them are valid, bool [b, width].
@@ -121,20 +125,20 @@ class Candidates:
         The held-out item comes first. Some entries are not valid, because some users have fewer
         candidates than others. `users` is int64 [b].
         """
-        free, count = self._unchosen.count(users), self.width - 1
+        free, count = self._negatives.count(users), self.width - 1
         if self._count:
             keys = random_bits(self._seed, users, tf.zeros_like(users), _EVALUATION_SALT)
-            ranks = distinct(tf.maximum(free, 1), keys, count)
+            ranks = draw_distinct(tf.maximum(free, 1), keys, count)
         else:
             ranks = tf.range(count, dtype=tf.int64) + tf.zeros_like(users)[:, tf.newaxis]
-        there = ranks < free[:, tf.newaxis]
-        ranks = tf.where(there, ranks, 0)
+        valid = ranks < free[:, tf.newaxis]
+        ranks = tf.where(valid, ranks, 0)
         each = tf.repeat(users, count)
-        drawn = tf.reshape(self._unchosen(each, tf.reshape(ranks, [-1])), [-1, count])
+        drawn = tf.reshape(self._negatives(each, tf.reshape(ranks, [-1])), [-1, count])
         held_out = tf.gather(self._held_out, users)[:, tf.newaxis]
-        items = tf.where(there, tf.cast(drawn, tf.int32), held_out)
+        items = tf.where(valid, tf.cast(drawn, tf.int32), held_out)
         return tf.concat([held_out, items], 1), tf.pad(
-            there, [[0, 0], [1, 0]], constant_values=True
+            valid, [[0, 0], [1, 0]], constant_values=True
         )
 
 
@@ -155,7 +159,7 @@ def user_chunks(
     candidates = Candidates(source, num_negatives=num_negatives, seed=seed)
     batch_size = global_batch_size // replicas
     return Chunks(
-        make=lambda positions: _users(source, candidates, positions),
+        make=lambda positions: _user_batches(source, candidates, positions),
         global_batch_size=global_batch_size,
         batch_size=batch_size,
         length=max(1, _CHUNK_PAIRS // (batch_size * candidates.width)),
@@ -168,10 +172,10 @@ def _nbytes(source: RatingSource) -> int:
     return source.users.nbytes + source.items.nbytes
 
 
-def _users(source: RatingSource, candidates: Candidates, positions: tf.Tensor) -> Any:
+def _user_batches(source: RatingSource, candidates: Candidates, positions: tf.Tensor) -> Any:
     real = positions < source.num_users
     users = tf.where(real, positions, 0)
-    items, there = candidates(tf.reshape(users, [-1]))
+    items, valid = candidates(tf.reshape(users, [-1]))
     shape = [-1, positions.shape[1], candidates.width]
     features = {"user": tf.cast(users, tf.int32), "item": tf.reshape(items, shape)}
-    return features, tf.reshape(there, shape), tf.cast(real, tf.float32)
+    return features, tf.reshape(valid, shape), tf.cast(real, tf.float32)

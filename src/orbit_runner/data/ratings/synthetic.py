@@ -6,8 +6,11 @@ import numpy as np
 
 from orbit_runner.data.ratings.interactions import Interactions
 
-_FEWEST, _EXTRA = 20, 12  # Interactions of a user: minimum, and 1 + mean number of further ones.
-_TASTES = 4
+_MIN_INTERACTIONS, _EXTRA = (
+    20,
+    12,
+)  # Interactions of a user: minimum, and 1 + mean number of further ones.
+_VECTOR_SIZE = 4
 _BLOCK_USERS = 256
 _SHARPNESS = 4.0
 
@@ -28,7 +31,7 @@ def load(
     """
     items, counts, total, block = [], [], 0, 0
     while total < num_examples:
-        chosen, sizes = _block_of_users(block, num_items, kind, seed)
+        chosen, sizes = _draw_user_block(block, num_items, kind, seed)
         enough = int(np.searchsorted(np.cumsum(sizes), num_examples - total)) + 1
         items.append(chosen[: sizes[:enough].sum()])
         counts.append(sizes[:enough])
@@ -43,15 +46,17 @@ def load(
     )
 
 
-def _block_of_users(
+def _draw_user_block(
     block: int, num_items: int, kind: str, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     if kind == "constant":
-        return np.tile(np.arange(_FEWEST), _BLOCK_USERS), np.full(_BLOCK_USERS, _FEWEST)
+        return np.tile(np.arange(_MIN_INTERACTIONS), _BLOCK_USERS), np.full(
+            _BLOCK_USERS, _MIN_INTERACTIONS
+        )
     generator = _generator(seed, 1 + block)
     extra = generator.geometric(1 / _EXTRA, _BLOCK_USERS) - 1
-    sizes = np.minimum(_FEWEST + extra, num_items // 2)
-    scores = _SHARPNESS * _tastes(generator, _BLOCK_USERS) @ _tastes(
+    sizes = np.minimum(_MIN_INTERACTIONS + extra, num_items // 2)
+    scores = _SHARPNESS * _preference_vectors(generator, _BLOCK_USERS) @ _preference_vectors(
         _generator(seed, 0), num_items
     ).T + generator.gumbel(size=(_BLOCK_USERS, num_items))
     ranked = np.argsort(-scores, axis=1)
@@ -59,8 +64,8 @@ def _block_of_users(
     return np.concatenate(rows), sizes
 
 
-def _tastes(generator: np.random.Generator, count: int) -> np.ndarray:
-    vectors = generator.standard_normal((count, _TASTES))
+def _preference_vectors(generator: np.random.Generator, count: int) -> np.ndarray:
+    vectors = generator.standard_normal((count, _VECTOR_SIZE))
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 

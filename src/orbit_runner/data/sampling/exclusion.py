@@ -9,7 +9,7 @@ from orbit_runner.data.sampling.index_sampler import IndexSampler
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.mixture_sampler import MixtureSampler
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.table import host_tensor
 
 
 def make_sampler(
@@ -21,7 +21,7 @@ def make_sampler(
 ) -> IndexSampler | ExcludingSampler | MixtureSampler:
     """Returns the order of `size` examples without `excluded`, int64 [k], ascending.
 
-    A `mixture` decides alone; it must not have the excluded examples.
+    If `mixture` is given, it determines the order; it must not contain excluded examples.
     """
     if mixture is not None:
         return MixtureSampler(mixture, seed, shuffle)
@@ -37,7 +37,7 @@ class ExcludingSampler:
 
     def __init__(self, sampler: IndexSampler, excluded: np.ndarray) -> None:
         self.size = sampler.size - len(excluded)
-        self._sampler, self._excluded = sampler, on_cpu(excluded)
+        self._sampler, self._excluded = sampler, host_tensor(excluded)
 
     def __call__(self, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns example indices, int64 [b], and their epochs, like an `IndexSampler`."""
@@ -50,13 +50,13 @@ class ExcludingSampler:
             return skip_gaps(places, self._excluded)
 
         # A loop over the epochs, whose number need not be known when the graph is compiled.
-        def one_epoch(epoch: tf.Tensor, found: tf.Tensor) -> list[tf.Tensor]:
+        def skip_in_epoch(epoch: tf.Tensor, found: tf.Tensor) -> list[tf.Tensor]:
             gaps = tf.sort(self._sampler.places(self._excluded, epoch))
             return [epoch + 1, tf.where(epochs == epoch, skip_gaps(places, gaps), found)]
 
         last = tf.reduce_max(epochs)
         _, found = tf.while_loop(
-            lambda epoch, _: epoch <= last, one_epoch, [tf.reduce_min(epochs), places]
+            lambda epoch, _: epoch <= last, skip_in_epoch, [tf.reduce_min(epochs), places]
         )
         return found
 

@@ -2,10 +2,10 @@
 
 The positions of the infinite sequence that training reads are divided into blocks of equal length.
 At the end of each block, each group has had its share of all positions so far, rounded up or down.
-Which positions of a block belong to which group is random. So the number of examples that a group
-has given before a block follows from the number of the block, without history.
+Which positions of a block belong to which group is random. So the number of positions that a group
+has before a block depends only on the number of the block.
 
-A group gives its examples in passes, each of which has all of them once in an order of its own.
+Each pass of a group contains all of its examples once, in an order of its own.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Mixture:
 
     @functools.cached_property
     def block(self) -> int:
-        """The number of positions of a block: each group has at least one in the mean."""
-        # So that the rounded counts of a group never decrease from one block to the next.
+        """The number of positions of a block: each group has at least one on average."""
+        # So that the rounded sum of the turns of a group never decreases from block to block.
         return -(-int(self.edges[-1]) // int(np.diff(self.edges).min()))
 
-    def before(self, position: Any, edge: Any) -> Any:
-        """Returns how many positions before `position`, the start of a block, are below an edge."""
+    def count_below_edge(self, position: Any, edge: Any) -> Any:
+        """Returns how many positions before `position`, the start of a block, are below `edge`."""
         return position * edge // int(self.edges[-1])
 
     def turns(
@@ -76,7 +76,9 @@ class Mixture:
 
         def first_slot(group: Any) -> Any:
             edge = take(edges, group)
-            return self.before(starts + self.block, edge) - self.before(starts, edge)
+            return self.count_below_edge(starts + self.block, edge) - self.count_below_edge(
+                starts, edge
+            )
 
         groups, last = slots * 0, len(self.sizes) - 1
         step = 1 << max(0, last.bit_length() - 1)
@@ -84,7 +86,7 @@ class Mixture:
             higher = where(groups + step > last, groups, groups + step)
             groups = where(first_slot(higher) <= slots, higher, groups)
             step //= 2
-        earlier = self.before(starts, take(edges, groups + 1)) - self.before(
+        earlier = self.count_below_edge(starts, take(edges, groups + 1)) - self.count_below_edge(
             starts, take(edges, groups)
         )
         return groups, earlier + slots - first_slot(groups)
@@ -114,7 +116,7 @@ def make_mixture(
     for number in kept:
         if not counts[number]:
             raise DataError(f"{names[number]}: has a weight, but no training examples")
-    edges = _edges([weights[number] for number in kept])
+    edges = _share_edges([weights[number] for number in kept])
     for place, number in enumerate(kept):
         if edges[place] == edges[place + 1]:
             raise DataError(
@@ -126,7 +128,7 @@ def make_mixture(
     return Mixture(order[chosen[order]].astype(np.int64), counts[kept].astype(np.int64), edges)
 
 
-def _edges(weights: Sequence[float]) -> np.ndarray:
+def _share_edges(weights: Sequence[float]) -> np.ndarray:
     # From the decimal digits, so that 0.7 and 0.3 are exactly seven and three tenths.
     exact = [Fraction(repr(float(weight))) for weight in weights]
     total = sum(exact)

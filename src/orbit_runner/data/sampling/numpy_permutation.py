@@ -25,12 +25,12 @@ def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
 
     `places`, integers from 0 to `size` - 1, and `keys`, uint64, broadcast against each other.
     """
-    return _walk(_forward, places, np.int64(size), *factors(size), keys)
+    return _walk_cycles(_network, places, np.int64(size), *factors(size), keys)
 
 
 def invert(values: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
     """Returns the places at which `permute` has these values: int64, from 0 to `size` - 1."""
-    return _walk(_backward, values, np.int64(size), *factors(size), keys)
+    return _walk_cycles(_inverse_network, values, np.int64(size), *factors(size), keys)
 
 
 def invert_segments(
@@ -40,14 +40,14 @@ def invert_segments(
 
     `values` and `segments`, integers, and `keys`, uint64, broadcast against each other.
     """
-    return _walk(_backward, values, *_columns(sizes, segments), keys)
+    return _walk_cycles(_inverse_network, values, *_segment_columns(sizes, segments), keys)
 
 
 def permute_segments(
     places: np.ndarray, sizes: np.ndarray, segments: np.ndarray, keys: np.ndarray
 ) -> np.ndarray:
     """Returns the same as a `SegmentPermutation` of `sizes`: int64."""
-    return _walk(_forward, places, *_columns(sizes, segments), keys)
+    return _walk_cycles(_network, places, *_segment_columns(sizes, segments), keys)
 
 
 def factors(size: int) -> tuple[int, int]:
@@ -71,12 +71,14 @@ def segment_factors(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return lefts, np.maximum(1, -(-sizes // lefts))
 
 
-def _columns(sizes: np.ndarray, segments: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _segment_columns(
+    sizes: np.ndarray, segments: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     chosen = sizes[segments]
     return chosen, *segment_factors(chosen)
 
 
-def _walk(
+def _walk_cycles(
     network: _Network,
     values: np.ndarray,
     limits: np.ndarray | np.int64,
@@ -98,7 +100,7 @@ def _walk(
     return found.astype(np.int64).reshape(shape)
 
 
-def _forward(
+def _network(
     values: np.ndarray, lefts: np.ndarray, rights: np.ndarray, keys: np.ndarray
 ) -> np.ndarray:
     left, right = values // rights, values % rights
@@ -109,7 +111,7 @@ def _forward(
     return left * rights + right
 
 
-def _backward(
+def _inverse_network(
     values: np.ndarray, lefts: np.ndarray, rights: np.ndarray, keys: np.ndarray
 ) -> np.ndarray:
     left, right = values // rights, values % rights

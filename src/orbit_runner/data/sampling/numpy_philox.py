@@ -23,14 +23,14 @@ def uniforms(bits: np.ndarray, count: int, offset: int = 0) -> np.ndarray:
 
     `bits` is uint64 [b]; the seed is `tf.bitcast(bits, tf.int32) + offset`.
     """
-    return as_floats(random_words(bits, count, offset))
+    return to_floats(random_words(bits, count, offset))
 
 
 def random_words(bits: np.ndarray, count: int, offset: int = 0) -> np.ndarray:
     """Returns the 32-bit words from which TensorFlow makes random numbers: uint32 [b, count]."""
     seeds = np.ascontiguousarray(bits).view(np.int32).reshape(-1, 2) + np.int32(offset)
     # TensorFlow extends the signs of the seeds.
-    counter = np.stack([_words_of(seeds[:, 0]), _words_of(seeds[:, 1])], 1).reshape(-1, 4)
+    counter = np.stack([_split_words(seeds[:, 0]), _split_words(seeds[:, 1])], 1).reshape(-1, 4)
     mixed = _philox(counter, np.array([_SEED_KEY], np.uint64))
     calls = -(-count // 4)
     counters = np.zeros([len(seeds), calls, 4], np.uint64)
@@ -51,12 +51,12 @@ def words_of_call(key: int, low: int, high: int) -> np.ndarray:
     return _philox(words[np.newaxis, :4], words[np.newaxis, 4:])[0].astype(np.uint32)
 
 
-def as_floats(words: np.ndarray) -> np.ndarray:
+def to_floats(words: np.ndarray) -> np.ndarray:
     """Returns random words, uint32, as float32 in [0, 1), as TensorFlow does."""
     return (words & _FRACTION | _ONE).view(np.float32) - np.float32(1)
 
 
-def _words_of(seeds: np.ndarray) -> np.ndarray:
+def _split_words(seeds: np.ndarray) -> np.ndarray:
     """Returns the lower and the upper 32 bits of integers [b]: uint64 [b, 2]."""
     wide = seeds.astype(np.int64).astype(np.uint64)
     return np.stack([wide & _LOW, wide >> _WORD], 1)

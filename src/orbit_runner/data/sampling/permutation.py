@@ -53,11 +53,13 @@ def walk_cycles(
 
     # This loop includes the first pass, and the rounds are a loop too. This keeps the graph small,
     # because it is traced at every start.
-    def again(x: tf.Tensor, first: tf.Tensor) -> list[tf.Tensor]:
+    def apply_network(x: tf.Tensor, first: tf.Tensor) -> list[tf.Tensor]:
         return [tf.where(first | (x >= limits), step(x, lefts, rights, keys), x), False]
 
     values, _ = tf.while_loop(
-        lambda x, first: first | tf.reduce_any(inside & (x >= limits)), again, [places, True]
+        lambda x, first: first | tf.reduce_any(inside & (x >= limits)),
+        apply_network,
+        [places, True],
     )
     return tf.cast(tf.where(inside, values, places), tf.int64)
 
@@ -76,9 +78,9 @@ def _network(values: tf.Tensor, lefts: tf.Tensor, rights: tf.Tensor, keys: tf.Te
 
     def two_rounds(number: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> list[tf.Tensor]:
         key = keys + number * uint64(ROUND_STEP)
-        left = _add(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
+        left = _add_modulo(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
         key += uint64(ROUND_STEP)
-        right = _add(right, mix(tf.bitwise.bitwise_xor(left, key)), rights)
+        right = _add_modulo(right, mix(tf.bitwise.bitwise_xor(left, key)), rights)
         return [number + uint64(2), left, right]
 
     _, left, right = tf.while_loop(
@@ -97,8 +99,8 @@ def _inverse_network(
         # Not a loop that counts down: XLA of TensorFlow 2.20 crashes if it is unsigned.
         key = keys + (uint64(ROUNDS - 2) - number) * uint64(ROUND_STEP)
         second = key + uint64(ROUND_STEP)
-        right = _subtract(right, mix(tf.bitwise.bitwise_xor(left, second)), rights)
-        left = _subtract(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
+        right = _subtract_modulo(right, mix(tf.bitwise.bitwise_xor(left, second)), rights)
+        left = _subtract_modulo(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
         return [number + uint64(2), left, right]
 
     _, left, right = tf.while_loop(
@@ -107,12 +109,12 @@ def _inverse_network(
     return left * rights + right
 
 
-def _add(values: tf.Tensor, bits: tf.Tensor, modulus: tf.Tensor) -> tf.Tensor:
+def _add_modulo(values: tf.Tensor, bits: tf.Tensor, modulus: tf.Tensor) -> tf.Tensor:
     total = values + scale(bits, modulus)
     # A remainder costs several times as much as a comparison.
     return tf.where(total >= modulus, total - modulus, total)
 
 
-def _subtract(values: tf.Tensor, bits: tf.Tensor, modulus: tf.Tensor) -> tf.Tensor:
+def _subtract_modulo(values: tf.Tensor, bits: tf.Tensor, modulus: tf.Tensor) -> tf.Tensor:
     total = values + (modulus - scale(bits, modulus))
     return tf.where(total >= modulus, total - modulus, total)

@@ -1,1 +1,1 @@
-"""Tables: columns of numbers and categories from files and arrays, parts by hash, a first look."""
+"""Tables of numbers and categories from files and arrays, splits by hash, and summaries."""

@@ -29,7 +29,7 @@ def load_npz(*, data_dir: str, input_path: Sequence[str], options: TableOptions)
     Raises `DataError` if a file is missing or damaged, or has other arrays than the first.
     """
     files = table_files("npz", data_dir, input_path, "*.npz")
-    tables = [(str(path), flat_columns(str(path), read_npz(path))) for path in files]
+    tables = [(str(path), flatten_columns(str(path), read_npz(path))) for path in files]
     for path, (_, columns) in zip(files[1:], tables[1:], strict=True):
         check_equal_names(path, [*columns], files[0], [*tables[0][1]])
     return array_reader("npz", tables, files, options)
@@ -48,13 +48,13 @@ def load_function(
                 f"arrays: got {field} {value!r}, expected none: the function finds its own files",
                 field=field,
             )
-    made = _function(options.function)()
+    made = _import_function(options.function)()
     if not hasattr(made, "items"):
         raise DataError(
             f"arrays: {options.function} returned {type(made).__name__}, expected arrays by name",
             field="function",
         )
-    columns = flat_columns("arrays", dict(made.items()))
+    columns = flatten_columns("arrays", dict(made.items()))
     return array_reader("arrays", [(options.function, columns)])
 
 
@@ -71,12 +71,12 @@ def array_reader(
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for where, columns in tables:
-            yield Block({one: _arrow(where, one, columns[one]) for one in names}, where, 1)
+            yield Block({one: _to_arrow(where, one, columns[one]) for one in names}, where, 1)
 
     return TableReader(name, kinds, blocks, tuple(files), options)
 
 
-def flat_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def flatten_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Returns arrays [n] by name. An array [n, k] called `x` gives `x_0` to `x_{k-1}`.
 
     Raises `DataError` if the arrays have different lengths or more than two axes.
@@ -103,7 +103,7 @@ def flat_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]
     return found
 
 
-def _arrow(where: str, name: str, array: np.ndarray) -> Any:
+def _to_arrow(where: str, name: str, array: np.ndarray) -> Any:
     import pyarrow
 
     try:
@@ -113,7 +113,7 @@ def _arrow(where: str, name: str, array: np.ndarray) -> Any:
         raise DataError(f"{where}: column {name!r}: {first_line(error)}", field="source") from None
 
 
-def _function(reference: str) -> Any:
+def _import_function(reference: str) -> Any:
     module, _, name = reference.partition(":")
     if not module or not name:
         raise DataError(

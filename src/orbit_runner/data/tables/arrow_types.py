@@ -1,4 +1,4 @@
-"""Which kind of column a type of Arrow is, and errors of pyarrow."""
+"""Maps Arrow types to kinds of columns, and converts errors of pyarrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbit_runner.errors import DataError, first_line
 def kind_of(kind: Any, *, from_text: bool = False) -> str:
     """Returns `number`, `category`, or the name of a type that cannot be used.
 
-    With `from_text`, the type was guessed from texts, which can always be used as a category.
+    With `from_text`, the type was inferred from texts, which can always be used as a category.
     """
     from pyarrow import types
 

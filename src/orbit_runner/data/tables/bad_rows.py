@@ -1,4 +1,4 @@
-"""Rows that cannot be read: an error, or left out."""
+"""Excludes rows that cannot be read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from orbit_runner.errors import DataError
 
 # The number of each row in the table, and why it cannot be read, with its file and row.
 BadRows = dict[int, str]
-HINT = "to leave such rows out, set max_bad_records to the most that you expect"
+HINT = "to skip such rows, set max_bad_records to the largest number that you expect"
 
 
-def without_bad_rows(source: TableSource, rows: np.ndarray | None = None) -> np.ndarray | None:
+def exclude_bad_rows(source: TableSource, rows: np.ndarray | None = None) -> np.ndarray | None:
     """Returns the rows, int64 [k], that can be read, in order; None for all rows of a table.
 
     Raises `DataError` if none of them can be read.

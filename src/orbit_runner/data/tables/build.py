@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.tables.bad_rows import HINT, BadRows
-from orbit_runner.data.tables.columns import CATEGORY, MISSING, NUMBER, Column, sorted_texts
+from orbit_runner.data.tables.columns import CATEGORY, MISSING, NUMBER, Column, sort_texts
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.data.tables.reader import Block, TableReader
 from orbit_runner.errors import DataError, shorten
@@ -27,7 +27,7 @@ def build_columns(
 
     `kinds` has the kind of each column. Only these columns and one block of rows are in memory.
     Logs progress if this takes long. Raises `DataError` with file, row and column if a value does
-    not fit its kind, unless some rows may be left out: then such a row is bad, its value missing.
+    not fit its kind; if rows may be left out, the row is bad instead, and its value is missing.
     """
     builders: dict[str, _Builder] = {name: _BUILDERS[kind](name) for name, kind in kinds.items()}
     skips, bad = reader.options.max_bad_records > 0, BadRows()
@@ -72,7 +72,7 @@ class _Builder(abc.ABC):
 
 class _Numbers(_Builder):
     def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
-        exact = _numbers(array, self.name, block, bad)
+        exact = _to_numbers(array, self.name, block, bad)
         with np.errstate(over="ignore"):
             values = exact.astype(np.float32)
         for row in np.flatnonzero(np.isinf(values)).tolist():
@@ -91,26 +91,26 @@ class _Categories(_Builder):
         self._codes: dict[str, int] = {}
 
     def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
-        encoded = _texts(array).dictionary_encode()
-        codes = [self._code(text) for text in encoded.dictionary.to_pylist()]
-        # The last one is that of missing values, whose index is -1.
+        encoded = _to_texts(array).dictionary_encode()
+        codes = [self._code_of(text) for text in encoded.dictionary.to_pylist()]
+        # The last entry is for missing values, whose index is -1.
         table = np.array([*codes, MISSING], np.int32)
         indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         self.blocks.append(table[indices])
 
     def column(self) -> Column:
-        vocabulary = sorted_texts(list(self._codes))
+        vocabulary = sort_texts(list(self._codes))
         table = np.full(len(vocabulary) + 1, MISSING, np.int32)
         table[[self._codes[text] for text in vocabulary]] = np.arange(len(vocabulary))
         return Column(self.name, CATEGORY, table[self.values()], tuple(vocabulary))
 
-    def _code(self, text: str) -> int:
+    def _code_of(self, text: str) -> int:
         return self._codes.setdefault(text, len(self._codes)) if text else MISSING
 
 
 class _Keys(_Builder):
     def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
-        self.blocks.append(hash_texts([text or "" for text in _texts(array).to_pylist()]))
+        self.blocks.append(hash_texts([text or "" for text in _to_texts(array).to_pylist()]))
 
     def column(self) -> Column:
         return Column(self.name, "key", self.values())
@@ -123,17 +123,17 @@ _BUILDERS: dict[str, type[_Builder]] = {
 }
 
 
-def _texts(array: Any) -> Any:
+def _to_texts(array: Any) -> Any:
     """Returns an Arrow array as texts without spaces at both ends."""
     import pyarrow
     from pyarrow import compute
 
     texts = array.cast(pyarrow.string())
-    # Not spaces in other positions, which may distinguish two categories.
+    # Inner spaces are kept, because they may distinguish two categories.
     return compute.utf8_trim_whitespace(texts)
 
 
-def _numbers(array: Any, name: str, block: Block, bad: BlockBadRows) -> np.ndarray:
+def _to_numbers(array: Any, name: str, block: Block, bad: BlockBadRows) -> np.ndarray:
     """Returns an Arrow array as float64 [n], NaN for missing and for bad values."""
     import pyarrow
     from pyarrow import types
@@ -141,20 +141,20 @@ def _numbers(array: Any, name: str, block: Block, bad: BlockBadRows) -> np.ndarr
     if types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if types.is_string(array.type) or types.is_large_string(array.type):
-        array = _texts(array)
+        array = _to_texts(array)
         try:
             found = array.cast(pyarrow.float64())
         except pyarrow.ArrowInvalid:
             texts = array.to_pylist()
             return np.array(
-                [_number(text, row, name, block, bad) for row, text in enumerate(texts)]
+                [_parse_number(text, row, name, block, bad) for row, text in enumerate(texts)]
             )
     else:
         found = array.cast(pyarrow.float64(), safe=False)
     return found.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
 
-def _number(text: str | None, row: int, name: str, block: Block, bad: BlockBadRows) -> float:
+def _parse_number(text: str | None, row: int, name: str, block: Block, bad: BlockBadRows) -> float:
     try:
         return float(text) if text else np.nan
     except ValueError:
@@ -167,7 +167,7 @@ def _number(text: str | None, row: int, name: str, block: Block, bad: BlockBadRo
 def _add_mismatch(
     bad: BlockBadRows, block: Block, row: int, name: str, got: str, expected: str
 ) -> None:
-    """Adds a bad row, or raises `DataError` if there must be none."""
+    """Adds a bad row, or raises `DataError` if `bad` is None."""
     place = f"{block.file}, row {block.first + row}: column {name!r}"
     problem = f"{place}: got {got}, expected {expected}"
     if bad is None:

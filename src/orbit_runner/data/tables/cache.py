@@ -1,6 +1,6 @@
 """Reads the columns of a table, and caches those that took long to read.
 
-Each column has its own file, so that another feature does not read the others again. A cached
+Each column has its own file, so that adding a feature does not read the others again. A cached
 column is mapped into memory, and its pages are read when they are used.
 """
 
@@ -26,14 +26,14 @@ from orbit_runner.data.tables.build import Parts, build_columns
 from orbit_runner.data.tables.columns import Column, TableSource, check_names
 from orbit_runner.data.tables.reader import TableReader
 from orbit_runner.errors import DataError
-from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 
 _FORMAT = 2
 # Tables that were read faster are not worth the space.
 _KEPT_SECONDS = 1.0
 _ALIGNED = 64
 _THREADS = 4
-_Found = tuple[Column, Parts, BadRows]
+_CachedColumn = tuple[Column, Parts, BadRows]
 
 
 def read_table(
@@ -51,7 +51,7 @@ def read_table(
             than `max_bad_records` cannot be read.
     """
     check_names(reader.name, list(kinds), list(reader.kinds))
-    keys = {name: _key(reader, name, kind) for name, kind in kinds.items()}
+    keys = {name: _cache_key(reader, name, kind) for name, kind in kinds.items()}
     with ThreadPoolExecutor(_THREADS) as pool:  # Checksums take most of the time.
         hits = zip(keys, pool.map(_read, keys.values()), strict=True)
     found = {name: hit for name, hit in hits if hit}
@@ -80,8 +80,8 @@ def read_table(
     )
 
 
-def _key(reader: TableReader, name: str, kind: str) -> dict[str, Any]:
-    """Returns what the values of a column depend on."""
+def _cache_key(reader: TableReader, name: str, kind: str) -> dict[str, Any]:
+    """Returns the cache key of a column: everything that its values depend on."""
     paths = [path.absolute() for path in reader.files]
     try:
         status = [os.stat(path) for path in paths]
@@ -99,34 +99,34 @@ def _key(reader: TableReader, name: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _entry(key: Mapping[str, Any]) -> Path:
-    # Without sizes and times: a changed file replaces its columns.
+def _entry_path(key: Mapping[str, Any]) -> Path:
+    # Sizes and times are not part of the name, so that a changed file replaces its columns.
     text = json.dumps([key[name] for name in ("source", "files", "options", "column", "kind")])
-    return cache_folder("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.column"
+    return cache_directory("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.column"
 
 
-def _read(key: Mapping[str, Any]) -> _Found | None:
+def _read(key: Mapping[str, Any]) -> _CachedColumn | None:
     if not key["files"]:
         return None
-    entry = _entry(key)
+    entry = _entry_path(key)
     try:
         with entry.open("rb") as file:
-            said = json.loads(file.readline())
-        if said["key"] != json.loads(json.dumps(key)):
+            header = json.loads(file.readline())
+        if header["key"] != json.loads(json.dumps(key)):
             return None
-        values = np.memmap(entry, said["dtype"], "r", said["offset"], (said["rows"],))
-        if zlib.crc32(values.data) != said["crc32"]:
+        values = np.memmap(entry, header["dtype"], "r", header["offset"], (header["rows"],))
+        if zlib.crc32(values.data) != header["crc32"]:
             return None
-        column = Column(key["column"], key["kind"], values, tuple(said["vocabulary"]))
-        parts = [(str(name), int(rows)) for name, rows in said["parts"]]
-        return column, parts, {int(row): str(problem) for row, problem in said["bad"]}
+        column = Column(key["column"], key["kind"], values, tuple(header["vocabulary"]))
+        parts = [(str(name), int(rows)) for name, rows in header["parts"]]
+        return column, parts, {int(row): str(problem) for row, problem in header["bad"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _write(key: Mapping[str, Any], column: Column, parts: Parts, bad: BadRows) -> None:
     values = np.ascontiguousarray(column.values)
-    said = {
+    header = {
         "key": key,
         "parts": parts,
         "bad": [*bad.items()],
@@ -137,10 +137,10 @@ def _write(key: Mapping[str, Any], column: Column, parts: Parts, bad: BadRows) -
         "offset": 0,
     }
     # The offset is part of the line whose length it depends on; 20 characters are enough for it.
-    size = len(json.dumps(said)) + 20
-    said["offset"] = -(-size // _ALIGNED) * _ALIGNED
-    head = json.dumps(said).encode()
-    head += b" " * (said["offset"] - len(head) - 1) + b"\n"
+    size = len(json.dumps(header)) + 20
+    header["offset"] = -(-size // _ALIGNED) * _ALIGNED
+    head = json.dumps(header).encode()
+    head += b" " * (header["offset"] - len(head) - 1) + b"\n"
     # If the cache cannot be written, the next run only takes longer.
     with contextlib.suppress(OSError):
-        write_aside(_entry(key), head + values.tobytes())
+        write_shared_file(_entry_path(key), head + values.tobytes())

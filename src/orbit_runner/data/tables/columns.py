@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.errors import DataError, unknown
+from orbit_runner.errors import DataError, unknown_name_message
 
-# The kinds of columns. A key is only hashed, to decide on the part that a row belongs to. A text is
-# read as a category; only what is fitted on it differs.
+# The kinds of columns. A key is only hashed, to determine the part that a row belongs to. A text is
+# read as a category; only its preprocessing differs.
 NUMBER, CATEGORY, TEXT, KEY = "number", "category", "text", "key"
 MISSING = -1
-# Python converts no longer texts to integers.
+# Python refuses to convert longer texts to integers.
 _MOST_DIGITS = 4300
 
 
@@ -35,7 +35,7 @@ class Column:
     values: np.ndarray
     vocabulary: tuple[str, ...] = ()
 
-    def missing(self) -> np.ndarray:
+    def is_missing(self) -> np.ndarray:
         """Returns which values are missing, bool [n]."""
         if self.kind == NUMBER:
             return np.isnan(self.values)
@@ -89,15 +89,15 @@ class TableSource:
         return sum(rows for _, rows in self.parts)
 
     def place(self, row: int) -> tuple[str, int]:
-        """Returns the file and the number of a row there, from 1."""
+        """Returns the file of a row, and the number of the row in it, from 1."""
         for name, rows in self.parts:
             if row < rows:
                 return name, row + 1
             row -= rows
         raise IndexError(row)
 
-    def where(self, row: int) -> str:
-        """Returns the file and the number of a row there, such as `a.csv, row 7`."""
+    def row_location(self, row: int) -> str:
+        """Returns the file and the number of a row, such as `a.csv, row 7`."""
         name, number = self.place(row)
         return f"{name}, row {number}"
 
@@ -106,11 +106,12 @@ def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Seque
     """Raises `DataError` for a column that the table does not have."""
     for name in wanted:
         if name not in known:
-            raise DataError(f"{source}: {unknown('column', name, known)}", field="columns")
+            message = unknown_name_message("column", name, known)
+            raise DataError(f"{source}: {message}", field="columns")
 
 
-def sorted_texts(texts: Sequence[str]) -> list[str]:
-    """Returns texts in order; by value if all are integers, so that 10 follows 9."""
+def sort_texts(texts: Sequence[str]) -> list[str]:
+    """Returns texts in alphabetical order; by value if all are integers, so that 10 follows 9."""
     if all(_is_integer(text) for text in texts):
         return sorted(texts, key=int)
     return sorted(texts)
@@ -118,6 +119,6 @@ def sorted_texts(texts: Sequence[str]) -> list[str]:
 
 def _is_integer(text: str) -> bool:
     digits = text.removeprefix("-")
-    # Not `007`, which is another text than `7`.
+    # `007` and `7` are different texts.
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return is_number and str(int(text)) == text

@@ -22,24 +22,24 @@ _BLOCK_BYTES = 2**22
 def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
     """Returns the reader of CSV files, whose first line names the columns.
 
-    Files that end in `.gz` are decompressed. The kinds of columns are those of the first 4 MiB.
-    Raises `DataError` if a file is missing or damaged, or has other columns than the first.
+    Files that end in `.gz` are decompressed. The kinds of columns are inferred from the first 4
+    MiB. Raises `DataError` if a file is missing or damaged, or has other columns than the first.
     """
     files = table_files("csv", data_dir, input_path, "*.csv")
-    schemas = [_schema(path, options) for path in files]
+    schemas = [_read_schema(path, options) for path in files]
     names = [*schemas[0]]
     for path, schema in zip(files[1:], schemas[1:], strict=True):
         check_equal_names(path, [*schema], files[0], names)
 
     def blocks(wanted: Sequence[str]) -> Iterator[Block]:
         for path in files:
-            yield from _blocks(path, wanted, options)
+            yield from _read_blocks(path, wanted, options)
 
     return TableReader("csv", schemas[0], blocks, tuple(files), options)
 
 
-def _schema(path: Path, options: TableOptions) -> dict[str, str]:
-    with read_error_scope(path, "CSV"), _open(path, options) as reader:
+def _read_schema(path: Path, options: TableOptions) -> dict[str, str]:
+    with read_error_scope(path, "CSV"), _open_csv(path, options) as reader:
         schema = reader.schema
         names = schema.names  # Decodes them.
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -48,15 +48,15 @@ def _schema(path: Path, options: TableOptions) -> dict[str, str]:
     return {one.name: kind_of(one.type, from_text=True) for one in schema}
 
 
-def _blocks(path: Path, names: Sequence[str], options: TableOptions) -> Iterator[Block]:
+def _read_blocks(path: Path, names: Sequence[str], options: TableOptions) -> Iterator[Block]:
     first = 1
-    with read_error_scope(path, "CSV"), _open(path, options, names) as reader:
+    with read_error_scope(path, "CSV"), _open_csv(path, options, names) as reader:
         for batch in reader:
             yield Block({name: batch.column(name) for name in names}, str(path), first)
             first += batch.num_rows
 
 
-def _open(path: Path, options: TableOptions, names: Sequence[str] | None = None) -> Any:
+def _open_csv(path: Path, options: TableOptions, names: Sequence[str] | None = None) -> Any:
     import pyarrow
     from pyarrow import csv
 

@@ -1,6 +1,6 @@
 """Hashes of rows, which depend only on the values: the same in each process and each version.
 
-They decide which part a row belongs to, and find equal rows. They are not cryptographic.
+They determine the part that a row belongs to, and find equal rows. They are not cryptographic.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def hash_texts(texts: Sequence[str]) -> np.ndarray:
 
 
 def hash_rows(columns: Iterable[Column]) -> np.ndarray:
-    """Returns a hash of each row of some columns, uint64 [n], whatever their order."""
+    """Returns a hash of each row of some columns, uint64 [n], independent of their order."""
     ordered = sorted(columns, key=lambda one: one.name)
     if not ordered:
         raise ValueError("`columns` is empty.")
@@ -73,7 +73,7 @@ def value_bits(column: Column) -> np.ndarray:
 
 def _bits_reader(column: Column) -> Callable[[slice], np.ndarray]:
     if column.kind == CATEGORY:
-        # The last one is that of missing values, whose code is -1.
+        # The last entry is for missing values, whose code is -1.
         hashes = np.append(hash_texts(column.vocabulary), _GOLDEN)
         return lambda rows: hashes[column.values[rows]]
     if column.kind == NUMBER:

@@ -36,12 +36,12 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
     files = table_files("jsonl", data_dir, input_path, "*.jsonl")
     skips = options.max_bad_records > 0
     with read_error_scope(files[0], "JSON lines"):
-        kinds = _kinds(itertools.islice(_rows(files[0], skips), _FIRST_ROWS))
+        kinds = _infer_kinds(itertools.islice(_read_rows(files[0], skips), _FIRST_ROWS))
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for path in files:
             with read_error_scope(path, "JSON lines"):
-                yield from _blocks(path, names, skips)
+                yield from _read_blocks(path, names, skips)
 
     return TableReader("jsonl", kinds, blocks, tuple(files), options)
 
@@ -71,7 +71,7 @@ def text_of(value: Any) -> str | None:
     return json.dumps(value)
 
 
-def _kinds(rows: Iterable[_Row]) -> dict[str, str]:
+def _infer_kinds(rows: Iterable[_Row]) -> dict[str, str]:
     kinds: dict[str, str] = {}
     for row in rows:
         for name, value in row.values.items():
@@ -83,21 +83,21 @@ def _kinds(rows: Iterable[_Row]) -> dict[str, str]:
     return kinds
 
 
-def _rows(path: Path, skips: bool) -> Iterator[_Row]:
-    """Yields the rows of a file. With `skips`, those that cannot be read have a problem."""
+def _read_rows(path: Path, skips: bool) -> Iterator[_Row]:
+    """Yields the rows of a file. If `skips` is false, a bad row raises `DataError`."""
     open_text = gzip.open if path.suffix == ".gz" else open
-    # Not `strict`, with which the error would not tell the row.
+    # With `strict`, the error would not name the row.
     with open_text(path, "rt", encoding="utf-8", errors="surrogateescape") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                yield _Row(number, _parsed(line, f"{path}, row {number}"))
+                yield _Row(number, _parse_line(line, f"{path}, row {number}"))
             except DataError as error:
                 if not skips:
                     raise DataError(f"{error}\n{HINT}", field=error.field) from None
                 yield _Row(number, {}, str(error))
 
 
-def _parsed(line: str, where: str) -> dict[str, Any]:
+def _parse_line(line: str, where: str) -> dict[str, Any]:
     found = parse_object(line, where)
     try:
         line.encode()
@@ -106,21 +106,23 @@ def _parsed(line: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _blocks(path: Path, names: Sequence[str], skips: bool) -> Iterator[Block]:
+def _read_blocks(path: Path, names: Sequence[str], skips: bool) -> Iterator[Block]:
     import pyarrow
 
-    rows, first = _rows(path, skips), 1
+    rows, first = _read_rows(path, skips), 1
     while chunk := list(itertools.islice(rows, _BLOCK_ROWS)):
         bad = {place: row.problem for place, row in enumerate(chunk) if row.problem}
         columns = {
-            name: pyarrow.array(_texts(path, name, chunk, bad if skips else None), pyarrow.string())
+            name: pyarrow.array(
+                _column_texts(path, name, chunk, bad if skips else None), pyarrow.string()
+            )
             for name in names
         }
         yield Block(columns, str(path), first, bad)
         first += len(chunk)
 
 
-def _texts(
+def _column_texts(
     path: Path, name: str, rows: Sequence[_Row], bad: dict[int, str] | None
 ) -> list[str | None]:
     """Returns the texts of a column. Adds rows to `bad` if it is not None."""

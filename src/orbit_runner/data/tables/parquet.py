@@ -23,25 +23,25 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
     Raises `DataError` if a file is missing or damaged, or has other columns than the first.
     """
     files = table_files("parquet", data_dir, input_path, "*.parquet")
-    schemas = [_schema(path) for path in files]
+    schemas = [_read_schema(path) for path in files]
     for path, schema in zip(files[1:], schemas[1:], strict=True):
         check_equal_names(path, [*schema], files[0], [*schemas[0]])
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for path in files:
-            yield from _blocks(path, names)
+            yield from _read_blocks(path, names)
 
     return TableReader("parquet", schemas[0], blocks, tuple(files), options)
 
 
-def _schema(path: Path) -> dict[str, str]:
+def _read_schema(path: Path) -> dict[str, str]:
     from pyarrow import parquet
 
     with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
         return {one.name: kind_of(one.type) for one in file.schema_arrow}
 
 
-def _blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
+def _read_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
     from pyarrow import parquet
 
     first = 1

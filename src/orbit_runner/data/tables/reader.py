@@ -61,11 +61,11 @@ class TableReader:
 
     Attributes:
         name: Name of the data source, for messages.
-        kinds: The kind of each column as far as the first rows and the types of the file tell:
-            `number` or `category`. A kind that is neither describes a type that cannot be used.
+        kinds: The kind of each column, inferred from the types in the file and its first rows:
+            `number` or `category`. Any other text describes a type that cannot be used.
         blocks: Returns the rows of some columns, in order.
         files: The files, if any.
-        options: What the values depend on besides the files.
+        options: The options that the values depend on.
     """
 
     name: str
@@ -75,14 +75,16 @@ class TableReader:
     options: TableOptions = TableOptions()
 
 
-def table_files(source: str, data_dir: str, input_path: Sequence[str], usual: str) -> list[Path]:
-    """Returns the files of `input_path`, by default those in `data_dir` that match `usual`.
+def table_files(
+    source: str, data_dir: str, input_path: Sequence[str], default_pattern: str
+) -> list[Path]:
+    """Returns the files of `input_path`, or those in `data_dir` that match `default_pattern`.
 
     They are in the order of their names. Raises `DataError` if there are none.
     """
     if not data_dir and not input_path:
         raise DataError(f"{source}: no files are set; {_HINT}")
-    return named_files(source, data_dir, input_path or (usual,))
+    return named_files(source, data_dir, input_path or (default_pattern,))
 
 
 def check_equal_names(

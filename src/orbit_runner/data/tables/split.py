@@ -9,9 +9,9 @@ import numpy as np
 
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.data.tables.hashing import hash_rows, mix
-from orbit_runner.errors import DataError, unknown
+from orbit_runner.errors import DataError, unknown_name_message
 
-_SALT = 0x7061727473  # Other uses of the same hashes are independent.
+_SALT = 0x7061727473  # Makes the split independent of other uses of the hashes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,8 +20,8 @@ class RowSplit:
 
     Attributes:
         column: The column whose values are the names of the parts.
-        fractions: The share of each part; empty if a column decides.
-        hash_of: The columns whose hash decides.
+        fractions: The share of each part; empty if `column` is set.
+        hash_of: The columns that are hashed.
         seed: Another seed gives other parts.
     """
 
@@ -48,7 +48,9 @@ def rows_with_value(column: Column, value: str) -> np.ndarray:
     Raises `DataError` if there is none.
     """
     if value not in column.vocabulary:
-        problem = unknown(f"value of column {column.name!r}:", value, column.vocabulary[:20])
+        problem = unknown_name_message(
+            f"value of column {column.name!r}:", value, column.vocabulary[:20]
+        )
         raise DataError(problem, field="split")
     return np.flatnonzero(column.values == column.vocabulary.index(value))
 
@@ -56,7 +58,7 @@ def rows_with_value(column: Column, value: str) -> np.ndarray:
 def rows_of_fraction(places: np.ndarray, fractions: Mapping[str, float], part: str) -> np.ndarray:
     """Returns the rows of a part, in order: int64 [k].
 
-    A row's hash decides on its part, so that no row moves to another part when rows are added, and
+    A row's hash determines its part, so that no row moves to another part when rows are added, and
     rows with equal hashes are in the same part.
 
     Args:
@@ -68,7 +70,7 @@ def rows_of_fraction(places: np.ndarray, fractions: Mapping[str, float], part: s
         DataError: There is no such part, or it has no rows.
     """
     if part not in fractions:
-        raise DataError(unknown("part", part, list(fractions)), field="split")
+        raise DataError(unknown_name_message("part", part, list(fractions)), field="split")
     names = list(fractions)
     bounds = np.cumsum([0.0, *fractions.values()])
     index = names.index(part)

@@ -1,4 +1,4 @@
-"""A first look at a table: its columns, and rows that are equal within and between the parts."""
+"""Summarizes a table: its columns, and rows that are equal within or between its parts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _EXAMPLES = 3
 
 @dataclasses.dataclass(frozen=True)
 class ColumnSummary:
-    """A column in numbers.
+    """Statistics of a column.
 
     Attributes:
         name: Its name.
-        role: What it is used for, such as `feature`.
+        role: Its role, such as `feature`.
         kind: `number` or `category`.
         missing: The number of missing values.
         distinct: The number of different values.
@@ -46,7 +46,7 @@ class EqualRows:
     """Rows whose features are equal.
 
     Attributes:
-        rows: The number of rows whose features occurred before.
+        rows: The number of rows with the same features as an earlier row.
         examples: Pairs of equal rows, each with its file and number.
     """
 
@@ -73,14 +73,14 @@ class TablePart:
         found = self.source.columns[name]
         return found if self.rows is None else found.take(self.rows)
 
-    def where(self, row: int) -> str:
+    def row_location(self, row: int) -> str:
         """Returns the file and the number of one of these rows."""
-        return self.source.where(row if self.rows is None else int(self.rows[row]))
+        return self.source.row_location(row if self.rows is None else int(self.rows[row]))
 
 
 @dataclasses.dataclass(frozen=True)
 class TableSummary:
-    """A first look at the parts of a table.
+    """A summary of the parts of a table.
 
     Attributes:
         rows: The number of rows of each part.
@@ -98,9 +98,9 @@ class TableSummary:
 def summarize(
     parts: Mapping[str, TablePart], roles: Mapping[str, str], features: Sequence[str]
 ) -> TableSummary:
-    """Returns the first look at two parts.
+    """Returns a summary of two parts.
 
-    `roles` has the use of each column to show. `features` are the columns that make rows equal.
+    `roles` maps each column to summarize to its role. Rows with the same `features` are equal.
     """
     hashes = {name: row_hashes(part, features) for name, part in parts.items()}
     (first, left), (second, right) = parts.items()
@@ -110,14 +110,14 @@ def summarize(
             name: [summarize_column(part.column(one), role) for one, role in roles.items()]
             for name, part in parts.items()
         },
-        repeated={name: _repeated(part, hashes[name]) for name, part in parts.items()},
+        repeated={name: _repeated_rows(part, hashes[name]) for name, part in parts.items()},
         leaked=leaked_rows(left, right, hashes[first], hashes[second]),
     )
 
 
 def summarize_column(column: Column, role: str) -> ColumnSummary:
-    """Returns a column in numbers."""
-    missing = column.missing()
+    """Returns statistics of a column."""
+    missing = column.is_missing()
     values, count = column.values[~missing], int(missing.sum())
     if column.kind == CATEGORY:
         counts = {text: rows for text, rows in column.text_counts().items() if text}
@@ -149,18 +149,19 @@ def leaked_rows(
 
     `left` and `right` are their hashes from `row_hashes`.
     """
-    there = np.flatnonzero(np.isin(right, left))
+    leaked = np.flatnonzero(np.isin(right, left))
     examples = [
-        (train.where(int((left == right[row]).argmax())), validation.where(int(row)))
-        for row in there[:_EXAMPLES]
+        (train.row_location(int((left == right[row]).argmax())), validation.row_location(int(row)))
+        for row in leaked[:_EXAMPLES]
     ]
-    return EqualRows(len(there), examples)
+    return EqualRows(len(leaked), examples)
 
 
-def _repeated(part: TablePart, hashes: np.ndarray) -> EqualRows:
+def _repeated_rows(part: TablePart, hashes: np.ndarray) -> EqualRows:
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse] != np.arange(len(hashes)))
     examples = [
-        (part.where(int(first[inverse[row]])), part.where(int(row))) for row in again[:_EXAMPLES]
+        (part.row_location(int(first[inverse[row]])), part.row_location(int(row)))
+        for row in again[:_EXAMPLES]
     ]
     return EqualRows(len(again), examples)

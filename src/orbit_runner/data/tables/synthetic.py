@@ -1,4 +1,4 @@
-"""Synthetic tables, whose targets depend on the features, for benchmarks and first tries."""
+"""Synthetic tables, whose targets depend on the features, for benchmarks and experiments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load(
         num_examples: The number of rows.
         kind: `random`, or `constant` for equal rows.
         seed: Another seed gives other features, but the targets depend on them in the same way.
-        part: Another name gives other features, too.
+        part: Another name also gives other features.
         numeric: Columns of normal numbers; 8 if there are no other features.
         categorical: Columns of 5 texts.
         targets: The kind of each target. A number is a linear function of the features with some
@@ -56,13 +56,13 @@ def load(
     total = np.zeros(num_examples)
     for name in numeric:
         columns[name] = random(name).standard_normal(num_examples, np.float32)
-        total += _effects(name, 1)[0] * columns[name]
+        total += _draw_effects(name, 1)[0] * columns[name]
     for name in categorical:
         codes = random(name).integers(0, len(_TEXTS), num_examples)
         columns[name] = _TEXTS[codes]
-        total += _effects(name, len(_TEXTS))[codes]
+        total += _draw_effects(name, len(_TEXTS))[codes]
     for name in text:
-        columns[name], effect = _texts(random(name), name, num_examples)
+        columns[name], effect = _draw_texts(random(name), name, num_examples)
         total += effect
     for name, target in targets.items():
         value = total + 0.3 * random(name).standard_normal(num_examples)
@@ -74,16 +74,18 @@ def load(
     return array_reader("synthetic", [("synthetic", columns)])
 
 
-def _texts(generator: np.random.Generator, name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _draw_texts(
+    generator: np.random.Generator, name: str, count: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns random texts, and the sum of the effects of their words."""
     lengths = generator.integers(*_TEXT_WORDS, count, endpoint=True)
     words = generator.integers(0, len(_WORDS), (count, _TEXT_WORDS[1]))
     inside = np.arange(_TEXT_WORDS[1]) < lengths[:, np.newaxis]
-    effects = (_effects(name, len(_WORDS))[words] * inside).sum(axis=1)
+    effects = (_draw_effects(name, len(_WORDS))[words] * inside).sum(axis=1)
     texts = [" ".join(row[:length]) for row, length in zip(_WORDS[words], lengths, strict=True)]
     return np.array(texts), effects
 
 
-def _effects(name: str, count: int) -> np.ndarray:
+def _draw_effects(name: str, count: int) -> np.ndarray:
     generator = np.random.Generator(np.random.Philox(zlib.crc32(name.encode())))
     return generator.standard_normal(count)

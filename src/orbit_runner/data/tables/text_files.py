@@ -10,7 +10,7 @@ from typing import Any
 from orbit_runner.data.files import named_files
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.reader import Block, TableOptions, TableReader
-from orbit_runner.data.text.lines import read_lines, try_lines
+from orbit_runner.data.text.lines import read_lines, read_lines_or_problems
 from orbit_runner.errors import DataError
 
 NAME = "text_files"
@@ -34,7 +34,7 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
         (label, path)
         for label, names in options.files
         for name in names
-        for path in _find(data_dir, name)
+        for path in _find_files(data_dir, name)
     ]
     paths = [path for _, path in files]
     twice = next((path for path in paths if paths.count(path) > 1), None)
@@ -43,12 +43,12 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for label, path in files:
-            yield from _blocks(path, label, names, options.max_bad_records > 0)
+            yield from _read_blocks(path, label, names, options.max_bad_records > 0)
 
     return TableReader(NAME, {TEXT: CATEGORY, LABEL: CATEGORY}, blocks, tuple(paths), options)
 
 
-def _find(data_dir: str, name: str) -> list[Path]:
+def _find_files(data_dir: str, name: str) -> list[Path]:
     try:
         return named_files(NAME, data_dir, [name])
     except DataError as error:
@@ -58,10 +58,13 @@ def _find(data_dir: str, name: str) -> list[Path]:
             raise DataError(f"{error}, plain or with .gz", field="files") from None
 
 
-def _blocks(path: Path, label: str, names: Sequence[str], skips: bool) -> Iterator[Block]:
+def _read_blocks(path: Path, label: str, names: Sequence[str], skips: bool) -> Iterator[Block]:
     import pyarrow
 
-    lines, first = try_lines(path) if skips else ((line, "") for line in read_lines(path)), 1
+    lines, first = (
+        read_lines_or_problems(path) if skips else ((line, "") for line in read_lines(path)),
+        1,
+    )
     while chunk := list(itertools.islice(lines, _BLOCK_ROWS)):
         bad = {place: problem for place, (_, problem) in enumerate(chunk) if problem}
         texts = [None if problem else text for text, problem in chunk]

@@ -37,7 +37,7 @@ class PairReader:
         The result has `inputs`, int32 [replicas, b, ls], `targets`, int32 [replicas, b, lt],
         `share`, float32 [replicas, b], the number of rows divided by the number of target tokens of
         the global batch, `id`, int64 [replicas, b], the indices of the pairs, and `counts`, bool
-        [replicas, b], false for rows that only fill up the batch.
+        [replicas, b], false for rows of padding.
         """
         ids, counts = self._order(step)
         sharers = slices.global_batch_size // slices.batch_size
@@ -54,7 +54,9 @@ class PairReader:
                 if self._order.may_be_empty:
                     width = tf.maximum(width, 1)
             found[name] = side(ids[own], width)
-        return {name: _split(rows, slices.replicas, share) for name, rows in found.items()}
+        return {
+            name: _split_by_replica(rows, slices.replicas, share) for name, rows in found.items()
+        }
 
     def _share(self, ids: tf.Tensor) -> tf.Tensor:
         tokens = tf.reduce_sum(self._sides["targets"].lengths(ids))
@@ -62,6 +64,6 @@ class PairReader:
         return tf.math.divide_no_nan(rows, tokens) if self._order.may_be_empty else rows / tokens
 
 
-def _split(rows: tf.Tensor, replicas: int, share: int | tf.Tensor) -> tf.Tensor:
+def _split_by_replica(rows: tf.Tensor, replicas: int, share: int | tf.Tensor) -> tf.Tensor:
     columns = [tf.shape(rows)[1] if size is None else size for size in rows.shape[1:]]
     return tf.reshape(rows, [replicas, share, *columns])

@@ -38,11 +38,11 @@ class BatchPlan:
         """Whether some pairs are left out."""
         return bool((self.members < 0).any())
 
-    def without(self, excluded: np.ndarray) -> BatchPlan:
+    def exclude(self, excluded: np.ndarray) -> BatchPlan:
         """Returns the plan without some pairs, int64 [k]. Their rows stay empty.
 
-        All other rows stay where they are. If the pairs were taken out before the batches are cut,
-        every batch would change, also those of steps before the pairs are first used.
+        All other rows keep their positions. If the pairs were removed before the batches are cut,
+        every batch would change, even in steps before the pairs are first used.
         """
         if not len(excluded):
             return self
@@ -65,12 +65,14 @@ def plan_batches(source: PairSource, *, batch_tokens: int, rows_multiple: int = 
     """
     lengths = source.lengths
     widths = bucket_widths(int(lengths.max()))
-    fixed_rows(batch_tokens=batch_tokens, max_length=int(widths[-1]), rows_multiple=rows_multiple)
+    count_batch_rows(
+        batch_tokens=batch_tokens, max_length=int(widths[-1]), rows_multiple=rows_multiple
+    )
     buckets = np.searchsorted(widths, lengths)
     counts = np.bincount(buckets, minlength=len(widths))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     rows = batch_tokens // widths // rows_multiple * rows_multiple
-    starts, taken = _cuts(offsets, rows, rows_multiple)
+    starts, taken = _cut_batches(offsets, rows, rows_multiple)
     return BatchPlan(
         np.argsort(buckets, kind="stable").astype(np.int64), offsets, starts, taken, rows_multiple
     )
@@ -88,7 +90,7 @@ def bucket_widths(longest: int) -> np.ndarray:
     return np.array([*widths, longest], np.int64)
 
 
-def fixed_rows(*, batch_tokens: int, max_length: int, rows_multiple: int = 8) -> int:
+def count_batch_rows(*, batch_tokens: int, max_length: int, rows_multiple: int = 8) -> int:
     """Returns the number of sentences per batch, a multiple of `rows_multiple`, if it is fixed.
 
     `batch_tokens` is the maximum number of tokens per side of a batch, including padding. Raises
@@ -125,7 +127,7 @@ def steps_per_epoch(
     if batch_tokens is None:
         return (source.size - excluded) / (global_batch_size or 1)
     if static_shapes:
-        rows = fixed_rows(
+        rows = count_batch_rows(
             batch_tokens=batch_tokens, max_length=max_length, rows_multiple=rows_multiple
         )
         return (source.size - excluded) / rows
@@ -133,7 +135,9 @@ def steps_per_epoch(
     return float(plan.steps_per_epoch)
 
 
-def _cuts(offsets: np.ndarray, rows: np.ndarray, multiple: int) -> tuple[np.ndarray, np.ndarray]:
+def _cut_batches(
+    offsets: np.ndarray, rows: np.ndarray, multiple: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first position and the rows of each batch.
 
     A batch may include pairs of the following buckets if they fit.

@@ -9,7 +9,7 @@ from orbit_runner.errors import DataError
 from orbit_runner.utils.log import note
 
 
-def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> PairSource:
+def limit_lengths(source: PairSource, max_length: int, *, is_training: bool) -> PairSource:
     """Returns the pairs with at most `max_length` tokens per side, including `EOS`.
 
     In training, longer pairs and pairs with a blank side, which is `EOS` alone, are left out. In
@@ -21,7 +21,7 @@ def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> 
         raise DataError(f"got {max_length}, expected at least 2 tokens", field="max_length")
     long = source.lengths > max_length
     if not is_training:
-        _tell(source, {f"longer than {max_length} tokens": int(long.sum())}, "truncated")
+        _report_counts(source, {f"longer than {max_length} tokens": int(long.sum())}, "truncated")
         sources, targets = source.sources.cut(max_length), source.targets.cut(max_length)
         return PairSource(source.name, sources, targets, source.vocab_size, source.references)
     blank = np.minimum(source.sources.lengths, source.targets.lengths) < 2
@@ -32,25 +32,25 @@ def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> 
     }
     if not keep.any():
         raise DataError(
-            f"{source.name}: no pair is left: {_format_list(source, left_out)}",
+            f"{source.name}: no pair is left: {_format_counts(source, left_out)}",
             field="max_length",
         )
-    _tell(source, left_out, "skipped")
-    return _choose(source, keep, left_out)
+    _report_counts(source, left_out, "skipped")
+    return _select_pairs(source, keep, left_out)
 
 
-def _choose(source: PairSource, keep: np.ndarray, left_out: dict[str, int]) -> PairSource:
+def _select_pairs(source: PairSource, keep: np.ndarray, left_out: dict[str, int]) -> PairSource:
     sources, targets = source.sources.select(keep), source.targets.select(keep)
     return PairSource(
         source.name, sources, targets, source.vocab_size, left_out=left_out, kept=keep
     )
 
 
-def _tell(source: PairSource, counts: dict[str, int], what: str) -> None:
+def _report_counts(source: PairSource, counts: dict[str, int], what: str) -> None:
     if any(counts.values()):
-        note(f"{source.name}: {what}: {_format_list(source, counts)}")
+        note(f"{source.name}: {what}: {_format_counts(source, counts)}")
 
 
-def _format_list(source: PairSource, counts: dict[str, int]) -> str:
+def _format_counts(source: PairSource, counts: dict[str, int]) -> str:
     some = [f"{count:,} {reason}" for reason, count in counts.items() if count]
     return f"{' and '.join(some)}, out of {source.size:,} pairs"

@@ -30,14 +30,14 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises DataError with the field `input_path` if the file cannot be read, is truncated or is not
     UTF-8.
     """
-    for text, problem in try_lines(path):
+    for text, problem in read_lines_or_problems(path):
         if problem:
             raise _error(problem)
         yield text
 
 
-def try_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields each line of a file like `read_lines`, and why it is not UTF-8, which is "" if it is.
+def read_lines_or_problems(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields each line of a file like `read_lines`, and its problem if it is not UTF-8, or "".
 
     The text of a line that is not UTF-8 is empty.
     """
@@ -51,14 +51,15 @@ def try_lines(path: Path) -> Iterator[tuple[str, str]]:
             yield text.removeprefix(_BOM) if number == 1 else text, ""
 
 
-def read_files(paths: Sequence[Path], without: Collection[int] = frozenset()) -> Iterator[str]:
-    """Yields the lines of files like `read_lines`, without some that need not be UTF-8.
+def read_files(paths: Sequence[Path], excluded: Collection[int] = frozenset()) -> Iterator[str]:
+    """Yields the lines of files like `read_lines`, without the excluded ones.
 
-    `without` are their numbers, counted from 0 through all files.
+    `excluded` are the numbers of lines, counted from 0 through all files. These lines need not be
+    UTF-8.
     """
-    lines = itertools.chain.from_iterable(map(try_lines, paths))
+    lines = itertools.chain.from_iterable(map(read_lines_or_problems, paths))
     for number, (text, problem) in enumerate(lines):
-        if number in without:
+        if number in excluded:
             continue
         if problem:
             raise _error(problem)
@@ -73,17 +74,17 @@ def find_bad_lines(paths: Sequence[Path]) -> dict[int, str]:
     found: dict[int, str] = {}
     first = 0
     for path in paths:
-        found |= {first + number: problem for number, problem in _bad_lines(path).items()}
-        first += _counted(path, strict=False)[0]
+        found |= {first + number: problem for number, problem in _find_bad_lines(path).items()}
+        first += _load_or_count(path, strict=False)[0]
     return found
 
 
-def _bad_lines(path: Path) -> dict[int, str]:
+def _find_bad_lines(path: Path) -> dict[int, str]:
     key = key_of([path], ["utf-8"])
     found = read_result("text", key)
     if found is None:
         found, progress = {}, Progress(f"looking for lines of {path.name} that are not UTF-8")
-        for number, (_, problem) in enumerate(try_lines(path)):
+        for number, (_, problem) in enumerate(read_lines_or_problems(path)):
             if problem:
                 found[number] = problem
             progress(f"{number:,} lines")
@@ -97,7 +98,7 @@ def count_lines(paths: Sequence[Path], *, strict: bool = True) -> tuple[int, str
     Raises DataError like `read_lines`, and if a file is empty; if `strict` is false, lines need
     not be UTF-8, and the result is the same.
     """
-    counted = [_counted(path, strict) for path in paths]
+    counted = [_load_or_count(path, strict) for path in paths]
     for path, (count, _) in zip(paths, counted, strict=True):
         if not count:
             raise _error(f"{path}: is empty, expected one sentence per line")
@@ -107,15 +108,15 @@ def count_lines(paths: Sequence[Path], *, strict: bool = True) -> tuple[int, str
 
 def lines_digest(path: Path, *, strict: bool = True) -> str:
     """Returns a digest of the text of a file, the same whether it is gzipped or not."""
-    return f"text:{_counted(path, strict)[1]}"
+    return f"text:{_load_or_count(path, strict)[1]}"
 
 
-def read_text_digest(path: Path) -> str:
+def compute_text_digest(path: Path) -> str:
     """Returns the same digest as `lines_digest`, but always computes it from the file."""
     return f"text:{_count_bytes(path)[1]}"
 
 
-def _counted(path: Path, strict: bool) -> tuple[int, str]:
+def _load_or_count(path: Path, strict: bool) -> tuple[int, str]:
     if strict:
         return load_or_count(path, _count)
     return load_or_count(path, _count_bytes, ".any_lines")

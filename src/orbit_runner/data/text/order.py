@@ -13,7 +13,7 @@ from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.permutation import permute
 from orbit_runner.data.sampling.salts import BATCHES, PAIRS
 from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.table import host_tensor
 from orbit_runner.data.text.buckets import BatchPlan
 
 
@@ -42,10 +42,10 @@ class BucketOrder:
         self.rows: int | None = None
         self._seed, self._shuffle, self._steps = seed, shuffle, plan.steps_per_epoch
         self._size = len(plan.members)
-        self._members, self._offsets = on_cpu(plan.members), on_cpu(plan.bucket_offsets)
+        self._members, self._offsets = host_tensor(plan.members), host_tensor(plan.bucket_offsets)
         self.may_be_empty = plan.is_partial
-        self._starts, self._rows = on_cpu(plan.batch_starts), on_cpu(plan.batch_rows)
-        self._within = SegmentPermutation(np.diff(plan.bucket_offsets))
+        self._starts, self._rows = host_tensor(plan.batch_starts), host_tensor(plan.batch_rows)
+        self._permute_within = SegmentPermutation(np.diff(plan.bucket_offsets))
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the pairs of the global batch of a step, as described in `Order`."""
@@ -57,18 +57,20 @@ class BucketOrder:
         first = tf.gather(self._starts, batch)
         places = first + tf.range(tf.gather(self._rows, batch))
         real = places < self._size
-        ids = tf.gather(self._members, self._pairs(tf.where(real, places, np.int64(0)), epoch))
+        ids = tf.gather(
+            self._members, self._member_places(tf.where(real, places, np.int64(0)), epoch)
+        )
         if self.may_be_empty:
             real &= ids >= 0
         return tf.where(real, ids, np.int64(-1)), real
 
-    def _pairs(self, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+    def _member_places(self, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         if not self._shuffle:
             return places
         buckets = tf.searchsorted(self._offsets, places, side="right", out_type=tf.int64) - 1
         firsts = tf.gather(self._offsets, buckets)
         keys = random_bits(self._seed, buckets, epoch, PAIRS)
-        return firsts + self._within(places - firsts, buckets, keys)
+        return firsts + self._permute_within(places - firsts, buckets, keys)
 
 
 class RowOrder:
@@ -98,8 +100,8 @@ class RowOrder:
         return ids, tf.ones_like(ids, tf.bool)
 
 
-class OncePerPair:
-    """Batches that contain each pair once; the last is filled up with a pair that does not count.
+class SinglePassOrder:
+    """Batches that contain each pair once; the last is padded with a pair that does not count.
 
     `lengths`, int64 [n], are the numbers of tokens of the pairs. If `by_length` is true, the
     longest pairs come first; otherwise pairs are in stored order.
@@ -110,7 +112,7 @@ class OncePerPair:
     def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool) -> None:
         ids = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
         self.rows: int | None = rows
-        self._ids, self._size, self._rows = on_cpu(ids.astype(np.int64)), len(lengths), rows
+        self._ids, self._size, self._rows = host_tensor(ids.astype(np.int64)), len(lengths), rows
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the pairs of the global batch of a step, as described in `Order`."""

@@ -32,10 +32,10 @@ class PackedRows:
         ends = np.array(self._ends, np.int64)
         counts = np.where(ends > 0, numbers[ends - 1], 0) if len(data) else np.zeros_like(ends)
         offsets = np.concatenate([np.zeros(1, np.int64), counts])
-        return Ragged(_numbers(data, np.flatnonzero(last)), offsets)
+        return Ragged(_decode_varints(data, np.flatnonzero(last)), offsets)
 
 
-def _numbers(data: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+def _decode_varints(data: np.ndarray, lasts: np.ndarray) -> np.ndarray:
     firsts = np.concatenate([[0], lasts[:-1] + 1]) if len(lasts) else lasts
     lengths = lasts - firsts + 1
     values = np.zeros(len(lasts), np.int64)
@@ -51,13 +51,13 @@ def int64_list(feature: bytes) -> bytes:
     The message is defined in `tensorflow/core/example/feature.proto`. Raises ValueError if it is
     not a list of integers.
     """
-    payload, rest = b"", _body(feature, _INT64_LIST)
+    payload, rest = b"", _read_body(feature, _INT64_LIST)
     while rest:
         if rest[0] == _SINGLE:
             size = _varint_size(rest[1:])
             payload, rest = payload + rest[1 : 1 + size], rest[1 + size :]
         else:
-            size, start = _length(rest, _PACKED)
+            size, start = _read_length(rest, _PACKED)
             payload, rest = payload + rest[start : start + size], rest[start + size :]
     if payload and payload[-1] >= 0x80:
         raise ValueError("a malformed integer list")
@@ -66,20 +66,20 @@ def int64_list(feature: bytes) -> bytes:
 
 def feature_of(numbers: Sequence[int] | np.ndarray) -> bytes:
     """Returns a serialized `tf.train.Feature` with a list of non-negative integers."""
-    packed = b"".join(varint(int(number)) for number in numbers)
-    return _field(_INT64_LIST, _field(_PACKED, packed))
+    packed = b"".join(encode_varint(int(number)) for number in numbers)
+    return _encode_field(_INT64_LIST, _encode_field(_PACKED, packed))
 
 
 def example_of(features: dict[str, bytes]) -> bytes:
     """Returns a serialized tf.Example with serialized features, by name."""
     entries = [
-        _field(0x0A, _field(0x0A, name.encode()) + _field(0x12, feature))
+        _encode_field(0x0A, _encode_field(0x0A, name.encode()) + _encode_field(0x12, feature))
         for name, feature in features.items()
     ]
-    return _field(0x0A, b"".join(entries))
+    return _encode_field(0x0A, b"".join(entries))
 
 
-def varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     """Returns the varint of a non-negative integer: groups of seven bits, the lowest first."""
     groups = bytearray()
     while number >= 0x80:
@@ -88,18 +88,18 @@ def varint(number: int) -> bytes:
     return bytes([*groups, number])
 
 
-def _field(tag: int, payload: bytes) -> bytes:
-    return bytes([tag]) + varint(len(payload)) + payload
+def _encode_field(tag: int, payload: bytes) -> bytes:
+    return bytes([tag]) + encode_varint(len(payload)) + payload
 
 
-def _body(message: bytes, tag: int) -> bytes:
-    size, start = _length(message, tag)
+def _read_body(message: bytes, tag: int) -> bytes:
+    size, start = _read_length(message, tag)
     if start + size != len(message):
         raise ValueError("a feature with several lists")
     return message[start:]
 
 
-def _length(message: bytes, tag: int) -> tuple[int, int]:
+def _read_length(message: bytes, tag: int) -> tuple[int, int]:
     if not message or message[0] != tag:
         raise ValueError("a feature that is not an integer list")
     size = _varint_size(message[1:])

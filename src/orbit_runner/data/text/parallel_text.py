@@ -11,7 +11,7 @@ import numpy as np
 
 from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.files import data_folder, named_files
-from orbit_runner.data.text.limits import within_limits
+from orbit_runner.data.text.limits import limit_lengths
 from orbit_runner.data.text.lines import count_lines, find_bad_lines, read_files
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.token_cache import encode_files
@@ -25,7 +25,7 @@ _HINT = (
 )
 
 
-def find(
+def find_files(
     *,
     split: str,
     data_dir: str = "",
@@ -47,7 +47,7 @@ def find(
                     "is not set; file names are <split>.<language>, such as train.en",
                     field=field,
                 )
-        source, target = (_find(folder, split, language) for language in languages)
+        source, target = (_find_file(folder, split, language) for language in languages)
         return [source], [target]
     if len(input_path) != 2:
         raise DataError(
@@ -72,31 +72,31 @@ def load(
 ) -> PairSource:
     """Returns the pairs of parallel text as subword ids, in the order of the files.
 
-    The first four arguments are those of `find`. `max_length` is the maximum number of tokens of a
-    sentence, including `EOS`. In training, blank and longer pairs are left out, and no references
-    are kept; in evaluation, longer sentences are truncated, and the references are kept whole. Up
-    to `max_bad_records` pairs are left out because a line is not UTF-8. Raises DataError if a file
-    is missing, empty or not UTF-8, or if the numbers of lines differ.
+    The first four arguments are those of `find_files`. `max_length` is the maximum number of tokens
+    of a sentence, including `EOS`. In training, blank and longer pairs are left out, and no
+    references are kept; in evaluation, longer sentences are truncated, and the references are kept
+    whole. Up to `max_bad_records` pairs are left out because a line is not UTF-8. Raises DataError
+    if a file is missing, empty or not UTF-8, or if the numbers of lines differ.
     """
-    sides = find(split=split, data_dir=data_dir, input_path=input_path, languages=languages)
-    without = bad_pairs(sides, max_bad_records)
+    sides = find_files(split=split, data_dir=data_dir, input_path=input_path, languages=languages)
+    excluded = find_bad_pairs(sides, max_bad_records)
     lines, *digests = count_pairs(*sides, strict=not max_bad_records)
     sources, targets = (
-        encode_files(vocabulary, files, digest, without)
+        encode_files(vocabulary, files, digest, excluded)
         for files, digest in zip(sides, digests, strict=True)
     )
-    references = None if is_training else tuple(read_files(sides[1], without))
+    references = None if is_training else tuple(read_files(sides[1], excluded))
     name = f"{_NAME} {sides[0][0].name}"
     pairs = PairSource(name, sources, targets, vocabulary.size, references)
-    pairs = within_limits(pairs, max_length, is_training=is_training)
-    return _among_all(pairs, lines, without) if without else pairs
+    pairs = limit_lengths(pairs, max_length, is_training=is_training)
+    return _expand_kept(pairs, lines, excluded) if excluded else pairs
 
 
-def bad_pairs(sides: tuple[Sequence[Path], Sequence[Path]], limit: int) -> frozenset[int]:
+def find_bad_pairs(sides: tuple[Sequence[Path], Sequence[Path]], limit: int) -> frozenset[int]:
     """Returns the numbers of the pairs, from 0, that have a line that is not UTF-8.
 
-    They are to be left out, and are listed once. Without a `limit`, returns none, and reads
-    nothing. Raises DataError if there are more than `limit`.
+    Logs them once per process. If `limit` is 0, returns none without reading the files. Raises
+    DataError if there are more than `limit`.
     """
     if not limit or not sides[0]:
         return frozenset()
@@ -112,23 +112,23 @@ def _bad_pairs(sources: tuple[Path, ...], targets: tuple[Path, ...], limit: int)
     return frozenset(found)
 
 
-def _among_all(pairs: PairSource, lines: int, without: Collection[int]) -> PairSource:
-    """Returns the pairs with `kept` for all `lines` of the files."""
+def _expand_kept(pairs: PairSource, lines: int, excluded: Collection[int]) -> PairSource:
+    """Returns the pairs with `kept` extended to all `lines` of the files."""
     kept = np.ones(lines, bool)
-    kept[list(without)] = False
+    kept[list(excluded)] = False
     if pairs.kept is not None:
         kept[np.flatnonzero(kept)] = pairs.kept
     return dataclasses.replace(pairs, kept=kept)
 
 
-def _find(folder: Path, split: str, language: str) -> Path:
+def _find_file(folder: Path, split: str, language: str) -> Path:
     names = [f"{split}.{language}{end}" for end in ("", ".gz")]
     for name in names:
         if (folder / name).is_file():
             return folder / name
     others = sorted(path.name for path in folder.iterdir() if path.is_file())
-    there = f"found: {', '.join(others[:8])}" if others else "it contains no files"
-    raise DataError(f"{_NAME}: no {names[0]} or {names[1]} in {folder}; {there}", field="split")
+    listing = f"found: {', '.join(others[:8])}" if others else "it contains no files"
+    raise DataError(f"{_NAME}: no {names[0]} or {names[1]} in {folder}; {listing}", field="split")
 
 
 def count_pairs(

@@ -13,8 +13,8 @@ from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.text.batches import Batch, PairReader
-from orbit_runner.data.text.buckets import fixed_rows, plan_batches
-from orbit_runner.data.text.order import BucketOrder, OncePerPair, Order, RowOrder
+from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
+from orbit_runner.data.text.order import BucketOrder, Order, RowOrder, SinglePassOrder
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.errors import DataError
 
@@ -44,8 +44,8 @@ def train_pairs(
     which end with `EOS` and are padded with 0; and `share`, float32 [b], the number of rows divided
     by the number of target tokens of the global batch. The mean over rows of `share` times the sum
     of a row's losses is the mean over all tokens, no matter how rows are distributed over replicas.
-    The last batch of an epoch is filled up with rows of padding, which have no target tokens but
-    count as rows. `element` may turn a batch into another structure of the same tensors.
+    The last batch of an epoch is padded with empty rows, which have no target tokens but count as
+    rows. `element` may convert a batch into another structure of the same tensors.
 
     The pairs of a step depend only on `seed` and the step, not on the step at which training
     started or on the number of replicas. Starting at a later step takes no longer than starting at
@@ -64,28 +64,29 @@ def train_pairs(
 
     `excluded`, int64 [k], are the pairs to leave out, ascending. If all batches have the same
     number of sentences, the others move up. Otherwise, the rows of the excluded pairs stay empty,
-    as those that fill up the last batch.
+    like those that pad the last batch.
 
     Raises DataError if the batch is too small or cannot be divided by the number of replicas.
     """
     width = max_length if static_shapes else None
-    rows = _rows(batch_tokens, global_batch_size, width, rows_multiple)
+    rows = _fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, input_context)
     order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
     read = PairReader(source, order, width)
 
-    def turn(number: tf.Tensor) -> Any:
+    def make_batches(number: tf.Tensor) -> Any:
         batch = read(start_step + slices.first_step + number * slices.step_stride, slices)
         found = {name: batch[name] for name in _TRAINING}
         return found if element is None else element(found)
 
-    batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), turn, options)
-    # With a finite dataset, a distributed iterator would ask all replicas at each step if it ended.
+    batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), make_batches, options)
+    # With a finite dataset, a distributed iterator would check in each step whether the data of any
+    # replica has ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return batches.unbatch().apply(endless).with_options(options.tf_options())
 
 
-def train_pairs_at(
+def make_train_pair_reader(
     source: PairSource,
     *,
     batch_tokens: int | None = None,
@@ -103,19 +104,19 @@ def train_pairs_at(
     The arguments are those of `train_pairs`. Raises DataError if the batch is too small.
     """
     width = max_length if static_shapes else None
-    rows = _rows(batch_tokens, global_batch_size, width, rows_multiple)
+    rows = _fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, None)
     order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
     read = PairReader(source, order, width)
 
-    def batch(step: tf.Tensor) -> Any:
+    def read_batch(step: tf.Tensor) -> Any:
         # The tokens are in host memory, and are too many to copy to a device.
         with tf.device("CPU:0"):
             batch = read(step, slices)
             found = {name: batch[name][0] for name in _TRAINING}
         return found if element is None else element(found)
 
-    return batch
+    return read_batch
 
 
 def eval_pairs(
@@ -133,10 +134,10 @@ def eval_pairs(
 ) -> tf.data.Dataset:
     """Returns the dataset of one worker's evaluation batches: each pair once.
 
-    An element is a pair of a batch for one replica and float32 weights [b]; `element` may turn it
-    into another structure of the same tensors. The batch has `inputs` and `targets` as in
+    An element is a pair of a batch for one replica and float32 weights [b]; `element` may convert
+    it into another structure of the same tensors. The batch has `inputs` and `targets` as in
     `train_pairs`, and `id`, int64 [b], the indices of the pairs in the source. The last batch is
-    filled up with its last pair at weight 0; all other weights are 1.
+    padded with its last pair, whose weight is 0; all other weights are 1.
 
     No sentence may be longer than `max_length`, including `EOS`. If `static_shapes` is true, both
     sides are padded to that length; otherwise to their longest sentence in the global batch. If
@@ -147,10 +148,10 @@ def eval_pairs(
     """
     slices = replica_slices(global_batch_size, input_context)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
-    order = OncePerPair(source.lengths, global_batch_size, by_length=by_length)
+    order = SinglePassOrder(source.lengths, global_batch_size, by_length=by_length)
     read = PairReader(source, order, max_length if static_shapes else None)
 
-    def turn(number: tf.Tensor) -> Any:
+    def make_batches(number: tf.Tensor) -> Any:
         batch = read(slices.first_step + number * slices.step_stride, slices)
         found = {name: batch[name] for name in ("inputs", "targets", "id")}
         pair = found, tf.cast(batch["counts"], tf.float32)
@@ -158,12 +159,12 @@ def eval_pairs(
 
     count = slices.elements(steps)
     turns = tf.data.Dataset.range(count // slices.replicas)
-    batches = _make_dataset(turns, turn, options, cache=cache).unbatch()
+    batches = _make_dataset(turns, make_batches, options, cache=cache).unbatch()
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
 
 
-def _rows(
+def _fixed_rows(
     batch_tokens: int | None, sentences: int | None, width: int | None, multiple: int
 ) -> int | None:
     """Returns the number of sentences of each global batch, or None if they differ."""
@@ -171,7 +172,7 @@ def _rows(
         return sentences or 0
     if width is None:
         return None
-    return fixed_rows(batch_tokens=batch_tokens, max_length=width, rows_multiple=multiple)
+    return count_batch_rows(batch_tokens=batch_tokens, max_length=width, rows_multiple=multiple)
 
 
 def _train_slices(
@@ -198,18 +199,18 @@ def _train_order(
     if rows is not None:
         return RowOrder(source.size, rows, seed, shuffle=shuffle, excluded=excluded)
     plan = plan_batches(source, batch_tokens=batch_tokens or 0, rows_multiple=multiple)
-    return BucketOrder(plan.without(excluded), seed, shuffle=shuffle)
+    return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
 
 
 def _make_dataset(
     turns: tf.data.Dataset,
-    turn: Callable[[tf.Tensor], Any],
+    make_batches: Callable[[tf.Tensor], Any],
     options: PipelineOptions,
     *,
     cache: bool = False,
 ) -> tf.data.Dataset:
-    # No branch in `turn` depends on a tensor, and AutoGraph would take longer than tracing.
-    plain = tf.autograph.experimental.do_not_convert(turn)
+    # No branch in `make_batches` depends on a tensor, and AutoGraph would take longer than tracing.
+    plain = tf.autograph.experimental.do_not_convert(make_batches)
     batches = apply_on_services(
         options.services, turns, lambda d: d.map(plain, num_parallel_calls=tf.data.AUTOTUNE)
     )

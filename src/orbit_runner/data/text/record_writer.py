@@ -12,7 +12,7 @@ import numpy as np
 from orbit_runner.data.text.packed_varints import example_of, feature_of
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.tfrecord.framing import masked_crc32c
-from orbit_runner.utils.cache import write_aside
+from orbit_runner.utils.cache import write_shared_file
 
 
 def write_token_records(source: PairSource, path: str | Path) -> None:
@@ -29,11 +29,11 @@ def write_token_records(source: PairSource, path: str | Path) -> None:
         )
         for number in range(source.size)
     ]
-    write_aside(Path(path), framed(records))
+    write_shared_file(Path(path), frame_records(records))
 
 
-def framed(records: Sequence[bytes]) -> bytes:
-    """Returns the content of a TFRecord file with some records."""
+def frame_records(records: Sequence[bytes]) -> bytes:
+    """Returns the content of a TFRecord file with these records."""
     heads = [struct.pack("<Q", len(record)) for record in records]
     return b"".join(
         head + check + record + tail

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orbit_runner.errors import DataError
-from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 
-_Counted = tuple[int, str]
+_LineCount = tuple[int, str]
 
 # Results that took less time are not worth a file.
 _KEPT_SECONDS = 1.0
@@ -22,12 +22,12 @@ _KEPT_SECONDS = 1.0
 
 def text_cache() -> Path:
     """Returns the cache directory for text; it may not exist."""
-    return cache_folder("text")
+    return cache_directory("text")
 
 
 def load_or_count(
-    path: Path, count: Callable[[Path], _Counted], suffix: str = ".lines"
-) -> _Counted:
+    path: Path, count: Callable[[Path], _LineCount], suffix: str = ".lines"
+) -> _LineCount:
     """Returns the line count and digest from `count`, cached while the file is unchanged.
 
     `suffix` is that of the cached file. Raises DataError if the file does not exist.
@@ -37,13 +37,13 @@ def load_or_count(
         status = path.stat()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})", field="input_path") from None
-    return _in_process(path, status.st_size, status.st_mtime_ns, count, suffix)
+    return _load_or_count(path, status.st_size, status.st_mtime_ns, count, suffix)
 
 
 @functools.lru_cache(maxsize=256)
-def _in_process(
-    path: Path, size: int, mtime_ns: int, count: Callable[[Path], _Counted], suffix: str
-) -> _Counted:
+def _load_or_count(
+    path: Path, size: int, mtime_ns: int, count: Callable[[Path], _LineCount], suffix: str
+) -> _LineCount:
     key = [os.fspath(path), size, mtime_ns]
     entry = text_cache() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}{suffix}"
     found = _read(entry, key)
@@ -53,13 +53,13 @@ def _in_process(
         if time.monotonic() - began > _KEPT_SECONDS:
             # If the cache cannot be written, the next run only takes longer.
             with contextlib.suppress(OSError):
-                write_aside(entry, json.dumps([key, found]).encode())
+                write_shared_file(entry, json.dumps([key, found]).encode())
     return found
 
 
-def _read(entry: Path, key: list[object]) -> _Counted | None:
+def _read(entry: Path, key: list[object]) -> _LineCount | None:
     try:
-        said, (lines, digest) = json.loads(entry.read_bytes())
-        return (int(lines), str(digest)) if said == key else None
+        cached_key, (lines, digest) = json.loads(entry.read_bytes())
+        return (int(lines), str(digest)) if cached_key == key else None
     except (OSError, ValueError, TypeError):
         return None

@@ -21,8 +21,8 @@ class Ragged:
     offsets: np.ndarray  # Start of each row, and the end of the last: int64 [n + 1].
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
-        """Returns n lists or arrays of integers as rows."""
+    def from_rows(cls, rows: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
+        """Creates rows from n lists or arrays of integers."""
         lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
         values = np.concatenate([np.asarray(row, np.int32) for row in rows] or [_NONE])
         return cls(values, _offsets(lengths))

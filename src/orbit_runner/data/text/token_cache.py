@@ -19,7 +19,7 @@ from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.source import Ragged
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.utils.cache import write_aside
+from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.progress_line import Progress
 
 _CHUNK_LINES = 16_384
@@ -31,18 +31,18 @@ def encode_files(
     vocabulary: Vocabulary,
     files: Sequence[Path],
     digest: str,
-    without: Collection[int] = frozenset(),
+    excluded: Collection[int] = frozenset(),
 ) -> Ragged:
     """Returns the subword ids of each line of the files, one row per line.
 
-    `digest` is the digest of the lines, and part of the cache key. `without` are the lines to leave
-    out: see `read_files`.
+    `digest` is the digest of the lines, and part of the cache key. `excluded` are the lines to
+    leave out: see `read_files`.
     """
     key: list[Any] = [hashlib.sha256(vocabulary.model).hexdigest(), digest]
-    if without:
-        key.append(sorted(without))
+    if excluded:
+        key.append(sorted(excluded))
     (rows,) = load_or_encode(
-        key, lambda: [Ragged.concatenate(list(_parts(vocabulary, files, without)))]
+        key, lambda: [Ragged.concatenate(list(_encode_chunks(vocabulary, files, excluded)))]
     )
     return rows
 
@@ -66,10 +66,10 @@ def load_or_encode(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
     return found
 
 
-def _parts(
-    vocabulary: Vocabulary, files: Sequence[Path], without: Collection[int]
+def _encode_chunks(
+    vocabulary: Vocabulary, files: Sequence[Path], excluded: Collection[int]
 ) -> Iterator[Ragged]:
-    lines = read_files(files, without)
+    lines = read_files(files, excluded)
     progress, done = Progress(f"splitting {files[0].name} into subwords"), 0
     while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
         yield vocabulary.encode(chunk)
@@ -92,4 +92,4 @@ def _write(entry: Path, sides: Sequence[Ragged]) -> None:
         arrays |= {f"values{k}": rows.values, f"offsets{k}": rows.offsets}
     content = io.BytesIO()
     np.savez(content, **arrays)
-    write_aside(entry, content.getbuffer())
+    write_shared_file(entry, content.getbuffer())

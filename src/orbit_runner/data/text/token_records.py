@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import named_files
-from orbit_runner.data.text.limits import within_limits
+from orbit_runner.data.text.limits import limit_lengths
 from orbit_runner.data.text.packed_varints import PackedRows, int64_list
 from orbit_runner.data.text.source import EOS, PAD, PairSource, Ragged
 from orbit_runner.data.text.token_cache import load_or_encode
@@ -22,7 +22,7 @@ from orbit_runner.data.tfrecord.framing import (
     FileIndex,
     find_damaged_data,
     record_starts,
-    unreadable,
+    unreadable_error,
 )
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
@@ -66,23 +66,23 @@ def load(
             f"{_NAME}: no records found (files: {len(files)}, such as {files[0]})",
             field="input_path",
         )
-    sources, targets = load_or_encode(_key(files), lambda: _sides(files, indexes))
+    sources, targets = load_or_encode(_cache_key(files), lambda: _read_sides(files, indexes))
     for side, rows in zip(SIDES, (sources, targets), strict=True):
-        _check(side, rows, vocab_size, files, indexes)
+        _check_ids(side, rows, vocab_size, files, indexes)
     pairs = PairSource(f"{_NAME} {files[0].name}", sources, targets, vocab_size)
-    return within_limits(pairs, max_length, is_training=is_training)
+    return limit_lengths(pairs, max_length, is_training=is_training)
 
 
-def _key(files: Sequence[Path]) -> list[list[object]]:
+def _cache_key(files: Sequence[Path]) -> list[list[object]]:
     stats = [(path.absolute(), path.stat()) for path in files]
     return [[os.fspath(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 
-def _sides(files: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Ragged]:
+def _read_sides(files: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Ragged]:
     sides, progress, done = [PackedRows() for _ in SIDES], Progress("reading records"), 0
     for path, index in zip(files, indexes, strict=True):
-        for number, (start, record) in enumerate(_records(path, index)):
-            lists = _lists(f"{path}: record {number} at byte {start}", record)
+        for number, (start, record) in enumerate(_read_records(path, index)):
+            lists = _parse_lists(f"{path}: record {number} at byte {start}", record)
             for side, payload in zip(sides, lists, strict=True):
                 side.add(payload)
         done += index.records
@@ -90,11 +90,11 @@ def _sides(files: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Ragged]:
     return [side.rows() for side in sides]
 
 
-def _records(path: Path, index: FileIndex) -> Iterator[tuple[int, bytes]]:
+def _read_records(path: Path, index: FileIndex) -> Iterator[tuple[int, bytes]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
     if len(content) != index.offsets[-1]:
         raise DataError(f"{path}: has changed since its records were counted", field="input_path")
     starts = [0]
@@ -112,7 +112,7 @@ def _records(path: Path, index: FileIndex) -> Iterator[tuple[int, bytes]]:
         yield start, content[start + HEAD_BYTES : end - TAIL_BYTES]
 
 
-def _lists(place: str, record: bytes) -> list[bytes]:
+def _parse_lists(place: str, record: bytes) -> list[bytes]:
     try:
         features = features_of(record)
         return [int64_list(features[side]) for side in SIDES]
@@ -126,7 +126,7 @@ def _lists(place: str, record: bytes) -> list[bytes]:
     )
 
 
-def _check(
+def _check_ids(
     side: str, rows: Ragged, vocab_size: int, files: Sequence[Path], indexes: Sequence[FileIndex]
 ) -> None:
     """Raises DataError if an id is not in the vocabulary or a row does not end with `EOS`."""
@@ -135,8 +135,8 @@ def _check(
         place = int(np.argmax(wrong))
         row = int(np.searchsorted(rows.offsets, place, side="right")) - 1
         raise DataError(
-            f"{_where(row, files, indexes)}: {side}: got id {rows.values[place]}, expected "
-            f"{EOS} to {vocab_size - 1}",
+            f"{_record_location(row, files, indexes)}: {side}: got id {rows.values[place]}, "
+            f"expected {EOS} to {vocab_size - 1}",
             field="vocab_size" if rows.values[place] > PAD else "input_path",
         )
     ends = np.zeros(rows.size, bool)
@@ -145,13 +145,13 @@ def _check(
     if not ends.all():
         row = int(np.argmin(ends))
         raise DataError(
-            f"{_where(row, files, indexes)}: {side}: got a list that does not end with {EOS}, "
-            "the end-of-sentence id",
+            f"{_record_location(row, files, indexes)}: {side}: got a list that does not end with "
+            f"{EOS}, the end-of-sentence id",
             field="input_path",
         )
 
 
-def _where(row: int, files: Sequence[Path], indexes: Sequence[FileIndex]) -> str:
+def _record_location(row: int, files: Sequence[Path], indexes: Sequence[FileIndex]) -> str:
     ends = list(itertools.accumulate(index.records for index in indexes))
     file = next(k for k, end in enumerate(ends) if row < end)
     number = row - ends[file] + indexes[file].records

@@ -40,7 +40,7 @@ class PreparedSplit:
     part: tuple[int, int] | None
 
     def check_records(self, count: int) -> None:
-        """Raises `DataError` if the files have another number of records than described."""
+        """Raises `DataError` unless the files have the described number of records."""
         if count != self.records:
             raise DataError(
                 f"tfds: got {count:,} records in {self.folder}, expected {self.records:,} "
@@ -63,40 +63,43 @@ def version_folder(name: str, data_dir: str = "") -> Path:
     given = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
     above = Path(given).expanduser() / asked["name"] / (asked["config"] or "")
     pattern = re.compile((asked["version"] or "*").replace(".", r"\.").replace("*", r"[\d.]+"))
-    found = [path for path in _folders(above) if pattern.fullmatch(path.name)]
+    found = [path for path in _version_folders(above) if pattern.fullmatch(path.name)]
     if not found:
         raise DataError(
-            f"tfds: no prepared dataset {name} in {Path(given).expanduser()}{_nearby(above)}; "
-            f"prepare it with TensorFlow Datasets: tfds build {name} --data_dir={given}",
+            f"tfds: no prepared dataset {name} in {Path(given).expanduser()}"
+            f"{_format_versions(above)}; prepare it with TensorFlow Datasets: tfds build {name} "
+            f"--data_dir={given}",
             field="tfds_name" if Path(given).expanduser().is_dir() else "tfds_data_dir",
         )
     return max(found, key=lambda path: [int(part) for part in path.name.split(".") if part])
 
 
-def _folders(above: Path) -> list[Path]:
+def _version_folders(above: Path) -> list[Path]:
     if not above.is_dir():
         return []
     return sorted(p for p in above.iterdir() if (p / "dataset_info.json").is_file())
 
 
-def _nearby(above: Path) -> str:
+def _format_versions(above: Path) -> str:
     if not above.is_dir():
         return ""
     there = sorted(p.name for p in above.iterdir() if p.is_dir())
     return f" (found: {', '.join(there)})" if there else ""
 
 
-def read_split(folder: Path, split: str, usual: Sequence[str] = ("train",)) -> PreparedSplit:
+def read_split(
+    folder: Path, split: str, default_splits: Sequence[str] = ("train",)
+) -> PreparedSplit:
     """Returns a split of a version, such as `train` or `train[:90%]`.
 
-    If `split` is empty, it is the first split in `usual` that exists. Raises `DataError` if there
-    is no such split, or if a file is missing or of another format.
+    If `split` is empty, it is the first split in `default_splits` that exists. Raises `DataError`
+    if there is no such split, or if a file is missing or of another format.
     """
     path = folder / "dataset_info.json"
     with description_error_scope(path):
         info = read_description(path)
         splits = {str(each["name"]): each for each in info.get("splits", [])}
-    split = split or next((each for each in usual if each in splits), usual[0])
+    split = split or next((each for each in default_splits if each in splits), default_splits[0])
     asked = _SLICE.fullmatch(split)
     if asked is None or asked["name"] not in splits:
         raise DataError(
@@ -106,8 +109,8 @@ def read_split(folder: Path, split: str, usual: Sequence[str] = ("train",)) -> P
         )
     with description_error_scope(path):
         kind = _file_format(folder, info)
-        files, records = _files(folder, info, splits[asked["name"]], kind)
-    return PreparedSplit(folder, kind, files, records, _part(asked, records))
+        files, records = _split_files(folder, info, splits[asked["name"]], kind)
+    return PreparedSplit(folder, kind, files, records, _parse_slice(asked, records))
 
 
 @contextlib.contextmanager
@@ -116,9 +119,10 @@ def description_error_scope(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        said = first_line(error)[:80]
+        reason = first_line(error)[:80]
         raise DataError(
-            f"{path}: is not in the format of TensorFlow Datasets ({type(error).__name__}: {said})",
+            f"{path}: is not in the format of TensorFlow Datasets "
+            f"({type(error).__name__}: {reason})",
             field="tfds_data_dir",
         ) from None
 
@@ -177,16 +181,16 @@ def _file_format(folder: Path, info: Mapping[str, Any]) -> str:
     return kind
 
 
-def _files(
+def _split_files(
     folder: Path, info: Mapping[str, Any], split: Mapping[str, Any], kind: str
 ) -> tuple[tuple[Path, ...], int]:
     """Returns the files of a split, and the number of their records."""
     lengths = [int(length) for length in split.get("shardLengths", [])]
     template = split.get("filepathTemplate") or "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-    of, paths = f"{len(lengths):05}", []
+    total, paths = f"{len(lengths):05}", []
     for index in (f"{number:05}" for number in range(len(lengths))):
-        named = template.replace("{SHARD_X_OF_Y}", f"{index}-of-{of}")
-        named = named.replace("{SHARD_INDEX}", index).replace("{NUM_SHARDS}", of)
+        named = template.replace("{SHARD_X_OF_Y}", f"{index}-of-{total}")
+        named = named.replace("{SHARD_INDEX}", index).replace("{NUM_SHARDS}", total)
         named = named.replace("{DATASET}", info["name"]).replace("{SPLIT}", split["name"])
         paths.append(folder / named.replace("{FILEFORMAT}", kind))
     missing = next((path for path in paths if not os.path.isfile(path)), None)
@@ -195,11 +199,11 @@ def _files(
     return tuple(paths), sum(lengths)
 
 
-def _part(asked: re.Match[str], size: int) -> tuple[int, int] | None:
+def _parse_slice(asked: re.Match[str], size: int) -> tuple[int, int] | None:
     if asked["start"] is None and asked["stop"] is None:
         return None
-    start = 0 if asked["start"] is None else _boundary(asked["start"], size)
-    stop = size if asked["stop"] is None else _boundary(asked["stop"], size)
+    start = 0 if asked["start"] is None else _parse_boundary(asked["start"], size)
+    stop = size if asked["stop"] is None else _parse_boundary(asked["stop"], size)
     if start >= stop:
         raise DataError(
             f"tfds: got split {asked[0]!r}, which contains none of the {size:,} records",
@@ -208,7 +212,7 @@ def _part(asked: re.Match[str], size: int) -> tuple[int, int] | None:
     return start, stop
 
 
-def _boundary(text: str, size: int) -> int:
+def _parse_boundary(text: str, size: int) -> int:
     """Returns the number of a record; percentages are rounded as in TensorFlow Datasets."""
     number = int(text.rstrip("%"))
     found = round(number * size / 100.0) if text.endswith("%") else number

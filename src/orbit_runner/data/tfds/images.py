@@ -27,7 +27,7 @@ def load(
     *,
     tfds_name: str,
     split: str = "",
-    usual: Sequence[str] = ("train",),
+    default_splits: Sequence[str] = ("train",),
     data_dir: str = "",
     any_size: bool = False,
 ) -> RecordSource | ArrayRecordSource:
@@ -39,16 +39,16 @@ def load(
 
     `tfds_name` is, for example, `imagenet2012`, `name/config` or `name:5.1.0`; by default, the
     newest version found is used. `split` is a split or a part of one, such as `train[:90%]`,
-    `train[1000:2000]` or `train[-5%:]`; if it is empty, the first split in `usual` that exists is
-    used. `data_dir` defaults to `TFDS_DATA_DIR` or `~/tensorflow_datasets`. If `any_size` is True,
-    the first image need not be readable, because all images are resized.
+    `train[1000:2000]` or `train[-5%:]`; if it is empty, the first split in `default_splits` that
+    exists is used. `data_dir` defaults to `TFDS_DATA_DIR` or `~/tensorflow_datasets`. If `any_size`
+    is True, the first image need not be readable, because all images are resized.
 
     Raises `DataError` if the dataset is not prepared, has files of another format than TFRecord and
     ArrayRecord, or lacks the split.
     """
     folder, name = version_folder(tfds_name, data_dir), f"tfds {tfds_name}"
-    keys = _keys(folder)
-    found = read_split(folder, split, usual)
+    keys = _find_keys(folder)
+    found = read_split(folder, split, default_splits)
     labels = class_names(folder, keys[1])
     if found.file_format == ARRAY_RECORD:
         records = ArrayRecordFiles(found.files)
@@ -76,7 +76,7 @@ def load(
     )
 
 
-def _keys(folder: Path) -> tuple[str, str]:
+def _find_keys(folder: Path) -> tuple[str, str]:
     """Returns the features of the image and of the label."""
     path = folder / "features.json"
     if not path.is_file():

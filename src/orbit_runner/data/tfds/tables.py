@@ -27,7 +27,7 @@ from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError, shorten
 
 _BLOCK_ROWS = 2**13
-# Each of the files of a split, as records in order.
+# From the index of a file of a split to its records, in order.
 _Reader = Callable[[int], Iterator[bytes]]
 _NUMBERS = ("int", "uint", "float", "bfloat")
 
@@ -53,7 +53,7 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
             field="input_path",
         )
     folder = version_folder(options.tfds_name, data_dir)
-    split = read_split(folder, *_asked(options.tfds_splits))
+    split = read_split(folder, *_split_arguments(options.tfds_splits))
     if split.part is not None:
         raise DataError(
             f"tfds: got split {options.tfds_splits[0]!r}, expected a whole split; to split the "
@@ -61,22 +61,22 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
             field="tfds_split",
         )
     features = read_features(folder)
-    kinds = {name: _kind(feature) for name, feature in features.items()}
-    texts = {name: _converter(folder, name, feature) for name, feature in features.items()}
-    read = _open(split)
+    kinds = {name: _column_kind(feature) for name, feature in features.items()}
+    texts = {name: _make_converter(folder, name, feature) for name, feature in features.items()}
+    read = _open_records(split)
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for number, path in enumerate(split.files):
-            yield from _blocks(path, read(number), {name: texts[name] for name in names})
+            yield from _read_blocks(path, read(number), {name: texts[name] for name in names})
 
     return TableReader("tfds", kinds, blocks, split.files, options)
 
 
-def _asked(splits: Sequence[str]) -> tuple[str, Sequence[str]]:
+def _split_arguments(splits: Sequence[str]) -> tuple[str, Sequence[str]]:
     return (splits[0], splits) if len(splits) == 1 else ("", splits)
 
 
-def _open(split: PreparedSplit) -> _Reader:
+def _open_records(split: PreparedSplit) -> _Reader:
     if split.file_format != ARRAY_RECORD:
         split.check_records(sum(index.records for index in index_files(split.files)))
         return lambda number: records_of(split.files[number])
@@ -95,8 +95,8 @@ def _class_of(feature: Mapping[str, Any]) -> str:
     return str(feature.get("pythonClassName", "")).rpartition(".")[2]
 
 
-def _kind(feature: Mapping[str, Any]) -> str:
-    """Returns the kind of a column; for a feature that is not a single value, what it is."""
+def _column_kind(feature: Mapping[str, Any]) -> str:
+    """Returns the kind of a column; or a description of a feature that is not a single value."""
     name = _class_of(feature)
     if name in ("ClassLabel", "Text"):
         return CATEGORY
@@ -110,7 +110,7 @@ def _kind(feature: Mapping[str, Any]) -> str:
     return NUMBER if dtype.startswith(_NUMBERS) else CATEGORY
 
 
-def _converter(folder: Path, name: str, feature: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _make_converter(folder: Path, name: str, feature: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Returns the function from a stored value to that of the column; None is a missing value."""
     if _class_of(feature) == "ClassLabel":
         classes = class_names(folder, name) or ()
@@ -123,21 +123,24 @@ def _converter(folder: Path, name: str, feature: Mapping[str, Any]) -> Callable[
     return lambda value: value.decode() if isinstance(value, bytes) else value
 
 
-def _blocks(
+def _read_blocks(
     path: Path, records: Iterator[bytes], columns: Mapping[str, Callable[[Any], Any]]
 ) -> Iterator[Block]:
     import pyarrow
 
     first = 1
     while chunk := list(itertools.islice(records, _BLOCK_ROWS)):
-        rows = [_row(path, number, record, columns) for number, record in enumerate(chunk, first)]
+        rows = [
+            _convert_row(path, number, record, columns)
+            for number, record in enumerate(chunk, first)
+        ]
         values = zip(*rows, strict=True) if columns else ()
         arrays = [pyarrow.array(column) for column in values]
         yield Block(dict(zip(columns, arrays, strict=True)), str(path), first)
         first += len(chunk)
 
 
-def _row(
+def _convert_row(
     path: Path, number: int, record: bytes, columns: Mapping[str, Callable[[Any], Any]]
 ) -> list[Any]:
     try:
@@ -148,9 +151,9 @@ def _row(
         try:
             found.append(convert(value_of(features[name])))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            said = "is missing" if isinstance(error, KeyError) else shorten(str(error), 80)
+            reason = "is missing" if isinstance(error, KeyError) else shorten(str(error), 80)
             raise DataError(
-                f"{path}, row {number}: column {name!r}: {said}, expected one value as "
+                f"{path}, row {number}: column {name!r}: {reason}, expected one value as "
                 "features.json describes it",
                 field="tfds_name",
             ) from None

@@ -24,7 +24,7 @@ from orbit_runner.data.tfrecord.framing import (
     HEAD_BYTES,
     TAIL_BYTES,
     FileIndex,
-    has_checksum,
+    has_valid_checksum,
     record_starts,
     scan,
 )
@@ -33,12 +33,15 @@ from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 
 _CHECKSUM = re.compile(r"(?:corrupted|truncated) record at (\d+)")
-_NUMBERED = re.compile(r"(?P<file>.+): record (?P<record>\d+): (?P<rest>.+)", re.DOTALL)
+_NAMED_RECORD = re.compile(r"(?P<file>.+): record (?P<record>\d+): (?P<rest>.+)", re.DOTALL)
 # Found in TensorFlow's messages about records that cannot be parsed, and images that cannot be
 # decoded.
-_UNPARSED, _UNDECODED = ("ParseExample", "Could not parse example"), ("DecodePng", "decode_png")
+_PARSE_ERRORS, _DECODE_ERRORS = (
+    ("ParseExample", "Could not parse example"),
+    ("DecodePng", "decode_png"),
+)
 # Records of each source to check first: the bad record is probably near the current step.
-_NEARBY = 2**14
+_FIRST_RECORDS = 2**14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,25 +74,25 @@ def find_bad_record(message: str, step: int) -> str:
     if checksum:
         sources = list(_ORDERS)[::-1]
         places = ((path, i) for s in sources for path, i in zip(s.files, s.indexes, strict=True))
-        return _find_damaged_at(int(checksum[1]), places)
-    if any(word in message for word in _UNPARSED):
-        return _first_bad(step, _unlike_example)
-    if any(word in message for word in _UNDECODED):
-        return _first_bad(step, _undecodable)
+        return _find_damage(int(checksum[1]), places)
+    if any(word in message for word in _PARSE_ERRORS):
+        return _find_first_bad(step, _example_problem)
+    if any(word in message for word in _DECODE_ERRORS):
+        return _find_first_bad(step, _decode_problem)
     return ""
 
 
-def with_offset(problem: str) -> str:
+def add_offset(problem: str) -> str:
     """Returns a message that names a file and a record, with the byte at which the record starts.
 
     For example, `train-00: record 3: got label 12` becomes `train-00: record 3 at byte 1024: got
     label 12`. Other messages are returned unchanged.
     """
-    named = _NUMBERED.fullmatch(problem)
+    named = _NAMED_RECORD.fullmatch(problem)
     if named is None:
         return problem
     try:
-        starts = _starts(Path(named["file"]))
+        starts = _all_record_starts(Path(named["file"]))
         offset = next(itertools.islice(starts, int(named["record"]), None))
     except (DataError, OSError, StopIteration):
         return problem
@@ -107,12 +110,12 @@ def find_damaged_record(path: Path) -> str:
         records.reduce(np.int64(0), lambda count, _: count + 1)
     except tf.errors.DataLossError as error:
         found = _CHECKSUM.search(str(error))
-        place = _find_damaged_at(int(found[1]), [(path, scan(path))]) if found else ""
+        place = _find_damage(int(found[1]), [(path, scan(path))]) if found else ""
         return place or f"{path}: {error.message.splitlines()[0]}"
     return ""
 
 
-def _find_damaged_at(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> str:
+def _find_damage(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> str:
     """Returns the record whose data start at `offset` in a file and do not match their checksum."""
     start = offset - HEAD_BYTES
     for path, index in places:
@@ -123,7 +126,7 @@ def _find_damaged_at(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> s
             starts = record_starts(path, int(index.offsets[block]))
         except DataError as error:
             return str(error)
-        if start in starts[:-1] and not has_checksum(path, start):
+        if start in starts[:-1] and not has_valid_checksum(path, start):
             number = block * BLOCK_RECORDS + starts.index(start)
             return (
                 f"{path}: record {number} at byte {start}: the data do not match their checksum; "
@@ -140,9 +143,9 @@ class _Record:
     data: bytes
 
 
-def _first_bad(step: int, problem: Callable[[RecordSource, bytes], str]) -> str:
+def _find_first_bad(step: int, problem: Callable[[RecordSource, bytes], str]) -> str:
     """Returns the problem of the first bad record, in the order in which the pipelines read."""
-    for start, stop in ((0, _NEARBY), (_NEARBY, None)):
+    for start, stop in ((0, _FIRST_RECORDS), (_FIRST_RECORDS, None)):
         for source, orders in list(_ORDERS.items())[::-1]:
             for order in orders:
                 for record in itertools.islice(_records(source, order, step), start, stop):
@@ -158,10 +161,10 @@ def _records(source: RecordSource, order: ReadingOrder, step: int) -> Iterator[_
     blocks = source.blocks
     # Records that are left out come in addition, so the step is at this place or a later one.
     epoch, place = divmod(step * order.global_batch_size, source.size - len(order.excluded))
-    first = _row(source, order, epoch)
+    first = _epoch_blocks(source, order, epoch)
     passed = int(np.searchsorted(np.cumsum(blocks.records[first]), place, side="right"))
     # The block before it is included, because records are shuffled within windows.
-    for block in [*first[max(0, passed - 1) :], *_row(source, order, epoch + 1)]:
+    for block in [*first[max(0, passed - 1) :], *_epoch_blocks(source, order, epoch + 1)]:
         path, number = source.files[blocks.file[block]], int(blocks.place[block])
         starts = record_starts(path, int(blocks.offset[block]))[: int(blocks.records[block]) + 1]
         with path.open("rb") as file:
@@ -174,12 +177,12 @@ def _records(source: RecordSource, order: ReadingOrder, step: int) -> Iterator[_
             yield _Record(path, number + k, begin, data)
 
 
-def _row(source: RecordSource, order: ReadingOrder, epoch: int) -> np.ndarray:
+def _epoch_blocks(source: RecordSource, order: ReadingOrder, epoch: int) -> np.ndarray:
     row = BlockOrder(source.blocks.records, order.seed, shuffle=order.shuffle)
     return row(tf.constant(epoch, tf.int64))[0].numpy()
 
 
-def _starts(path: Path) -> Iterator[int]:
+def _all_record_starts(path: Path) -> Iterator[int]:
     offset, size = 0, path.stat().st_size
     while offset < size:
         starts = record_starts(path, offset)
@@ -187,11 +190,11 @@ def _starts(path: Path) -> Iterator[int]:
         offset = starts[-1]
 
 
-def _unlike_example(source: RecordSource, data: bytes) -> str:
+def _example_problem(source: RecordSource, data: bytes) -> str:
     return example_problem(data, {source.image_key: "bytes", source.label_key: "int64"})
 
 
-def _undecodable(source: RecordSource, data: bytes) -> str:
+def _decode_problem(source: RecordSource, data: bytes) -> str:
     features = {source.image_key: tf.io.FixedLenFeature([], tf.string)}
     try:
         encoded = tf.io.parse_single_example(data, features)[source.image_key]

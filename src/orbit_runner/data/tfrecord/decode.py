@@ -39,7 +39,7 @@ class Decoder:
         shapes = tf.stack([tf.shape(image) for image in images])
         same = tf.reduce_all(shapes == self._shape, axis=1)
         expected = f"{list(self._shape)} as in the first record: all images must have the same size"
-        size = self._shape + self._zero(same, "an image of shape", shapes, expected, ids)
+        size = self._shape + self._zero_or_raise(same, "an image of shape", shapes, expected, ids)
         image = tf.stack([tf.reshape(image, size) for image in images])
         return {
             "image": tf.ensure_shape(image, [len(images), *self._shape]),
@@ -50,10 +50,10 @@ class Decoder:
         if self._num_classes is None:
             return tf.cast(labels, tf.int32)
         known = (labels >= 0) & (labels < self._num_classes)
-        zero = self._zero(known, "label", labels, f"0 to {self._num_classes - 1}", ids)
+        zero = self._zero_or_raise(known, "label", labels, f"0 to {self._num_classes - 1}", ids)
         return tf.cast(labels, tf.int32) + zero
 
-    def _zero(
+    def _zero_or_raise(
         self, good: tf.Tensor, what: str, got: tf.Tensor, expected: str, ids: tf.Tensor
     ) -> tf.Tensor:
         """Returns int32 0 if all are good; otherwise the op raises an error when it runs."""

@@ -22,10 +22,10 @@ def features_of(record: bytes) -> dict[str, bytes]:
     ValueError if `record` is not such a message.
     """
     found = {}
-    for features in _fields(record, 1):
-        for entry in _fields(features, 1):
-            name = b"".join(_fields(entry, 1)).decode()
-            found[name] = b"".join(_fields(entry, 2))
+    for features in _iterate_fields(record, 1):
+        for entry in _iterate_fields(features, 1):
+            name = b"".join(_iterate_fields(entry, 1)).decode()
+            found[name] = b"".join(_iterate_fields(entry, 2))
     return found
 
 
@@ -44,7 +44,7 @@ def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
             got = ", ".join(sorted(features)) or "(none)"
             return f"got features {got}, expected {words}"
         try:
-            found, count = _values(features[name])
+            found, count = _count_values(features[name])
         except ValueError:
             return f"{name}: got a corrupted feature, expected one {kind} value"
         if (found, count) != (kind, 1):
@@ -53,12 +53,12 @@ def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
     return ""
 
 
-def _values(feature: bytes) -> tuple[str, int]:
+def _count_values(feature: bytes) -> tuple[str, int]:
     """Returns the kind of a feature's values and their number."""
     for number, kind in enumerate(("bytes", "float", "int64"), 1):
-        for values in _fields(feature, number):
+        for values in _iterate_fields(feature, number):
             if kind == "bytes":
-                return kind, sum(1 for _ in _fields(values, 1))
+                return kind, sum(1 for _ in _iterate_fields(values, 1))
             return kind, _count_numbers(values, kind)
     return "", 0
 
@@ -66,48 +66,48 @@ def _values(feature: bytes) -> tuple[str, int]:
 def _count_numbers(values: bytes, kind: str) -> int:
     """Returns the number of values in a FloatList or Int64List, packed or not."""
     count = 0
-    for packed in _fields(values, 1):
+    for packed in _iterate_fields(values, 1):
         count += len(packed) // 4 if kind == "float" else sum(byte < 0x80 for byte in packed)
     place = 0
     while place < len(values):
-        tag, place = _varint(values, place)
+        tag, place = _read_varint(values, place)
         if tag & 7 == 2:
-            size, place = _varint(values, place)
+            size, place = _read_varint(values, place)
             place += size
         elif tag & 7 == 5:
             place, count = place + 4, count + 1
         else:
-            _, place = _varint(values, place)
+            _, place = _read_varint(values, place)
             count += 1
     return count
 
 
 def bytes_of(feature: bytes) -> bytes:
     """Returns the first value of a feature's bytes list; raises ValueError if there is none."""
-    for values in _fields(feature, 1):
-        for value in _fields(values, 1):
+    for values in _iterate_fields(feature, 1):
+        for value in _iterate_fields(values, 1):
             return value
     raise ValueError("no bytes")
 
 
 def int_of(feature: bytes) -> int:
     """Returns the first value of a feature's int64 list; raises ValueError if there is none."""
-    for values in _fields(feature, 3):
-        packed = next(iter(_fields(values, 1)), b"") or values.removeprefix(b"\x08")
+    for values in _iterate_fields(feature, 3):
+        packed = next(iter(_iterate_fields(values, 1)), b"") or values.removeprefix(b"\x08")
         if packed:
-            value, _ = _varint(packed, 0)
+            value, _ = _read_varint(packed, 0)
             return value - (value >> 63 << 64)
     raise ValueError("no integers")
 
 
 def value_of(feature: bytes) -> bytes | float | int:
     """Returns the only value of a feature; raises ValueError if there is none or several."""
-    kind, count = _values(feature)
+    kind, count = _count_values(feature)
     if count != 1:
         raise ValueError(f"got {count} values")
     if kind == "float":
         # The tag, and the length of packed values, come before the four bytes of the number.
-        return float(struct.unpack("<f", next(_fields(feature, 2))[-4:])[0])
+        return float(struct.unpack("<f", next(_iterate_fields(feature, 2))[-4:])[0])
     return bytes_of(feature) if kind == "bytes" else int_of(feature)
 
 
@@ -126,8 +126,8 @@ def image_shape(encoded: bytes) -> tuple[int, int, int]:
 def _read_shape(encoded: bytes) -> tuple[int, int, int]:
     try:
         if encoded.startswith(_PNG):
-            width, height, _, colour = struct.unpack_from(">IIBB", encoded, 16)
-            return height, width, _PNG_CHANNELS[colour]
+            width, height, _, color = struct.unpack_from(">IIBB", encoded, 16)
+            return height, width, _PNG_CHANNELS[color]
         if encoded.startswith(_JPEG):
             return _jpeg_shape(encoded)
     except (struct.error, IndexError, KeyError):
@@ -146,17 +146,17 @@ def _jpeg_shape(encoded: bytes) -> tuple[int, int, int]:
         place += 2 + length
 
 
-def _fields(message: bytes, number: int) -> Iterator[bytes]:
+def _iterate_fields(message: bytes, number: int) -> Iterator[bytes]:
     """Yields the length-delimited fields of a protocol buffer with the field number `number`."""
     place = 0
     while place < len(message):
-        tag, place = _varint(message, place)
+        tag, place = _read_varint(message, place)
         kind = tag & 7
         if kind == 0:
-            _, place = _varint(message, place)
+            _, place = _read_varint(message, place)
             continue
         if kind == 2:
-            size, place = _varint(message, place)
+            size, place = _read_varint(message, place)
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
@@ -168,7 +168,7 @@ def _fields(message: bytes, number: int) -> Iterator[bytes]:
         place += size
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
+def _read_varint(message: bytes, place: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if place >= len(message):

@@ -39,10 +39,10 @@ class FileIndex:
     digest: str = ""
 
 
-def scan(path: Path, *, each: bool = False) -> FileIndex:
+def scan(path: Path, *, per_record: bool = False) -> FileIndex:
     """Returns the index of an uncompressed file; reads only its frames.
 
-    If `each` is true, each record is a block of its own.
+    If `per_record` is true, each record is a block of its own.
 
     The format is described at
     https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details. An empty file
@@ -54,18 +54,18 @@ def scan(path: Path, *, each: bool = False) -> FileIndex:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
             size = os.fstat(file.fileno()).st_size
             while end < size:
-                starts, frames = _block(path, file, end, size)
+                starts, frames = _read_block(path, file, end, size)
                 records, end = records + len(starts) - 1, starts[-1]
-                offsets.extend(starts[:-1] if each else starts[:1])
+                offsets.extend(starts[:-1] if per_record else starts[:1])
                 digest.update(frames)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
     offsets.append(end)
     return FileIndex(records, np.array(offsets, np.int64), digest.hexdigest())
 
 
 def record_files(paths: Sequence[Path], indexes: Sequence[FileIndex]) -> list[DataFile]:
-    """Returns descriptions of files with the digests of their indexes; does not read the files."""
+    """Returns the fingerprints of files from the digests of their indexes; reads no file."""
     digests = {
         path.absolute(): f"records:{index.digest}"
         for path, index in zip(paths, indexes, strict=True)
@@ -86,9 +86,9 @@ def record_starts(path: Path, offset: int) -> list[int]:
     """
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
-            return _block(path, file, offset, os.fstat(file.fileno()).st_size)[0]
+            return _read_block(path, file, offset, os.fstat(file.fileno()).st_size)[0]
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
 def record_data(path: Path, start: int) -> bytes:
@@ -99,7 +99,7 @@ def record_data(path: Path, start: int) -> bytes:
             (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
             return file.read(length)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
 def records_of(path: Path) -> Iterator[bytes]:
@@ -110,10 +110,10 @@ def records_of(path: Path) -> Iterator[bytes]:
                 yield file.read(struct.unpack_from("<Q", head)[0])
                 file.seek(TAIL_BYTES, os.SEEK_CUR)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
-def has_checksum(path: Path, offset: int) -> bool:
+def has_valid_checksum(path: Path, offset: int) -> bool:
     """Returns whether the data of the record that starts at byte `offset` match their checksum."""
     try:
         with path.open("rb") as file:
@@ -121,7 +121,7 @@ def has_checksum(path: Path, offset: int) -> bool:
             (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
             data, stored = file.read(length), file.read(TAIL_BYTES)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
     table, crc = _TABLE.tolist(), 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -147,16 +147,16 @@ def find_damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
         crc[:left] = _TABLE[(crc[:left] ^ rows[firsts[:left] + place]) & 0xFF] ^ (crc[:left] >> 8)
     tails = (edges[1:] - TAIL_BYTES)[order, np.newaxis] + np.arange(TAIL_BYTES)
     stored = np.ascontiguousarray(rows[tails]).view("<u4")[:, 0]
-    wrong = order[_mask(~crc) != stored]
+    wrong = order[_mask_crc(~crc) != stored]
     return int(wrong.min()) if len(wrong) else None
 
 
-def unreadable(path: Path, error: OSError) -> DataError:
+def unreadable_error(path: Path, error: OSError) -> DataError:
     """Returns the error for a file that cannot be read."""
     return DataError(f"{path}: cannot be read ({error})", field="input_path")
 
 
-def _block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list[int], bytes]:
+def _read_block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list[int], bytes]:
     """Returns the first byte of each record of a block and the end of the last, and the frames."""
     starts, heads, tails = [start], [], []
     file.seek(start)
@@ -202,18 +202,18 @@ def masked_crc32c(rows: np.ndarray) -> np.ndarray:
     crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     for column in rows.T:
         crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
-    return _mask(~crc)
+    return _mask_crc(~crc)
 
 
-def _mask(crc: np.ndarray) -> np.ndarray:
+def _mask_crc(crc: np.ndarray) -> np.ndarray:
     return (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
 
 
-def _crc_table() -> np.ndarray:
+def _make_crc_table() -> np.ndarray:
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = table >> 1 ^ np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0))
     return table
 
 
-_TABLE = _crc_table()
+_TABLE = _make_crc_table()

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS, FileIndex, scan, unreadable
-from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS, FileIndex, scan, unreadable_error
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.log import detail
 
 _THREADS = 16
@@ -29,7 +29,7 @@ def index_files(paths: Sequence[Path]) -> list[FileIndex]:
 
     Raises DataError if a file cannot be read or is damaged.
     """
-    return _of_files(index_file, paths, "counting records")
+    return _index_all(index_file, paths, "counting records")
 
 
 def record_offsets(paths: Sequence[Path]) -> list[np.ndarray]:
@@ -37,32 +37,32 @@ def record_offsets(paths: Sequence[Path]) -> list[np.ndarray]:
 
     Logs progress if this takes long. Raises DataError if a file cannot be read or is damaged.
     """
-    indexes = _of_files(functools.partial(index_file, each=True), paths, "finding records")
+    indexes = _index_all(functools.partial(index_file, per_record=True), paths, "finding records")
     return [index.offsets for index in indexes]
 
 
-def _of_files(
-    index: Callable[[Path], FileIndex], paths: Sequence[Path], doing: str
+def _index_all(
+    index: Callable[[Path], FileIndex], paths: Sequence[Path], activity: str
 ) -> list[FileIndex]:
     found: list[FileIndex] = []
-    told = time.monotonic()
+    reported = time.monotonic()
     pool = ThreadPoolExecutor(_THREADS)
     try:
         for one in pool.map(index, paths):
             found.append(one)
-            if time.monotonic() - told > _PATIENCE_SECONDS:
-                told = time.monotonic()
-                so_far = f"{doing}: {len(found):,} of {len(paths):,} files"
+            if time.monotonic() - reported > _PATIENCE_SECONDS:
+                reported = time.monotonic()
+                so_far = f"{activity}: {len(found):,} of {len(paths):,} files"
                 detail(so_far, len(found) / len(paths))
     finally:
         pool.shutdown(cancel_futures=True)
     return found
 
 
-def index_file(path: Path, *, each: bool = False) -> FileIndex:
+def index_file(path: Path, *, per_record: bool = False) -> FileIndex:
     """Returns the index of a file, from the cache if the file has not changed.
 
-    If `each` is true, each record is a block of its own.
+    If `per_record` is true, each record is a block of its own.
 
     Raises DataError if the file cannot be read or is damaged.
     """
@@ -70,18 +70,18 @@ def index_file(path: Path, *, each: bool = False) -> FileIndex:
     try:
         status = path.stat()
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
     key = {
         "path": os.fspath(path),
         "bytes": status.st_size,
         "mtime_ns": status.st_mtime_ns,
-        "block_records": 1 if each else BLOCK_RECORDS,
+        "block_records": 1 if per_record else BLOCK_RECORDS,
     }
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    entry = cache_folder("tfrecord") / f"{name}.{'records' if each else 'index'}"
+    entry = cache_directory("tfrecord") / f"{name}.{'records' if per_record else 'index'}"
     index = _read(entry, key)
     if index is None:
-        index = scan(path, each=each)
+        index = scan(path, per_record=per_record)
         # If the cache cannot be written, the next run only takes longer.
         with contextlib.suppress(OSError):
             _write(entry, key, index)
@@ -91,21 +91,21 @@ def index_file(path: Path, *, each: bool = False) -> FileIndex:
 def _read(entry: Path, key: dict[str, Any]) -> FileIndex | None:
     try:
         head, _, payload = entry.read_bytes().partition(b"\n")
-        said = json.loads(head)
-        if said["key"] != key or said["crc32"] != zlib.crc32(payload):
+        header = json.loads(head)
+        if header["key"] != key or header["crc32"] != zlib.crc32(payload):
             return None
         offsets = np.frombuffer(payload, "<i8").astype(np.int64)
-        return FileIndex(said["records"], offsets, said["digest"])
+        return FileIndex(header["records"], offsets, header["digest"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _write(entry: Path, key: dict[str, Any], index: FileIndex) -> None:
     payload = index.offsets.astype("<i8").tobytes()
-    said = {
+    header = {
         "key": key,
         "records": index.records,
         "crc32": zlib.crc32(payload),
         "digest": index.digest,
     }
-    write_aside(entry, json.dumps(said).encode() + b"\n" + payload)
+    write_shared_file(entry, json.dumps(header).encode() + b"\n" + payload)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.permutation import invert, permute
 from orbit_runner.data.sampling.salts import BLOCKS, WINDOWS
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.table import host_tensor
 
 
 class BlockOrder:
@@ -22,7 +22,7 @@ class BlockOrder:
     """
 
     def __init__(self, records: np.ndarray, seed: int, *, shuffle: bool) -> None:
-        self._records = on_cpu(records.astype(np.int64))
+        self._records = host_tensor(records.astype(np.int64))
         self._size, self._seed, self._shuffle = len(records), seed, shuffle
 
     def __call__(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -51,13 +51,13 @@ class WindowShuffle:
 
         `places` is int64 [b]; both are from 0 to size - 1. `epoch` is an int64 scalar.
         """
-        return self._move(permute, places, epoch)
+        return self._move_within_windows(permute, places, epoch)
 
     def invert(self, index: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         """Returns the place of the record that comes from each index in the sequence of blocks."""
-        return self._move(invert, index, epoch)
+        return self._move_within_windows(invert, index, epoch)
 
-    def _move(
+    def _move_within_windows(
         self,
         permutation: Callable[[tf.Tensor, int, tf.Tensor], tf.Tensor],
         places: tf.Tensor,
@@ -92,7 +92,7 @@ class ExcludedRecords:
         self._order, self._shuffle = order, shuffle
         firsts = np.cumsum(records) - records
         block = np.searchsorted(firsts, excluded, side="right") - 1
-        self._block, self._inner = on_cpu(block), on_cpu(excluded - firsts[block])
+        self._block, self._inner = host_tensor(block), host_tensor(excluded - firsts[block])
 
     def __len__(self) -> int:
         return self._count

@@ -39,9 +39,9 @@ def train_records(
     """Returns the infinite dataset of one worker's training batches.
 
     An element is a dictionary of `image` and `label` for one replica, with static shapes
-    [global_batch_size // replicas, ...]; `element` may turn it into another structure of the same
-    tensors. The examples of a step depend only on `seed`, `shuffle_buffer_size` and the step, not
-    on the step at which training started or on the number of replicas. Starting at a later step
+    [global_batch_size // replicas, ...]; `element` may convert it into another structure of the
+    same tensors. The examples of a step depend only on `seed`, `shuffle_buffer_size` and the step,
+    not on the step at which training started or on the number of replicas. Starting at a later step
     takes no longer than starting at step 0.
 
     In a graph, `start_step` may be an int64 scalar tensor. In each epoch, blocks of 64 records are
@@ -55,16 +55,17 @@ def train_records(
     decode = Decoder(source, num_classes)
 
     def batch(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> Any:
-        found = decode(*_sized(slices.batch_size, records, ids))
+        found = decode(*_set_batch_size(slices.batch_size, records, ids))
         if augmentation is not None:
             found["image"] = crop_flip(found["image"], augmentation, seed, ids, epochs)
         return found if element is None else element(found)
 
     rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size, excluded)
-    # With a finite dataset, a distributed iterator would ask all replicas at each step if it ended.
+    # With a finite dataset, a distributed iterator would check in each step whether the data of any
+    # replica has ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    batches = _decoded(rows, batch, options)
-    return options.ahead(batches.apply(endless)).with_options(options.tf_options())
+    batches = _decode_batches(rows, batch, options)
+    return options.add_prefetch(batches.apply(endless)).with_options(options.tf_options())
 
 
 def eval_records(
@@ -81,8 +82,8 @@ def eval_records(
     """Returns the dataset of one worker's evaluation batches: each record once, in order.
 
     An element is a pair of a batch for one replica, as in `train_records`, and float32 weights
-    [global_batch_size // replicas]; `element` may turn it into another structure of the same
-    tensors. The last batch is filled up with record 0 at weight 0; all other weights are 1. If
+    [global_batch_size // replicas]; `element` may convert it into another structure of the same
+    tensors. The last batch is padded with record 0, whose weight is 0; all other weights are 1. If
     `cache` is true, batches are kept in memory after the first pass. Raises DataError if the global
     batch size is not a multiple of the number of replicas, or if there is no step.
     """
@@ -91,16 +92,16 @@ def eval_records(
     decode, count = Decoder(source, num_classes), slices.elements(steps)
 
     def batch(records: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> Any:
-        found = decode(*_sized(slices.batch_size, records, ids))
+        found = decode(*_set_batch_size(slices.batch_size, records, ids))
         weights = tf.ensure_shape(weights, [slices.batch_size])
         return (found, weights) if element is None else element(found, weights)
 
     rows = evaluation_rows(source, slices, steps)
     batches = rows.rebatch(slices.batch_size).take(count)
-    batches = _decoded(batches, batch, options)
+    batches = _decode_batches(batches, batch, options)
     if cache:
         batches = batches.cache()
-    batches = options.ahead(batches).apply(tf.data.experimental.assert_cardinality(count))
+    batches = options.add_prefetch(batches).apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
 
 
@@ -123,12 +124,14 @@ def training_rows(
     rows = reader.rows(
         start=start_step * slices.global_batch_size,
         epochs=_ENDLESS,
-        keep=lambda positions: select_own(slices, positions, start_step),
+        keep=lambda positions: select_own_positions(slices, positions, start_step),
     )
     return rows.rebatch(slices.batch_size)
 
 
-def select_own(slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0) -> Any:
+def select_own_positions(
+    slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0
+) -> Any:
     """Returns which positions belong to the pipeline: those of `slices.positions`, bool [k].
 
     `positions` is a NumPy array or a tensor, int64 [k]. No position may be before `start_step`, the
@@ -145,18 +148,20 @@ def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> 
     """Returns the dataset of the records of a pipeline's evaluation batches: each once, in order.
 
     An element has any length k: serialized records, string [k], their indices, int64 [k], and
-    weights, float32 [k], 0 for records that fill up the last batch.
+    weights, float32 [k], 0 for records that pad the last batch.
     """
     reader, positions = Reader(source, 0, 1), steps * slices.global_batch_size
     remember_order(source, ReadingOrder(0, shuffle=False, global_batch_size=0))
 
-    def weighted(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def add_weights(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return records, ids, tf.cast(epochs == 0, tf.float32)
 
-    rows = reader.rows(start=0, epochs=1, keep=lambda places: select_own(slices, places)).map(
-        weighted
+    rows = reader.rows(
+        start=0, epochs=1, keep=lambda places: select_own_positions(slices, places)
+    ).map(add_weights)
+    missing = int(
+        select_own_positions(slices, np.arange(reader.size, max(reader.size, positions))).sum()
     )
-    missing = int(select_own(slices, np.arange(reader.size, max(reader.size, positions))).sum())
     if not missing:
         return rows
     filling = reader.rows(start=0, epochs=1, keep=lambda places: places == 0).take(1)
@@ -166,11 +171,11 @@ def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> 
     )
 
 
-def _sized(size: int, *tensors: tf.Tensor) -> list[tf.Tensor]:
+def _set_batch_size(size: int, *tensors: tf.Tensor) -> list[tf.Tensor]:
     return [tf.ensure_shape(tensor, [size]) for tensor in tensors]
 
 
-def _decoded(
+def _decode_batches(
     raw: tf.data.Dataset, batch: Callable[..., Any], options: PipelineOptions
 ) -> tf.data.Dataset:
     return apply_on_services(

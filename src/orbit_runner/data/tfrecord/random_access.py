@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.table import host_tensor
 from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES
 from orbit_runner.data.tfrecord.index_cache import record_offsets
-from orbit_runner.data.tfrecord.joined import JoinedRecords
+from orbit_runner.data.tfrecord.joined_records import JoinedRecords
 
 _BATCHES_AT_ONCE = 4
 
@@ -30,7 +30,7 @@ def add_records(source: JoinedRecords, columns: tf.data.Dataset) -> tf.data.Data
 
     def read(batch: dict[str, Any]) -> tf.data.Dataset:
         files, starts, ends = locate(batch["id"])
-        records = tf.data.Dataset.from_tensor_slices((files, starts, ends)).flat_map(_record)
+        records = tf.data.Dataset.from_tensor_slices((files, starts, ends)).flat_map(_read_record)
         whole = tf.data.Dataset.from_tensors((batch, files, ends - starts))
         return tf.data.Dataset.zip((whole, records.batch(len(batch["id"])))).map(add)
 
@@ -53,7 +53,7 @@ def add_records(source: JoinedRecords, columns: tf.data.Dataset) -> tf.data.Data
     )
 
 
-def _record(file: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
+def _read_record(file: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
     """Returns the dataset of the record at byte `start` of a file, or of "" at the file's end."""
     # The public class has no offset.
     variant = tf.raw_ops.TFRecordDatasetV2(
@@ -63,23 +63,23 @@ def _record(file: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.data.Datase
         byte_offsets=start[tf.newaxis],
     )
     found = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
-    # Without it, the batches after a file that has become shorter would lack a record.
+    # Without this, the batch of a file that has become shorter would lack a record.
     return found.concatenate(tf.data.Dataset.from_tensors("")).take(1)
 
 
 class _Locations:
-    """Where each record is. Its first byte takes 8 bytes of memory."""
+    """The position of each record. It takes 8 bytes of memory per record."""
 
     def __init__(self, source: JoinedRecords) -> None:
         offsets, blocks = record_offsets(source.files), source.blocks
         sizes = np.array([len(one) for one in offsets], np.int64)
-        self._offsets = on_cpu(np.concatenate(offsets))
+        self._offsets = host_tensor(np.concatenate(offsets))
         # From the number of a record to its place in the offsets of all files.
         shift = (np.cumsum(sizes) - sizes)[blocks.file] + blocks.place - blocks.first
         self._first, self._shift, self._file = (
-            on_cpu(column.astype(np.int64)) for column in (blocks.first, shift, blocks.file)
+            host_tensor(column.astype(np.int64)) for column in (blocks.first, shift, blocks.file)
         )
-        self._files = on_cpu(np.array([os.fsencode(path) for path in source.files], object))
+        self._files = host_tensor(np.array([os.fsencode(path) for path in source.files], object))
 
     def __call__(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the file, string [b], the first byte, and the end of each record, int64 [b]."""

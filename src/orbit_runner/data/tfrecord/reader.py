@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.data.sampling.exclusion import close_gaps, skip_gaps
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.table import on_cpu
+from orbit_runner.data.table import host_tensor
 from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS
 from orbit_runner.data.tfrecord.order import BlockOrder, ExcludedRecords, WindowShuffle
 from orbit_runner.data.tfrecord.source import RecordSource
@@ -21,7 +21,7 @@ _CHUNK_BYTES = 2**24
 
 
 class Reader:
-    """Reads records in the order of a seed, in chunks of whole windows.
+    """Reads records in an order that depends on a seed, in chunks of whole windows.
 
     `shuffle_buffer_size` is the number of records of a shuffle window. If it is 0 or 1, records are
     in stored order. `excluded`, int64 [k], are the records to leave out, ascending; they are read,
@@ -41,9 +41,9 @@ class Reader:
         self._shuffle = WindowShuffle(self.size, window, seed)
         self._excluded = ExcludedRecords(excluded, blocks.records, self._order, self._shuffle)
         self._chunk = _chunk_length(window, int(blocks.length.sum()) / self.size)
-        self._files = on_cpu(np.array([os.fsencode(path) for path in source.files], object))
+        self._files = host_tensor(np.array([os.fsencode(path) for path in source.files], object))
         columns = blocks.file, blocks.offset, blocks.length, blocks.records, blocks.first
-        self._columns = [on_cpu(column.astype(np.int64)) for column in columns]
+        self._columns = [host_tensor(column.astype(np.int64)) for column in columns]
 
     def rows(
         self, *, start: int | tf.Tensor, epochs: int, keep: Callable[[tf.Tensor], tf.Tensor]
@@ -65,7 +65,7 @@ class Reader:
             first = tf.cast(place // self._chunk * self._chunk, tf.int64)
             first = tf.where(epoch == first_epoch, first, np.int64(0))
             places = tf.data.Dataset.range(first, self.size, self._chunk)
-            chunks = tf.data.Dataset.zip((places, self._chunks(epoch, first)))
+            chunks = tf.data.Dataset.zip((places, self._read_chunks(epoch, first)))
             return chunks.map(lambda place, chunk: select(epoch, place, gaps, *chunk))
 
         def select(
@@ -85,7 +85,7 @@ class Reader:
 
         return tf.data.Dataset.range(first_epoch, epochs).flat_map(epoch_rows).prefetch(1)
 
-    def _chunks(self, epoch: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
+    def _read_chunks(self, epoch: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
         """Returns an epoch's chunks of records and their indices, from the place `first`."""
         blocks, starts = self._order(epoch)
         block = tf.searchsorted(starts, first[tf.newaxis], side="right")[0] - 1
@@ -96,14 +96,14 @@ class Reader:
         # Each block is one element, so the blocks stay in order. The option `deterministic` may
         # reorder batches, but here the order must be fixed: a record's place follows from it.
         pieces = pairs.interleave(
-            self._block,
+            self._read_block,
             cycle_length=_BLOCKS_AT_ONCE,
             num_parallel_calls=_BLOCKS_AT_ONCE,
             deterministic=True,
         )
         return pieces.rebatch(self._chunk)
 
-    def _block(self, block: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
+    def _read_block(self, block: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
         """Returns a block without its first `skip` records: one element, records and indices."""
         # TensorFlow 2.20 crashes if `take` gets any output of `tf.unstack` except the first.
         file, offset, length, records, first = (tf.gather(c, block) for c in self._columns)
@@ -117,14 +117,14 @@ class Reader:
         )
         found = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
 
-        def numbered(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def add_ids(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             message = ": has changed since its records were counted"
             named = [tf.gather(self._files, file) + message]
             whole = tf.debugging.Assert(tf.size(data, tf.int64) == records - skip, named)
             with tf.control_dependencies([whole]):
                 return tf.identity(data), first + tf.range(skip, records)
 
-        return found.take(records).skip(skip).batch(BLOCK_RECORDS).map(numbered)
+        return found.take(records).skip(skip).batch(BLOCK_RECORDS).map(add_ids)
 
 
 def _chunk_length(window: int, record_bytes: float) -> int:

@@ -69,7 +69,7 @@ class RecordSource:
     def blocks(self) -> Blocks:
         """The blocks of all files, or of the part that is used, without what is left out."""
         parts = [index.offsets for index in self.indexes]
-        records = np.concatenate([_block_records(index) for index in self.indexes])
+        records = np.concatenate([_count_block_records(index) for index in self.indexes])
         blocks = Blocks(
             file=np.repeat(np.arange(len(parts)), [len(part) - 1 for part in parts]),
             offset=np.concatenate([part[:-1] for part in parts]),
@@ -79,8 +79,8 @@ class RecordSource:
             place=np.concatenate([BLOCK_RECORDS * np.arange(len(part) - 1) for part in parts]),
         )
         if self.left_out:
-            return _without(blocks, self.files, self.left_out)
-        return blocks if self.part is None else _within(blocks, self.files, *self.part)
+            return _exclude_records(blocks, self.files, self.left_out)
+        return blocks if self.part is None else _select_records(blocks, self.files, *self.part)
 
 
 def load(
@@ -132,7 +132,7 @@ def load(
     )
     if not left_out:
         return source
-    return dataclasses.replace(source, image_shape=_first_shape_left(source, any_size))
+    return dataclasses.replace(source, image_shape=_first_kept_shape(source, any_size))
 
 
 def first_shape(
@@ -158,8 +158,8 @@ def first_shape(
     return shape_of_record(f"{path}: record 0 at byte 0", first_record(path), *keys, any_size)
 
 
-def _first_shape_left(source: RecordSource, any_size: bool) -> tuple[int, int, int]:
-    """Returns the shape of the first image that is not left out; for the errors, see above."""
+def _first_kept_shape(source: RecordSource, any_size: bool) -> tuple[int, int, int]:
+    """Returns the shape of the first image that is not left out; see `first_shape`."""
     blocks = source.blocks
     path, start = source.files[int(blocks.file[0])], int(blocks.offset[0])
     where = f"{path}: record {int(blocks.place[0])} at byte {start}"
@@ -167,15 +167,15 @@ def _first_shape_left(source: RecordSource, any_size: bool) -> tuple[int, int, i
     return shape_of_record(where, record_data(path, start), *keys, any_size)
 
 
-def _without(blocks: Blocks, files: Sequence[Path], left_out: Sequence[int]) -> Blocks:
-    """Returns the blocks without some records, at each of which a block is divided."""
+def _exclude_records(blocks: Blocks, files: Sequence[Path], left_out: Sequence[int]) -> Blocks:
+    """Returns the blocks without some records; a block is divided at each of them."""
     numbers = np.array(left_out, np.int64)
     of_block = np.searchsorted(blocks.first, numbers, side="right") - 1
     divided = np.unique(of_block)
     pieces = [
         piece
         for block in divided.tolist()
-        for piece in _pieces(blocks, files, block, numbers[of_block == block])
+        for piece in _split_block(blocks, files, block, numbers[of_block == block])
     ]
     names = [field.name for field in dataclasses.fields(blocks)]
     columns = {
@@ -191,7 +191,7 @@ def _without(blocks: Blocks, files: Sequence[Path], left_out: Sequence[int]) -> 
     return Blocks(**columns)
 
 
-def _pieces(
+def _split_block(
     blocks: Blocks, files: Sequence[Path], block: int, numbers: np.ndarray
 ) -> list[dict[str, int]]:
     """Returns the parts of a block between the records that are left out."""
@@ -212,7 +212,7 @@ def _pieces(
     ]
 
 
-def _within(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blocks:
+def _select_records(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blocks:
     """Returns the blocks of the records from `start` to `stop`, exclusive."""
     kept = np.flatnonzero((blocks.first < stop) & (blocks.first + blocks.records > start))
     columns = {f.name: getattr(blocks, f.name)[kept] for f in dataclasses.fields(blocks)}
@@ -229,7 +229,7 @@ def _within(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blo
     return Blocks(**columns)
 
 
-def _block_records(index: FileIndex) -> np.ndarray:
+def _count_block_records(index: FileIndex) -> np.ndarray:
     firsts = BLOCK_RECORDS * np.arange(len(index.offsets) - 1)
     return np.minimum(BLOCK_RECORDS, index.records - firsts)
 
@@ -246,26 +246,26 @@ def shape_of_record(
     try:
         features = features_of(record)
     except ValueError:
-        raise _unlike(where, "data that is not a tf.Example", image, label) from None
+        raise _mismatch_error(where, "data that is not a tf.Example", image, label) from None
     if not {image, label} <= set(features):
         got = f"features {', '.join(sorted(features)) or '(none)'}"
-        raise _unlike(where, got, image, label)
+        raise _mismatch_error(where, got, image, label)
     problem = example_problem(record, {label: "int64"})
     if problem:
         raise DataError(f"{where}: {problem}", field="input_path")
     try:
         encoded = bytes_of(features[image])
     except ValueError as error:
-        raise _unlike(where, f"{image} with {error}", image, label) from None
+        raise _mismatch_error(where, f"{image} with {error}", image, label) from None
     try:
         return image_shape(encoded)
     except ValueError as error:
         if any_size:
             return 0, 0, 0
-        raise _unlike(where, f"{image} with {error}", image, label) from None
+        raise _mismatch_error(where, f"{image} with {error}", image, label) from None
 
 
-def _unlike(where: str, got: str, image: str, label: str) -> DataError:
+def _mismatch_error(where: str, got: str, image: str, label: str) -> DataError:
     return DataError(
         f"{where}: got {got}, expected a tf.Example with {image} (a PNG or JPEG image) and {label}",
         field="input_path",

@@ -36,7 +36,7 @@ _BROKEN = (
 )  # fmt: skip
 
 
-class _Refused(Exception):
+class _Rejected(Exception):
     """The reason why an archive is rejected."""
 
 
@@ -60,17 +60,17 @@ def unpack(
     Raises `DownloadError` if the archive is damaged, lacks a member or is rejected. Files that
     were already extracted remain in the directory; the caller must delete them.
     """
-    called = archive.name.removesuffix(".part")
+    label = archive.name.removesuffix(".part")
     try:
         made = _unpack(archive, folder, limit, members)
-    except _Refused as error:
-        raise DownloadError(f"{called}: {error}; the archive was rejected") from None
+    except _Rejected as error:
+        raise DownloadError(f"{label}: {error}; the archive was rejected") from None
     except _BROKEN as error:
-        said = str(error) or type(error).__name__
-        raise DownloadError(f"{called}: cannot be unpacked ({said})") from None
+        reason = str(error) or type(error).__name__
+        raise DownloadError(f"{label}: cannot be unpacked ({reason})") from None
     missing = [name for name, target in (members or {}).items() if target not in made]
     if missing:
-        raise DownloadError(f"{called}: does not contain {', '.join(missing)}")
+        raise DownloadError(f"{label}: does not contain {', '.join(missing)}")
     return made
 
 
@@ -82,25 +82,25 @@ def _unpack(
         name = posixpath.normpath(member.name)
         if members is not None and name not in members:
             continue
-        target = members[name] if members is not None else _inside(member.name)
+        target = members[name] if members is not None else _relative_name(member.name)
         if member.kind == "folder":
             continue
         if member.kind:
-            raise _Refused(f"{member.name!r} is {member.kind}")
+            raise _Rejected(f"{member.name!r} is {member.kind}")
         if len(made) == _MOST_FILES:
-            raise _Refused(f"it contains more than {_MOST_FILES:,} files")
+            raise _Rejected(f"it contains more than {_MOST_FILES:,} files")
         limit -= _write(member, folder / target, limit)
         made.append(target)
     return made
 
 
-def _inside(name: str) -> str:
+def _relative_name(name: str) -> str:
     """Returns a name relative to the directory; raises an error if it leads out of it."""
     parts = name.rstrip("/").split("/")
     if name.startswith("/") or _DRIVE.match(name) or "\\" in name or "\0" in name:
-        raise _Refused(f"{name!r} is not a relative path")
+        raise _Rejected(f"{name!r} is not a relative path")
     if ".." in parts:
-        raise _Refused(f"{name!r} points outside the directory")
+        raise _Rejected(f"{name!r} points outside the directory")
     return "/".join(part for part in parts if part not in ("", "."))
 
 
@@ -108,18 +108,18 @@ def _write(member: _Member, target: Path, limit: int) -> int:
     """Writes a member to a new file and returns the number of bytes."""
     content, done = member.open(), 0
     if content is None:
-        raise _Refused(f"{member.name!r} has no content")
+        raise _Rejected(f"{member.name!r} has no content")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         file = target.open("xb")
     except FileExistsError:
-        raise _Refused(f"{member.name!r} appears twice") from None
+        raise _Rejected(f"{member.name!r} appears twice") from None
     with content, file:
         # Counted while reading, because the size in the header may be wrong.
         while piece := content.read(_PIECE):
             done += len(piece)
             if done > limit:
-                raise _Refused("it unpacks to more data than the published archive")
+                raise _Rejected("it unpacks to more data than the published archive")
             file.write(piece)
     return done
 

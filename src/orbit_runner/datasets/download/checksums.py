@@ -18,7 +18,7 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def is_file_of(path: Path, size: int, expected: str) -> bool:
+def has_checksum(path: Path, size: int, expected: str) -> bool:
     """Returns whether a file exists and has this size and SHA-256 (hexadecimal)."""
     return path.is_file() and path.stat().st_size == size and sha256(path) == expected
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.published import format_bytes
+from orbit_runner.datasets.public_dataset import format_bytes
 from orbit_runner.errors import RunnerError, format_list
 
 
-def writable(folder: Path) -> None:
+def ensure_writable(folder: Path) -> None:
     """Creates a directory if needed; raises an error if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def writable(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def holding(folder: Path) -> Iterator[None]:
+def directory_lock_scope(folder: Path) -> Iterator[None]:
     """Locks a directory against other processes within a `with` block.
 
     The lock is on the directory itself, so no file is left behind. Raises an error if another
@@ -57,13 +57,15 @@ def check_free(folder: Path, need: int) -> None:
         )
 
 
-def put(made: Sequence[str], aside: Path, folder: Path, *, replace: bool) -> None:
+def move_files(made: Sequence[str], aside: Path, folder: Path, *, replace: bool) -> None:
     """Moves finished files from `aside` to `folder`, which must be on the same disk.
 
     `made` are the files, relative to both. Unless `replace` is set, raises an error if different
     files with these names exist; then nothing was moved.
     """
-    other = [name for name in made if (folder / name).exists() and not _same(aside, folder, name)]
+    other = [
+        name for name in made if (folder / name).exists() and not _is_same(aside, folder, name)
+    ]
     if other and not replace:
         raise RunnerError(
             f"{folder}: these files exist, but differ from the published dataset:\n"
@@ -74,6 +76,6 @@ def put(made: Sequence[str], aside: Path, folder: Path, *, replace: bool) -> Non
         os.replace(aside / name, folder / name)
 
 
-def _same(aside: Path, folder: Path, name: str) -> bool:
+def _is_same(aside: Path, folder: Path, name: str) -> bool:
     there = folder / name
     return there.is_file() and filecmp.cmp(aside / name, there, shallow=False)

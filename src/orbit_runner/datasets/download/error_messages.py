@@ -17,7 +17,7 @@ class Unreachable(Dropped):
     """No connection was established; worth a retry only if there was one before."""
 
 
-def reason(error: Exception) -> Dropped | Unavailable:
+def translate_error(error: Exception) -> Dropped | Unavailable:
     """Returns the error to raise for one of urllib: `Dropped` if a retry may help."""
     if isinstance(error, urllib.error.HTTPError):
         return _describe_status(error)
@@ -36,11 +36,11 @@ def reason(error: Exception) -> Dropped | Unavailable:
 
 
 def _describe_status(error: urllib.error.HTTPError) -> Dropped | Unavailable:
-    said = f"the server returned {error.code} {error.reason}".rstrip()
+    status = f"the server returned {error.code} {error.reason}".rstrip()
     if error.code == 416:
-        return Dropped(said)
+        return Dropped(status)
     if error.code in _PASSING:
-        return Dropped(said)
+        return Dropped(status)
     if error.code in _ACCOUNT:
-        return Unavailable(f"{said}: the server or a proxy requires a login")
-    return Unavailable(said)
+        return Unavailable(f"{status}: the server or a proxy requires a login")
+    return Unavailable(status)

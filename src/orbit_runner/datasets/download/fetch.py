@@ -31,14 +31,14 @@ def fetch(
     reasons = []
     for url in addresses:
         try:
-            _persist(url, part, size, report, pauses)
+            _download_with_retries(url, part, size, report, pauses)
             return
         except Unavailable as error:
             reasons.append(f"{host(url)}: {error}\n  {url}")
     raise DownloadError("\n".join(reasons))
 
 
-def _persist(
+def _download_with_retries(
     url: str, part: Path, size: int, report: Callable[[int], None], pauses: Sequence[float]
 ) -> None:
     furthest = part.stat().st_size if part.is_file() else 0

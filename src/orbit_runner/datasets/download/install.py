@@ -10,15 +10,20 @@ from pathlib import Path
 
 from orbit_runner.datasets.download import manifest
 from orbit_runner.datasets.download.archives import unpack
-from orbit_runner.datasets.download.checksums import copy, is_file_of, sha256
-from orbit_runner.datasets.download.directory import check_free, holding, put, writable
+from orbit_runner.datasets.download.checksums import copy, has_checksum, sha256
+from orbit_runner.datasets.download.directory import (
+    check_free,
+    directory_lock_scope,
+    ensure_writable,
+    move_files,
+)
 from orbit_runner.datasets.download.errors import DownloadError
 from orbit_runner.datasets.download.fetch import PAUSES, fetch
 from orbit_runner.datasets.download.progress import FileProgress
-from orbit_runner.datasets.download.sgm import sentences
-from orbit_runner.datasets.download.sources import Source
+from orbit_runner.datasets.download.sgm import extract_sentences
+from orbit_runner.datasets.download.sources import DownloadSource
 from orbit_runner.datasets.download.transfer import forget
-from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile, format_bytes
+from orbit_runner.datasets.public_dataset import Archive, PublicDataset, RemoteFile, format_bytes
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import note, phase
 
@@ -26,28 +31,28 @@ _ASIDE = ".unpacking"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class DownloadOptions:
     """Where and how to download a dataset."""
 
     folder: Path  # created if needed
-    source: Source = Source()
+    source: DownloadSource = DownloadSource()
     replace: bool = False  # whether to overwrite a different file with the same name
     keep_archives: bool = False  # whether to keep archives after they are unpacked
     pauses: Sequence[float] = PAUSES  # seconds before each retry
 
 
-def get(data: PublicSet, order: Order) -> bool:
+def download_dataset(data: PublicDataset, options: DownloadOptions) -> bool:
     """Downloads the missing files of a dataset. Returns whether any file was missing."""
-    writable(order.folder)
-    with holding(order.folder):
-        missing = [file for file in data.files if not _is_there(file, order)]
-        check_free(order.folder, sum(_space(file, order.folder) for file in missing))
+    ensure_writable(options.folder)
+    with directory_lock_scope(options.folder):
+        missing = [file for file in data.files if not _is_there(file, options)]
+        check_free(options.folder, sum(_required_space(file, options.folder) for file in missing))
         for file in missing:
             if file.archive is None:
-                os.replace(_fetch(file, order), order.folder / file.name)
-                forget(_part(file, order.folder))
+                os.replace(_fetch_verified(file, options), options.folder / file.name)
+                forget(_part(file, options.folder))
             else:
-                _take_out(file, file.archive, order)
+                _install_archive(file, file.archive, options)
     return bool(missing)
 
 
@@ -55,14 +60,14 @@ def _part(file: RemoteFile, folder: Path) -> Path:
     return folder / f"{file.name}.part"
 
 
-def _is_there(file: RemoteFile, order: Order) -> bool:
+def _is_there(file: RemoteFile, options: DownloadOptions) -> bool:
     """Returns whether the result of a file exists; raises an error if it is a different file."""
-    target = order.folder / file.name
+    target = options.folder / file.name
     if file.archive is not None:
-        found = bool(manifest.unpacked_files(order.folder, file))
+        found = bool(manifest.unpacked_files(options.folder, file))
     else:
-        found = is_file_of(target, file.size, file.sha256)
-        if not found and target.exists() and not order.replace:
+        found = has_checksum(target, file.size, file.sha256)
+        if not found and target.exists() and not options.replace:
             raise RunnerError(
                 f"{target} exists, but is not the published file ({file.size:,} bytes, "
                 f"SHA-256 {file.sha256})\nmove it, choose another --dir, or pass --replace"
@@ -72,7 +77,7 @@ def _is_there(file: RemoteFile, order: Order) -> bool:
     return found
 
 
-def _space(file: RemoteFile, folder: Path) -> int:
+def _required_space(file: RemoteFile, folder: Path) -> int:
     """Returns the maximum number of bytes that a file still needs."""
     part = _part(file, folder)
     have = part.stat().st_size if part.is_file() else 0
@@ -81,19 +86,19 @@ def _space(file: RemoteFile, folder: Path) -> int:
     return max(0, file.size - have) + (file.archive.limit if file.archive else 0)
 
 
-def _fetch(file: RemoteFile, order: Order) -> Path:
+def _fetch_verified(file: RemoteFile, options: DownloadOptions) -> Path:
     """Returns the path of the downloaded and verified file, which has the suffix `.part`."""
-    part = _part(file, order.folder)
+    part = _part(file, options.folder)
     resumed = part.is_file() and part.stat().st_size > 0
     phase(f"downloading {file.name} ({format_bytes(file.size)})")
     if resumed:
         note(f"{file.name}: resuming after {format_bytes(part.stat().st_size)}")
-    _bring(file, part, order)
+    _download_part(file, part, options)
     got = sha256(part)
     if got != file.sha256 and resumed:
         note(f"{file.name}: the resumed download is corrupt; starting over")
         forget(part)
-        _bring(file, part, order)
+        _download_part(file, part, options)
         got = sha256(part)
     if got != file.sha256:
         size = part.stat().st_size
@@ -106,36 +111,36 @@ def _fetch(file: RemoteFile, order: Order) -> Path:
     return part
 
 
-def _bring(file: RemoteFile, part: Path, order: Order) -> None:
-    report = FileProgress(file.size).at
-    if order.source.folder is None:
-        addresses = order.source.addresses(file)
-        fetch(addresses, part, file.size, report, order.pauses)
+def _download_part(file: RemoteFile, part: Path, options: DownloadOptions) -> None:
+    report = FileProgress(file.size).update
+    if options.source.folder is None:
+        addresses = options.source.addresses(file)
+        fetch(addresses, part, file.size, report, options.pauses)
         return
-    origin = order.source.folder / file.name
+    origin = options.source.folder / file.name
     try:
         copy(origin, part, report)
     except OSError as error:
         raise DownloadError(f"{origin}: cannot be copied ({error.strerror})") from None
 
 
-def _take_out(file: RemoteFile, archive: Archive, order: Order) -> None:
+def _install_archive(file: RemoteFile, archive: Archive, options: DownloadOptions) -> None:
     """Downloads an archive, unpacks it in a temporary directory and moves the files into place."""
-    kept = order.folder / file.name
-    path = kept if is_file_of(kept, file.size, file.sha256) else _fetch(file, order)
-    aside = order.folder / _ASIDE
+    kept = options.folder / file.name
+    path = kept if has_checksum(kept, file.size, file.sha256) else _fetch_verified(file, options)
+    aside = options.folder / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)
     phase(f"unpacking {file.name}")
     try:
         aside.mkdir()
         made = _unpack(path, aside, archive)
-        put(made, aside, order.folder, replace=order.replace)
+        move_files(made, aside, options.folder, replace=options.replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    manifest.remember(order.folder, file, made)
-    if path != kept and order.keep_archives:
+    manifest.remember(options.folder, file, made)
+    if path != kept and options.keep_archives:
         os.replace(path, kept)
-    forget(_part(file, order.folder))
+    forget(_part(file, options.folder))
 
 
 def _unpack(path: Path, aside: Path, archive: Archive) -> list[str]:
@@ -150,5 +155,5 @@ def _unpack(path: Path, aside: Path, archive: Archive) -> list[str]:
         members = {name: marked.get(target, target) for name, target in members.items()}
     made = unpack(path, aside, limit=archive.limit, members=members)
     for target, source in marked.items():
-        sentences(aside / source, aside / target)
+        extract_sentences(aside / source, aside / target)
     return [name for name in made if name not in marked.values()] + [*marked]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from orbit_runner.datasets.published import format_bytes
+from orbit_runner.datasets.public_dataset import format_bytes
 from orbit_runner.utils.log import detail
 
 _SECONDS = 0.2
@@ -18,7 +18,7 @@ class FileProgress:
         self._first: int | None = None
         self._last = 0.0
 
-    def at(self, done: int) -> None:
+    def update(self, done: int) -> None:
         """Logs the progress if a message is due; `done` is the bytes so far."""
         now = time.monotonic()
         if self._first is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 
 
-def sentences(source: Path, target: Path) -> int:
+def extract_sentences(source: Path, target: Path) -> int:
     """Writes the text of each segment on a separate line. Returns the number of lines.
 
     Entities such as `&amp;` are not decoded, as in Moses' `input-from-sgm.perl` and sacreBLEU, so

@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from orbit_runner.datasets.published import RemoteFile
+from orbit_runner.datasets.public_dataset import RemoteFile
 from orbit_runner.errors import RunnerError
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class DownloadSource:
     """Where to get the files of the catalog."""
 
     base: str = ""  # URL of a mirror with the files by name; "" for the official addresses
@@ -24,14 +24,14 @@ class Source:
         return (file.url, *file.others)
 
 
-def source(text: str | None) -> Source:
+def parse_source(text: str | None) -> DownloadSource:
     """Returns the source for `--from`: a URL, a directory, or None for the official addresses."""
     if text is None:
-        return Source()
+        return DownloadSource()
     split = urlsplit(text)
     if split.scheme in ("http", "https") and split.netloc:
-        return Source(base=text)
+        return DownloadSource(base=text)
     folder = Path(text).expanduser()
     if "://" in text or not folder.is_dir():
         raise RunnerError(f"--from: got {text!r}, expected http://…, https://… or a directory")
-    return Source(folder=folder)
+    return DownloadSource(folder=folder)

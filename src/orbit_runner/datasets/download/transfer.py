@@ -13,7 +13,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from orbit_runner import __version__
-from orbit_runner.datasets.download.error_messages import reason
+from orbit_runner.datasets.download.error_messages import translate_error
 from orbit_runner.datasets.download.errors import DownloadError, Dropped, Unavailable
 
 _PIECE = 1 << 18
@@ -36,7 +36,7 @@ def transfer(
     `timeout` is the seconds without data. Raises `Dropped` if the connection broke; `part` keeps
     what arrived. Raises `Unavailable` if the address does not provide this file.
     """
-    have = _usable(part, size)
+    have = _partial_size(part, size)
     if have == size:
         return
     request = urllib.request.Request(url, headers=_headers(url, part, have))
@@ -47,11 +47,11 @@ def transfer(
         error.close()
         if error.code == _RANGE_WRONG:
             forget(part)
-        raise reason(error) from None
+        raise translate_error(error) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise reason(error) from None
+        raise translate_error(error) from None
     with response:
-        start = _start(response, have, size)
+        start = _start_position(response, have, size)
         if start == 0:
             _remember(part, url, response.headers)
         _receive(response, part, start, size, report)
@@ -67,7 +67,7 @@ def forget(part: Path) -> None:
     _marker(part).unlink(missing_ok=True)
 
 
-def _usable(part: Path, size: int) -> int:
+def _partial_size(part: Path, size: int) -> int:
     """Returns the number of bytes in the partial file; deletes it if it is too large."""
     have = part.stat().st_size if part.is_file() else 0
     if have > size:
@@ -103,7 +103,7 @@ def _remember(part: Path, url: str, headers: Mapping[str, str]) -> None:
     _marker(part).write_text(json.dumps({"url": url, "validator": validator}), encoding="utf-8")
 
 
-def _start(response: http.client.HTTPResponse, have: int, size: int) -> int:
+def _start_position(response: http.client.HTTPResponse, have: int, size: int) -> int:
     """Returns the position of the first byte to come; raises an error if the size is wrong."""
     start, whole = 0, response.headers.get("Content-Length") or ""
     if response.status == _PARTIAL:
@@ -130,7 +130,7 @@ def _receive(
         raise DownloadError(f"{part}: cannot be written ({error})") from None
     with file:
         report(done)
-        while done < size and (piece := _piece(response)):
+        while done < size and (piece := _read_piece(response)):
             _write(file, part, piece[: size - done + 1])
             done += len(piece)
             report(min(done, size))
@@ -140,7 +140,7 @@ def _receive(
         raise Unavailable(f"the file there is larger than the published file ({size:,} bytes)")
 
 
-def _piece(response: http.client.HTTPResponse) -> bytes:
+def _read_piece(response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read1(_PIECE)
     except (OSError, http.client.HTTPException) as error:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 
 _PORT = re.compile(r"[0-9]{1,5}")
-_QUESTIONS_AT_ONCE, _CONNECT_SECONDS = 8, 5.0
+_MAX_THREADS, _CONNECT_SECONDS = 8, 5.0
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -38,64 +38,68 @@ def address_problem(address: object) -> str:
     return ""
 
 
-def unknown_hosts(addresses: Iterable[str], seconds: float) -> dict[str, str]:
+def find_unknown_hosts(addresses: Iterable[str], seconds: float) -> dict[str, str]:
     """Returns the unknown hosts of addresses, `host:port`, each with the reason.
 
     All hosts are looked up at once. A host without an answer after `seconds` counts as known,
     because a slow name server is not a mistake of the user.
     """
-    return _problems((split_address(address)[0] for address in addresses), _look_up, seconds)
+    return _find_problems(
+        (split_address(address)[0] for address in addresses), _resolve_host, seconds
+    )
 
 
-def find_unreachable(addresses: Iterable[str], seconds: float) -> dict[str, str]:
+def find_unreachable_addresses(addresses: Iterable[str], seconds: float) -> dict[str, str]:
     """Returns the addresses, `host:port`, that cannot be reached, each with the reason.
 
     All addresses are tried at once. An address without an answer after `seconds` is not returned,
     because it may be far away.
     """
-    return _problems(addresses, _connect, seconds)
+    return _find_problems(addresses, _connect, seconds)
 
 
-def _problems(asked: Iterable[str], find: Callable[[str], str], seconds: float) -> dict[str, str]:
-    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+def _find_problems(
+    subjects: Iterable[str], find_problem: Callable[[str], str], seconds: float
+) -> dict[str, str]:
+    pending: queue.SimpleQueue[str] = queue.SimpleQueue()
     answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-    names = dict.fromkeys(asked)
+    names = dict.fromkeys(subjects)
     for name in names:
-        left.put(name)
-    for _ in range(min(len(names), _QUESTIONS_AT_ONCE)):
+        pending.put(name)
+    for _ in range(min(len(names), _MAX_THREADS)):
         # Not `concurrent.futures`: the interpreter would wait for its threads at exit.
-        ask = functools.partial(_ask, left, answers, find)
-        threading.Thread(target=ask, name="lookup", daemon=True).start()
+        look_up = functools.partial(_run_lookups, pending, answers, find_problem)
+        threading.Thread(target=look_up, name="lookup", daemon=True).start()
     found: dict[str, str] = {}
     deadline = time.monotonic() + seconds
     while len(found) < len(names):
         try:
             name, problem = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            _drop(left)
+            _clear_queue(pending)
             break
         found[name] = problem
     return {name: found[name] for name in names if found.get(name)}
 
 
-def _drop(left: queue.SimpleQueue[str]) -> None:
+def _clear_queue(pending: queue.SimpleQueue[str]) -> None:
     with contextlib.suppress(queue.Empty):
         while True:
-            left.get_nowait()
+            pending.get_nowait()
 
 
-def _ask(
-    left: queue.SimpleQueue[str],
+def _run_lookups(
+    pending: queue.SimpleQueue[str],
     answers: queue.SimpleQueue[tuple[str, str]],
-    find: Callable[[str], str],
+    find_problem: Callable[[str], str],
 ) -> None:
     with contextlib.suppress(queue.Empty):
         while True:
-            name = left.get_nowait()
-            answers.put((name, find(name)))
+            name = pending.get_nowait()
+            answers.put((name, find_problem(name)))
 
 
-def _look_up(host: str) -> str:
+def _resolve_host(host: str) -> str:
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

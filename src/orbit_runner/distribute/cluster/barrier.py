@@ -21,11 +21,11 @@ from orbit_runner.distribute.cluster.addresses import listening_socket, split_ad
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
 from orbit_runner.distribute.cluster.errors import MemberLost
 
-_PAUSE_SECONDS, _TALK_SECONDS, _SILENCE_SECONDS = 0.1, 5.0, 2.0
+_PAUSE_SECONDS, _CONNECTION_SECONDS, _SILENCE_SECONDS = 0.1, 5.0, 2.0
 _LARGEST_GREETING = 65536
 
 
-def meet(
+def wait_at_barrier(
     cluster: Cluster,
     others: Sequence[Member],
     *,
@@ -45,21 +45,21 @@ def meet(
         "members": {role: list(addresses) for role, addresses in cluster.jobs.items()},
         "purpose": purpose,
     }
-    host = _Host(cluster.me, greeting)
+    barrier = _Barrier(cluster.me, greeting)
     try:
-        host.wait_for(others, time.monotonic() + timeout, tell)
+        barrier.wait_for_members(others, time.monotonic() + timeout, tell)
     finally:
-        host.close()
+        barrier.close()
 
 
-class _Host:
+class _Barrier:
     """Listens and greets, and records which members it has greeted and which have greeted it."""
 
     def __init__(self, me: Member, greeting: dict[str, Any]) -> None:
         self._me, self._greeting = me, greeting
-        self._came: set[tuple[str, int]] = set()
+        self._greeted_by: set[tuple[str, int]] = set()
         self._reached: set[tuple[str, int]] = set()
-        self._quarrel: str = ""
+        self._mismatch: str = ""
         self._socket = _listen(me)
         self._socket.settimeout(_PAUSE_SECONDS)
         self._open = True
@@ -72,7 +72,7 @@ class _Host:
         self._thread.join()
         self._socket.close()
 
-    def wait_for(
+    def wait_for_members(
         self, others: Iterable[Member], deadline: float, tell: Callable[[str], None]
     ) -> None:
         """Greets the others until all have been reached and have greeted this member."""
@@ -81,8 +81,8 @@ class _Host:
             for member in missing:
                 if (member.role, member.index) not in self._reached:
                     self._greet(member)
-            if self._quarrel:
-                raise ClusterError(self._quarrel)
+            if self._mismatch:
+                raise ClusterError(self._mismatch)
             now, names = time.monotonic(), _format_members(missing)
             if now > deadline:
                 raise MemberLost(
@@ -97,13 +97,15 @@ class _Host:
 
     def _have_all_met(self, member: Member) -> bool:
         key = (member.role, member.index)
-        return key in self._reached and key in self._came
+        return key in self._reached and key in self._greeted_by
 
     def _greet(self, member: Member) -> None:
         try:
-            with socket.create_connection(split_address(member.address), _TALK_SECONDS) as talk:
-                talk.settimeout(_TALK_SECONDS)
-                answer = _exchange(talk, self._greeting)
+            with socket.create_connection(
+                split_address(member.address), _CONNECTION_SECONDS
+            ) as connection:
+                connection.settimeout(_CONNECTION_SECONDS)
+                answer = _exchange(connection, self._greeting)
         except (OSError, ValueError):
             return
         self._compare(answer)
@@ -111,17 +113,17 @@ class _Host:
             self._reached.add((member.role, member.index))
         else:
             role, index = answer["from"]
-            self._quarrel = f"{member.address}: expected {member}, got {role} {index}"
+            self._mismatch = f"{member.address}: expected {member}, got {role} {index}"
 
     def _receive(self) -> None:
         while self._open:
             with contextlib.suppress(OSError, ValueError):
-                talk, _ = self._socket.accept()
-                with talk:
-                    talk.settimeout(_TALK_SECONDS)
-                    greeting = _exchange(talk, self._greeting)
+                connection, _ = self._socket.accept()
+                with connection:
+                    connection.settimeout(_CONNECTION_SECONDS)
+                    greeting = _exchange(connection, self._greeting)
                 self._compare(greeting)
-                self._came.add(tuple(greeting["from"]))
+                self._greeted_by.add(tuple(greeting["from"]))
 
     def _compare(self, greeting: dict[str, Any]) -> None:
         role, index = greeting["from"]
@@ -132,7 +134,7 @@ class _Host:
         ):
             theirs, ours = greeting.get(field), self._greeting[field]
             if theirs != ours:
-                self._quarrel = (
+                self._mismatch = (
                     f"{who} {difference}\n  {self._me}: {ours}\n  {who}: {theirs}\n"
                     "start all members with the same flags and files"
                 )
@@ -148,9 +150,9 @@ def _listen(me: Member) -> socket.socket:
         raise ClusterError(f"{me}: port {port} of {me.address} {reason}") from error
 
 
-def _exchange(talk: socket.socket, greeting: dict[str, Any]) -> dict[str, Any]:
-    talk.sendall(json.dumps(greeting).encode() + b"\n")
-    with talk.makefile("rb") as lines:
+def _exchange(connection: socket.socket, greeting: dict[str, Any]) -> dict[str, Any]:
+    connection.sendall(json.dumps(greeting).encode() + b"\n")
+    with connection.makefile("rb") as lines:
         answer: dict[str, Any] = json.loads(lines.readline(_LARGEST_GREETING))
     who = answer.get("from") if isinstance(answer, dict) else None
     if not (isinstance(who, list) and [type(part) for part in who] == [str, int]):
@@ -162,7 +164,7 @@ def _format_members(members: Iterable[Member]) -> str:
     return ", ".join(f"{member} ({member.address})" for member in members)
 
 
-def unreachable(members: Iterable[Member], seconds: float = 1.0) -> list[Member]:
+def unreachable_members(members: Iterable[Member], seconds: float = 1.0) -> list[Member]:
     """Returns the members at whose address no process listens; tries each for `seconds`."""
     gone = []
     for member in members:

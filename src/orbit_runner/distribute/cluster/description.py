@@ -9,7 +9,7 @@ from typing import Any
 
 from orbit_runner.config.schema.runtime import ROLES
 from orbit_runner.distribute.cluster.addresses import address_problem, split_address
-from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.errors import RunnerError, unknown_name_message
 
 Jobs = Mapping[str, tuple[str, ...]]
 _SHOWN = 4
@@ -19,7 +19,7 @@ class ClusterError(RunnerError):
     """Raised if the description of a cluster is invalid or its members do not agree."""
 
 
-def refuse(source: str, problems: Sequence[str]) -> None:
+def raise_problems(source: str, problems: Sequence[str]) -> None:
     """Raises `ClusterError` with the first few problems, if there are any.
 
     `source` is the place where the cluster is described.
@@ -53,7 +53,7 @@ class Cluster:
     source: str  # Where the cluster is described, for messages.
     # Whether host names may not be known yet: with Kubernetes, Vertex AI and SageMaker, a host name
     # is known only once its container runs.
-    named_early: bool = False
+    hosts_resolve_late: bool = False
 
     def members(self) -> Iterator[Member]:
         """Yields all members, the chief first."""
@@ -84,16 +84,16 @@ class Cluster:
 
 
 def check_cluster(
-    jobs: Jobs, role: str, index: int, source: str, *, named_early: bool = False
+    jobs: Jobs, role: str, index: int, source: str, *, hosts_resolve_late: bool = False
 ) -> Cluster:
     """Returns the cluster of a description; raises `ClusterError` if the description is invalid.
 
-    `role` and `index` are those of this process. For `source` and `named_early`, see `Cluster`.
+    `role` and `index` are those of this process. For the other arguments, see `Cluster`.
     """
-    refuse(source, [*job_problems(jobs), *_task_problems(jobs, role, index)])
+    raise_problems(source, [*job_problems(jobs), *_task_problems(jobs, role, index)])
     addresses = jobs.get(role, ())
     me = Member(role, index, addresses[index] if addresses else "")
-    return Cluster(jobs, me, source, named_early)
+    return Cluster(jobs, me, source, hosts_resolve_late)
 
 
 def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:
@@ -104,7 +104,7 @@ def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     seen: dict[tuple[str, int], str] = {}
     for role, addresses in jobs.items():
         if role not in ROLES:
-            yield unknown("role", role, ROLES)
+            yield unknown_name_message("role", role, ROLES)
             continue
         for index, address in enumerate(addresses):
             problem = address_problem(address)
@@ -124,7 +124,7 @@ def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:
 
 def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
     if role not in ROLES:
-        yield f"task.type: {unknown('role', role, ROLES)}"
+        yield f"task.type: {unknown_name_message('role', role, ROLES)}"
         return
     # An evaluator communicates with no member, so launchers often leave it out.
     there = len(jobs.get(role, ())) or (1 if role == "evaluator" else 0)

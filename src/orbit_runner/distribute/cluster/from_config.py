@@ -10,11 +10,11 @@ from orbit_runner.distribute.cluster.description import (
     ClusterError,
     check_cluster,
     job_problems,
-    refuse,
+    raise_problems,
 )
 
 
-def described_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
+def configured_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
     """Returns the addresses of each role that the config names; {} if it names none."""
     if runtime.worker_hosts:
         return {"worker": _hosts(runtime.worker_hosts)}
@@ -24,7 +24,7 @@ def described_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
 def from_config(runtime: RuntimeConfig) -> Cluster:
     """Returns the cluster that the config describes; raises `ClusterError` if it is invalid."""
     source = "runtime.worker_hosts" if runtime.worker_hosts else "runtime.cluster"
-    jobs, role, index = described_jobs(runtime), runtime.task_type, runtime.task_index
+    jobs, role, index = configured_jobs(runtime), runtime.task_type, runtime.task_index
     if role is None:
         role = "worker" if "worker" in jobs else "chief"
     if index < 0 and len(jobs.get(role, ())) > 1:
@@ -35,7 +35,9 @@ def from_config(runtime: RuntimeConfig) -> Cluster:
     return check_cluster(jobs, role, max(index, 0), source)
 
 
-def parse_remote(text: str, source: str = "runtime.remote_cluster") -> dict[str, tuple[str, ...]]:
+def parse_remote_cluster(
+    text: str, source: str = "runtime.remote_cluster"
+) -> dict[str, tuple[str, ...]]:
     """Returns the addresses of each role in a text like `worker=a:2222,b:2222;ps=c:2222`.
 
     Raises `ClusterError` if the text is malformed, or has no worker or no parameter server.
@@ -49,7 +51,7 @@ def parse_remote(text: str, source: str = "runtime.remote_cluster") -> dict[str,
                 "worker=a:2222,b:2222;ps=c:2222"
             )
         jobs[role.strip()] = _hosts(hosts)
-    refuse(source, [*_remote_problems(jobs)])
+    raise_problems(source, [*_remote_problems(jobs)])
     return jobs
 
 

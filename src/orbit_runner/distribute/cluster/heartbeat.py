@@ -1,4 +1,4 @@
-"""Heartbeats: a process that trains tells the launcher the last step that it has finished.
+"""Heartbeats: a process that trains reports to the launcher the last step that it has finished.
 
 They go through a pipe, whose descriptor the launcher passes in an environment variable. Each line
 is a step, or `-` outside of training: evaluations, saves and exports may take as long as they need.
@@ -32,7 +32,7 @@ class Heartbeat:
 
     def __init__(self, descriptor: int | None = None, seconds: float = 0.0, log: str = "") -> None:
         self._descriptor, self._seconds = descriptor, seconds
-        self._last, self._log = -math.inf, _open_log(log) if seconds else None
+        self._last_beat, self._log = -math.inf, _open_log(log) if seconds else None
 
     @classmethod
     def from_environment(cls) -> Heartbeat:
@@ -50,7 +50,7 @@ class Heartbeat:
     @contextlib.contextmanager
     def training_scope(self, read_step: Callable[[], int]) -> Iterator[None]:
         """Lets the launcher expect steps in a `with` block. `read_step` returns the last one."""
-        self._last = -math.inf
+        self._last_beat = -math.inf
         self.beat(read_step)
         try:
             yield
@@ -62,9 +62,9 @@ class Heartbeat:
     def beat(self, read_step: Callable[[], int]) -> None:
         """Reports the last finished step, at most once in a second."""
         now = time.monotonic()
-        if self._descriptor is None or now - self._last < _SECONDS_BETWEEN_STEPS:
+        if self._descriptor is None or now - self._last_beat < _SECONDS_BETWEEN_STEPS:
             return
-        self._last = now
+        self._last_beat = now
         self._write(str(read_step()))
         if self._log is not None:
             faulthandler.dump_traceback_later(self._seconds, file=self._log)
@@ -96,26 +96,26 @@ class HeartbeatReader:
         self.seconds = seconds
         self._log, self._clock = log, clock
         self._since = self._checked = clock()
-        self.last_step, self._trains = -1, False
+        self.last_step, self._is_training = -1, False
         self._rest = b""
-        self._reads, self.writes = os.pipe()
-        os.set_blocking(self._reads, False)
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
 
     def environ(self) -> Mapping[str, str]:
-        """Returns the environment variable for the process, which must inherit `writes`."""
-        values = {"descriptor": self.writes, "seconds": self.seconds, "log": str(self._log)}
+        """Returns the environment variable for the process, which must inherit `write_end`."""
+        values = {"descriptor": self.write_end, "seconds": self.seconds, "log": str(self._log)}
         return {VARIABLE: json.dumps(values)}
 
-    def close_writes(self) -> None:
+    def close_write_end(self) -> None:
         """Closes the end for writing in this process, after the other process has started."""
-        os.close(self.writes)
+        os.close(self.write_end)
 
     def close(self) -> None:
         """Reads what is left, and closes the end for reading."""
-        if self._reads >= 0:
-            self._read(self._clock())
-            os.close(self._reads)
-            self._reads = -1
+        if self._read_end >= 0:
+            self._read_steps(self._clock())
+            os.close(self._read_end)
+            self._read_end = -1
 
     def stalled_step(self) -> int | None:
         """Returns the last finished step if the next one takes longer than `seconds`, else None."""
@@ -123,17 +123,17 @@ class HeartbeatReader:
         gap, self._checked = now - self._checked, now
         if gap > _SECONDS_BETWEEN_CHECKS:  # The launcher was suspended, and perhaps all processes.
             self._since += gap
-        self._read(now)
-        stalls = self._trains and 0 < self.seconds < now - self._since
+        self._read_steps(now)
+        stalls = self._is_training and 0 < self.seconds < now - self._since
         return self.last_step if stalls else None
 
-    def _read(self, now: float) -> None:
+    def _read_steps(self, now: float) -> None:
         found = b""
-        if self._reads >= 0:
+        if self._read_end >= 0:
             with contextlib.suppress(BlockingIOError):
-                found = os.read(self._reads, _BYTES)
+                found = os.read(self._read_end, _BYTES)
         *lines, self._rest = (self._rest + found).split(b"\n")
         if lines:
             steps = [int(line) for line in lines if line != _PAUSE.encode()]
             self.last_step = max(steps, default=self.last_step)
-            self._trains, self._since = lines[-1] != _PAUSE.encode(), now
+            self._is_training, self._since = lines[-1] != _PAUSE.encode(), now

@@ -22,7 +22,7 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 _PAUSE_SECONDS, _QUIET_SECONDS, _PROBE_SECONDS = 0.2, 2.0, 2.0
 
 
-class Sign(enum.Enum):
+class Liveness(enum.Enum):
     """The state of a server, as seen from outside."""
 
     ALIVE = "answers"
@@ -30,16 +30,16 @@ class Sign(enum.Enum):
     SILENT = "no response"
 
 
-def sign_of_life(address: str, seconds: float = _PROBE_SECONDS) -> Sign:
+def check_liveness(address: str, seconds: float = _PROBE_SECONDS) -> Liveness:
     """Returns whether a gRPC server answers at `address`, `host:port`, within `seconds`."""
     try:
         with socket.create_connection(split_address(address), seconds) as talk:
             talk.sendall(_PREFACE)
-            return Sign.ALIVE if talk.recv(1) else Sign.GONE
+            return Liveness.ALIVE if talk.recv(1) else Liveness.GONE
     except TimeoutError:
-        return Sign.SILENT
+        return Liveness.SILENT
     except OSError:
-        return Sign.GONE
+        return Liveness.GONE
 
 
 def format_members(members: Iterable[Member]) -> str:
@@ -56,7 +56,7 @@ def wait_for_servers(
     """
     begun, told, missing = time.monotonic(), "", list(members)
     while True:
-        missing = [m for m in missing if sign_of_life(m.address) is not Sign.ALIVE]
+        missing = [m for m in missing if check_liveness(m.address) is not Liveness.ALIVE]
         waited = time.monotonic() - begun
         if not missing:
             return
@@ -97,12 +97,12 @@ class Watch:
     ) -> None:
         self._members, self._silence, self._patience = members, silence, patience
         self._give_up, self._tell = give_up or _end_process, tell or _print
-        self._away: set[Member] = set()
+        self._reported_lost: set[Member] = set()
         # When each member was last known to be alive, and its current state.
         self._seen = dict.fromkeys(members, 0.0)
-        self._signs = dict.fromkeys(members, Sign.ALIVE)
+        self._states = dict.fromkeys(members, Liveness.ALIVE)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="watch", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -113,30 +113,30 @@ class Watch:
         """Stops the thread, without waiting for it."""
         self._stop.set()
 
-    def lost(self) -> str:
+    def failure_reason(self) -> str:
         """Returns which members are lost, and why; "" if the run is not lost."""
         now = time.monotonic()
         for member in self._members:
-            sign, silent = self._signs[member], now - self._seen[member]
-            gone = sign is Sign.GONE and member.role == "ps"
-            if gone or (sign is Sign.SILENT and silent > self._silence):
-                return f"{format_members([member])}: {sign.value}"
+            state, silent = self._states[member], now - self._seen[member]
+            gone = state is Liveness.GONE and member.role == "ps"
+            if gone or (state is Liveness.SILENT and silent > self._silence):
+                return f"{format_members([member])}: {state.value}"
         workers = [member for member in self._members if member.role == "worker"]
-        away = [m for m in workers if self._signs[m] is not Sign.ALIVE]
+        away = [m for m in workers if self._states[m] is not Liveness.ALIVE]
         if away == workers and all(now - self._seen[m] > self._patience for m in workers):
             return f"{format_members(workers)}: no worker is left"
         return ""
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         since = None
         while not self._stop.wait(self._silence / 5):
             for member in self._members:
-                sign = sign_of_life(member.address, max(1.0, self._silence / 5))
-                if sign is Sign.ALIVE:
+                state = check_liveness(member.address, max(1.0, self._silence / 5))
+                if state is Liveness.ALIVE:
                     self._seen[member] = time.monotonic()
-                self._signs[member] = sign
+                self._states[member] = state
             self._report_workers()
-            reason = self.lost()
+            reason = self.failure_reason()
             since = (since or time.monotonic()) if reason else None
             if since and time.monotonic() - since > self._silence and not self._stop.is_set():
                 self._give_up(reason)
@@ -144,19 +144,19 @@ class Watch:
 
     def _report_workers(self) -> None:
         workers = [member for member in self._members if member.role == "worker"]
-        alive = [worker for worker in workers if self._signs[worker] is Sign.ALIVE]
-        gone = [worker for worker in workers if self._signs[worker] is Sign.GONE]
+        alive = [worker for worker in workers if self._states[worker] is Liveness.ALIVE]
+        gone = [worker for worker in workers if self._states[worker] is Liveness.GONE]
         for worker in gone:
-            if worker not in self._away:
-                who = f"{format_members([worker])} was lost: {Sign.GONE.value} there"
-                self._away.add(worker)
+            if worker not in self._reported_lost:
+                who = f"{format_members([worker])} was lost: {Liveness.GONE.value} there"
+                self._reported_lost.add(worker)
                 self._tell(
                     f"{who}; the other workers take over its steps"
                     if alive
                     else f"{who}; waiting up to {self._patience:.0f} s for a worker to come back"
                 )
-        for worker in self._away.intersection(alive):
-            self._away.remove(worker)
+        for worker in self._reported_lost.intersection(alive):
+            self._reported_lost.remove(worker)
             self._tell(f"{format_members([worker])} is back")
 
 

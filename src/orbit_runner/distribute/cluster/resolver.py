@@ -6,8 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster import addresses
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, refuse
-from orbit_runner.distribute.cluster.from_config import described_jobs, from_config, parse_remote
+from orbit_runner.distribute.cluster.description import (
+    Cluster,
+    ClusterError,
+    Member,
+    raise_problems,
+)
+from orbit_runner.distribute.cluster.from_config import (
+    configured_jobs,
+    from_config,
+    parse_remote_cluster,
+)
 from orbit_runner.distribute.cluster.sagemaker import from_sagemaker, is_sagemaker
 from orbit_runner.distribute.cluster.slurm import from_slurm, is_slurm
 from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
@@ -27,14 +36,14 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
     """
     remote_cluster(runtime)
     needed = runtime.traits.is_clustered and not runtime.remote_cluster
-    read = _reader(runtime, environ, needed)
+    read = _select_reader(runtime, environ, needed)
     cluster = read() if read is not None else None
     if cluster is None:
         if needed:
-            why = "none is configured" if runtime.cluster_source != "none" else _TURNED_OFF
-            raise ClusterError(_MISSING.format(runtime.distribution_strategy, why))
+            reason = "none is configured" if runtime.cluster_source != "none" else _TURNED_OFF
+            raise ClusterError(_MISSING.format(runtime.distribution_strategy, reason))
         return None
-    refuse(cluster.source, [*_contradictions(runtime, cluster)])
+    raise_problems(cluster.source, [*_find_contradictions(runtime, cluster)])
     return cluster
 
 
@@ -46,7 +55,9 @@ _MISSING = (
 )
 
 
-def _reader(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Callable[[], Cluster] | None:
+def _select_reader(
+    runtime: RuntimeConfig, environ: Environ, needed: bool
+) -> Callable[[], Cluster] | None:
     readers: dict[str, Callable[[], Cluster]] = {
         "tf_config": lambda: from_tf_config(environ.get(NAME, "")),
         "config": lambda: from_config(runtime),
@@ -56,7 +67,7 @@ def _reader(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Callable[
     there = {
         # Some launchers set `{}` for a process that runs alone.
         "tf_config": environ.get(NAME, "").strip() not in ("", "{}") and not runtime.remote_cluster,
-        "config": bool(described_jobs(runtime)),
+        "config": bool(configured_jobs(runtime)),
         "slurm": needed and is_slurm(environ),
         "sagemaker": needed and is_sagemaker(environ),
     }
@@ -70,7 +81,7 @@ def _reader(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Callable[
     return readers.get(source)
 
 
-def _contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
+def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
     strategy, jobs = runtime.distribution_strategy, cluster.jobs
     trainers = len(cluster.trainers())
     if not runtime.traits.is_clustered:
@@ -86,10 +97,10 @@ def _contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
         for role in ("chief", "worker", "ps"):
             if not jobs.get(role):
                 yield f"describes no {role}, but `parameter_server` requires one"
-    yield from _counts(runtime, cluster)
+    yield from _count_problems(runtime, cluster)
 
 
-def _counts(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
+def _count_problems(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
     workers = len(
         cluster.jobs.get("worker", ()) if runtime.traits.is_asynchronous else cluster.trainers()
     )
@@ -113,14 +124,14 @@ def remote_cluster(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
     """
     if not runtime.remote_cluster:
         return {}
-    return parse_remote(runtime.remote_cluster)
+    return parse_remote_cluster(runtime.remote_cluster)
 
 
 def reach_problems(cluster: Cluster) -> Iterator[str]:
     """Yields which hosts are not known, and whether this process's own port is in use."""
-    if not cluster.named_early:
-        others = [*_partners(cluster)]
-        unknown = addresses.unknown_hosts((m.address for m in others), _LOOKUP_SECONDS)
+    if not cluster.hosts_resolve_late:
+        others = [*_other_members(cluster)]
+        unknown = addresses.find_unknown_hosts((m.address for m in others), _LOOKUP_SECONDS)
         for host, reason in [*unknown.items()][:_SHOWN]:
             who = next(m for m in others if addresses.split_address(m.address)[0] == host)
             yield f"{cluster.source}: {who}: cannot resolve the host {host!r}: {reason}"
@@ -132,7 +143,7 @@ def reach_problems(cluster: Cluster) -> Iterator[str]:
             yield f"{cluster.source}: {cluster.me}: {problem}"
 
 
-def _partners(cluster: Cluster) -> Iterator[Member]:
+def _other_members(cluster: Cluster) -> Iterator[Member]:
     # An evaluator only reads checkpoints, and communicates with no other member.
     if cluster.me.role != "evaluator":
         for member in cluster.members():

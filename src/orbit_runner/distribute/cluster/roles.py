@@ -12,7 +12,7 @@ from orbit_runner.errors import SettingError
 EVALUATOR_MODE = "continuous_eval"
 
 
-def in_role(
+def adapt_to_role(
     config: ExperimentConfig, mode: str, cluster: Cluster | None
 ) -> tuple[ExperimentConfig, str]:
     """Returns the experiment and the mode that this member of a cluster runs.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
-from orbit_runner.distribute.cluster.layout import layout, place_members, role_of
+from orbit_runner.distribute.cluster.role_counts import count_roles, place_members, role_of
 
 SOURCE = "SageMaker"
 _PORT = 2222
@@ -19,24 +19,26 @@ _PORT = 2222
 
 def is_sagemaker(environ: Mapping[str, str]) -> bool:
     """Returns whether this is one of several containers of a training job."""
-    return "SM_HOSTS" in environ and len(_hosts(environ)) > 1
+    return "SM_HOSTS" in environ and len(_read_hosts(environ)) > 1
 
 
 def from_sagemaker(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
-    """Returns the cluster, with one process per host; `layout` assigns roles by rank.
+    """Returns the cluster, with one process per host; `count_roles` assigns roles by rank.
 
     Raises `ClusterError` if a variable is missing or malformed.
     """
-    hosts, me = _hosts(environ), environ.get("SM_CURRENT_HOST", "")
+    hosts, me = _read_hosts(environ), environ.get("SM_CURRENT_HOST", "")
     if me not in hosts:
         raise ClusterError(f"{SOURCE}: SM_CURRENT_HOST is {me!r}, allowed: {', '.join(hosts)}")
-    roles = layout(runtime, len(hosts), SOURCE)
+    roles = count_roles(runtime, len(hosts), SOURCE)
     addresses = [f"{host}:{_PORT}" for host in hosts]
     role, index = role_of(roles, hosts.index(me))
-    return check_cluster(place_members(roles, addresses), role, index, SOURCE, named_early=True)
+    return check_cluster(
+        place_members(roles, addresses), role, index, SOURCE, hosts_resolve_late=True
+    )
 
 
-def _hosts(environ: Mapping[str, str]) -> list[str]:
+def _read_hosts(environ: Mapping[str, str]) -> list[str]:
     text = environ.get("SM_HOSTS", "")
     try:
         hosts = json.loads(text)
@@ -47,10 +49,10 @@ def _hosts(environ: Mapping[str, str]) -> list[str]:
             f"{SOURCE}: SM_HOSTS is {text[:60]!r}, "
             'expected a JSON list of hosts, such as ["algo-1", "algo-2"]'
         )
-    return sorted(hosts, key=_natural)
+    return sorted(hosts, key=_natural_sort_key)
 
 
-def _natural(host: str) -> tuple[str, int, str]:
+def _natural_sort_key(host: str) -> tuple[str, int, str]:
     # All containers must agree on the ranks, and `algo-10` comes after `algo-2`.
     name, _, number = host.rpartition("-")
     return (name, int(number), "") if number.isdecimal() else (host, 0, "")

@@ -16,7 +16,7 @@ from orbit_runner.distribute.cluster.description import Member
 _FOLDER, _ENDED, _LEAVING = ".cluster", "ended.json", "leaving"
 
 
-class Host:
+class ChiefShutdown:
     """The side of the chief."""
 
     def __init__(self, model_dir: Path) -> None:
@@ -28,7 +28,7 @@ class Host:
         for note in (self._folder / _ENDED, *self._folder.glob(f"{_LEAVING}-*.json")):
             note.unlink(missing_ok=True)
 
-    def leaving(self) -> list[str]:
+    def leaving_members(self) -> list[str]:
         """Returns the members that are about to exit, such as `worker 1`."""
         notes = sorted(self._folder.glob(f"{_LEAVING}-*.json"))
         return [" ".join(note.stem.split("-")[1:]) for note in notes]
@@ -41,7 +41,7 @@ class Host:
         _write(self._folder / _ENDED, {"exit_code": code})
 
 
-class Guest:
+class ServerShutdown:
     """The side of a server."""
 
     def __init__(self, model_dir: Path, me: Member) -> None:
@@ -54,7 +54,7 @@ class Guest:
         """Tells the chief that this server is about to exit."""
         _write(self._leaving, {"pid": os.getpid()})
 
-    def left(self) -> int | None:
+    def run_exit_code(self) -> int | None:
         """Returns the exit code that the run ended with; None while it is running."""
         stamp = _stamp(self._ended)
         if stamp is None or stamp == self._old:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
-from orbit_runner.distribute.cluster.layout import layout, place_members, role_of
+from orbit_runner.distribute.cluster.role_counts import count_roles, place_members, role_of
 from orbit_runner.distribute.cluster.slurm_lists import (
     SOURCE,
     expand_counts,
@@ -27,25 +27,25 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 
 def is_slurm(environ: Mapping[str, str]) -> bool:
     """Returns whether this is one of several tasks of a step that `srun` started."""
-    return "SLURM_PROCID" in environ and _number(environ, "SLURM_STEP_NUM_TASKS", "1") > 1
+    return "SLURM_PROCID" in environ and _read_number(environ, "SLURM_STEP_NUM_TASKS", "1") > 1
 
 
 def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
-    """Returns the cluster of a step; `layout` assigns roles by rank.
+    """Returns the cluster of a step; `count_roles` assigns roles by rank.
 
     Raises `ClusterError` if a variable is missing or malformed.
     """
-    hosts = expand_nodes(_require(environ, "SLURM_STEP_NODELIST"))
-    counts = expand_counts(_require(environ, "SLURM_STEP_TASKS_PER_NODE"))
+    hosts = expand_nodes(_require_variable(environ, "SLURM_STEP_NODELIST"))
+    counts = expand_counts(_require_variable(environ, "SLURM_STEP_TASKS_PER_NODE"))
     if len(hosts) != len(counts):
         raise ClusterError(
             f"{SOURCE}: SLURM_STEP_NODELIST has {len(hosts)} nodes, "
             f"but SLURM_STEP_TASKS_PER_NODE has task counts for {len(counts)}"
         )
-    ports = _ports(environ, max(counts))
-    addresses = _by_rank(hosts, counts, ports, environ.get("SLURM_DISTRIBUTION", "block"))
-    roles = layout(runtime, len(addresses), SOURCE)
-    rank = _number(environ, "SLURM_PROCID")
+    ports = _choose_ports(environ, max(counts))
+    addresses = _addresses_by_rank(hosts, counts, ports, environ.get("SLURM_DISTRIBUTION", "block"))
+    roles = count_roles(runtime, len(addresses), SOURCE)
+    rank = _read_number(environ, "SLURM_PROCID")
     if rank >= len(addresses):
         raise ClusterError(
             f"{SOURCE}: SLURM_PROCID is {rank}, allowed: 0 to {len(addresses) - 1} "
@@ -54,7 +54,7 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     return check_cluster(place_members(roles, addresses), *role_of(roles, rank), SOURCE)
 
 
-def _require(environ: Mapping[str, str], name: str) -> str:
+def _require_variable(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
         raise ClusterError(
             f"{SOURCE}: {name} is not set; start the tasks with `srun runner …`, "
@@ -63,14 +63,14 @@ def _require(environ: Mapping[str, str], name: str) -> str:
     return environ[name]
 
 
-def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
-    text = environ.get(name, default) or _require(environ, name)
+def _read_number(environ: Mapping[str, str], name: str, default: str = "") -> int:
+    text = environ.get(name, default) or _require_variable(environ, name)
     if not _NUMBER.fullmatch(text):
         raise ClusterError(f"{SOURCE}: {name} is {text[:60]!r}, expected a number")
     return int(text)
 
 
-def _ports(environ: Mapping[str, str], most: int) -> list[int]:
+def _choose_ports(environ: Mapping[str, str], most: int) -> list[int]:
     """Returns at least `most` ports, the same ones on all nodes and in all tasks."""
     # Jobs that share a node must not use the same port; tasks of one job know all its ports.
     reserved = environ.get("SLURM_STEP_RESV_PORTS", "")
@@ -84,14 +84,16 @@ def _ports(environ: Mapping[str, str], most: int) -> list[int]:
                 f"tasks\nreserve one port for each task: srun --resv-ports={most}"
             )
         return ports
-    job, step = (_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    job, step = (_read_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     first = _FIRST_PORT + (job * 100 + step) % _PORTS
     if first + most > _MOST_PORTS:
         raise ClusterError(f"{SOURCE}: a node has {most} tasks, more than the number of ports")
     return [*range(first, first + most)]
 
 
-def _by_rank(hosts: list[str], counts: list[int], ports: list[int], order: str) -> list[str]:
+def _addresses_by_rank(
+    hosts: list[str], counts: list[int], ports: list[int], order: str
+) -> list[str]:
     slots = [
         [f"{host}:{port}" for port in ports[:count]]
         for host, count in zip(hosts, counts, strict=True)

@@ -17,7 +17,7 @@ def from_tf_config(text: str) -> Cluster:
     Raises `ClusterError` if the value is malformed or contradicts itself.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
         raise ClusterError(
             f"{NAME} is not valid JSON: {error}\nit begins with: {text[:60]!r}"
@@ -28,11 +28,11 @@ def from_tf_config(text: str) -> Cluster:
     if not isinstance(cluster, dict) or not isinstance(task, dict):
         lacking = "cluster" if not isinstance(cluster, dict) else "task"
         raise ClusterError(f"{NAME}: `{lacking}` is missing or not a mapping; {_FORM}")
-    role, index = _role(task.get("type")), _index(task.get("index"))
+    role, index = _parse_role(task.get("type")), _parse_index(task.get("index"))
     # Set by the Training Operator, Vertex AI and SageMaker, in whose clusters a host name is known
     # only once its container runs.
     early = value.get("environment") == "cloud"
-    return check_cluster(_jobs(cluster), role, index, NAME, named_early=early)
+    return check_cluster(_parse_jobs(cluster), role, index, NAME, hosts_resolve_late=early)
 
 
 _FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
@@ -40,7 +40,7 @@ _FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "
 _OLD_NAMES = {"master": "chief"}
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -49,7 +49,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _jobs(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _parse_jobs(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     jobs: dict[str, tuple[str, ...]] = {}
     for role, addresses in cluster.items():
         if not isinstance(addresses, list):
@@ -62,13 +62,13 @@ def _jobs(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return jobs
 
 
-def _role(name: Any) -> str:
+def _parse_role(name: Any) -> str:
     if not isinstance(name, str):
         raise ClusterError(f"{NAME}: task.type: got {name!r:.60}, expected the name of a role")
     return _OLD_NAMES.get(name, name)
 
 
-def _index(value: Any) -> int:
+def _parse_index(value: Any) -> int:
     # Launchers written in shell pass a string.
     if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
         value = int(value)

@@ -58,7 +58,7 @@ def normalize(
 
 
 def gradients(
-    above: tf.Tensor,
+    upstream_gradient: tf.Tensor,
     x: tf.Tensor,
     mean: tf.Tensor,
     variance: tf.Tensor,
@@ -68,12 +68,12 @@ def gradients(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the gradients of `x`, `gamma` and `beta` in `normalize`, for constant moments.
 
-    `above` is the gradient of its output, and `device` the device of its input.
+    `upstream_gradient` is the gradient of its output, and `device` the device of its input.
     """
     # On a GPU, the kernel is not deterministic, and raises an error if determinism is enabled.
     if _has_fused_kernel(x) and "GPU" not in device.upper():
         kernel = tf.raw_ops.FusedBatchNormGradV3(
-            y_backprop=above,
+            y_backprop=upstream_gradient,
             x=x,
             scale=gamma,
             reserve_space_1=mean,
@@ -83,10 +83,10 @@ def gradients(
             is_training=False,
         )
         return kernel.x_backprop, kernel.scale_backprop, kernel.offset_backprop
-    wide, scale = tf.cast(above, mean.dtype), tf.math.rsqrt(variance + epsilon)
-    centred = tf.cast(x, mean.dtype) - mean
-    for_gamma = scale * tf.reduce_sum(wide * centred, _PIXELS)
-    return tf.cast(wide * (gamma * scale), x.dtype), for_gamma, tf.reduce_sum(wide, _PIXELS)
+    wide, scale = tf.cast(upstream_gradient, mean.dtype), tf.math.rsqrt(variance + epsilon)
+    centered = tf.cast(x, mean.dtype) - mean
+    gamma_gradient = scale * tf.reduce_sum(wide * centered, _PIXELS)
+    return tf.cast(wide * (gamma * scale), x.dtype), gamma_gradient, tf.reduce_sum(wide, _PIXELS)
 
 
 def affine(x: tf.Tensor, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,7 @@ from orbit_runner.distribute.spatial.rules import rule_of
 from orbit_runner.distribute.spatial.walk import Functional, nodes
 
 _DIMS = 4
-_MOST = 8
+_MAX_SHOWN = 8
 
 
 def check_dims(dims: Sequence[int], groups: Sequence[Sequence[str]]) -> None:
@@ -54,56 +54,60 @@ def check_model(model: tf_keras.Model, dims: Sequence[int]) -> None:
     if not any(x.shape.rank == _DIMS for x in model.inputs):
         shapes = ", ".join(str(x.shape) for x in model.inputs)
         raise PartitionError(f"no input of {model.name} ({shapes}) is a batch of images")
-    parted = {str(id(x)) for x in model.inputs if x.shape.rank == _DIMS}
-    problems = [_too_small(x.name, x, dims) for x in model.inputs if str(id(x)) in parted]
-    found = [problem for problem in problems if problem] + list(_problems(model, parted, dims, ""))
+    partitioned = {str(id(x)) for x in model.inputs if x.shape.rank == _DIMS}
+    problems = [_size_problem(x.name, x, dims) for x in model.inputs if str(id(x)) in partitioned]
+    found = [problem for problem in problems if problem] + list(
+        _find_problems(model, partitioned, dims, "")
+    )
     if found:
-        more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
+        more = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
         raise PartitionError(
-            "\n".join([f"{model.name} cannot be partitioned:", *found[:_MOST], *more])
+            "\n".join([f"{model.name} cannot be partitioned:", *found[:_MAX_SHOWN], *more])
         )
 
 
-def _problems(model: Functional, parted: set[str], dims: Sequence[int], path: str) -> Iterator[str]:
-    """Yields why a model cannot be partitioned; adds tensors that are in parts to `parted`."""
+def _find_problems(
+    model: Functional, partitioned: set[str], dims: Sequence[int], path: str
+) -> Iterator[str]:
+    """Yields why a model cannot be partitioned; adds tensors that are in parts to `partitioned`."""
     for node in nodes(model):
-        if not parted.intersection(node.flat_input_ids):
+        if not partitioned.intersection(node.flat_input_ids):
             continue
         layer, rule = node.layer, rule_of(node.layer)
         name = f"{path}{layer.name}"
-        inner = _inner(layer)
+        inner = _inner_model(layer)
         if inner is not None:
-            yield from _in_model(node, inner, parted, dims, f"{name}/")
+            yield from _find_inner_problems(node, inner, partitioned, dims, f"{name}/")
             continue
         problem = _refusal(layer)
         if problem:
             yield f"layer {name} ({type(layer).__name__}) {problem}"
         if rule is not None and rule.whole:
             continue
-        parted.update(node.flat_output_ids)
+        partitioned.update(node.flat_output_ids)
         outputs = [x for x in tf.nest.flatten(node.outputs) if x.shape.rank == _DIMS]
-        yield from filter(None, (_too_small(f"layer {name}", x, dims) for x in outputs))
+        yield from filter(None, (_size_problem(f"layer {name}", x, dims) for x in outputs))
 
 
-def _inner(layer: tf_keras.layers.Layer) -> Functional | None:
+def _inner_model(layer: tf_keras.layers.Layer) -> Functional | None:
     rule = rule_of(layer)
     if isinstance(layer, Functional):
         return layer
     return rule.inner(layer) if rule is not None and rule.inner is not None else None
 
 
-def _in_model(
-    node: Any, inner: Functional, parted: set[str], dims: Sequence[int], path: str
+def _find_inner_problems(
+    node: Any, inner: Functional, partitioned: set[str], dims: Sequence[int], path: str
 ) -> Iterator[str]:
     within = {
         str(id(reference))
         for reference, name in zip(inner.inputs, node.flat_input_ids, strict=True)
-        if name in parted
+        if name in partitioned
     }
-    yield from _problems(inner, within, dims, path)
+    yield from _find_problems(inner, within, dims, path)
     for name, output in zip(node.flat_output_ids, inner.outputs, strict=True):
         if str(id(output)) in within:
-            parted.add(name)
+            partitioned.add(name)
 
 
 def _refusal(layer: tf_keras.layers.Layer) -> str | None:
@@ -118,7 +122,7 @@ def _refusal(layer: tf_keras.layers.Layer) -> str | None:
     return rule.refusal(layer)
 
 
-def _too_small(name: str, tensor: Any, dims: Sequence[int]) -> str | None:
+def _size_problem(name: str, tensor: Any, dims: Sequence[int]) -> str | None:
     for side, size, parts in zip(("high", "wide"), tensor.shape[1:3], dims[1:3], strict=True):
         if size is not None and size < parts:
             return f"{name}: {size} pixel{'s' * (size != 1)} {side}, but split into {parts} parts"

@@ -17,11 +17,11 @@ from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, register
 from orbit_runner.distribute.spatial.walk import Functional, run_layers
 
 _GARDEN = "official.vision.modeling.layers.nn_blocks"
-_inner: weakref.WeakKeyDictionary[Any, dict[bool, Functional]] = weakref.WeakKeyDictionary()
+_inner_models: weakref.WeakKeyDictionary[Any, dict[bool, Functional]] = weakref.WeakKeyDictionary()
 
 
-def _model(layer: Layer, training: bool) -> Functional:
-    models = _inner.setdefault(layer, {})
+def _inner_model(layer: Layer, training: bool) -> Functional:
+    models = _inner_models.setdefault(layer, {})
     if training not in models:
         # This may be called while a step is traced, and the model must outlive its graph.
         with tf.init_scope():
@@ -30,11 +30,11 @@ def _model(layer: Layer, training: bool) -> Functional:
     return models[training]
 
 
-def _block(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
-    return run_layers(_model(layer, call.training), [grid], call)
+def _run_block(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
+    return run_layers(_inner_model(layer, call.training), [grid], call)
 
 
 # For layers with one input that consist of layers with rules.
-BLOCK = Rule(_block, inner=lambda layer: _model(layer, True))
+BLOCK = Rule(_run_block, inner=lambda layer: _inner_model(layer, True))
 
 register(f"{_GARDEN}.ResidualBlock", f"{_GARDEN}.BottleneckBlock")(BLOCK)

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.distribute.spatial.grid import Grid
-from orbit_runner.distribute.spatial.halo import Pads, Window, exchange_halo, window
+from orbit_runner.distribute.spatial.halo import Pads, Window, compute_window, exchange_halo
 from orbit_runner.distribute.spatial.placement import run_on_device
 from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, register
 from orbit_runner.models.resnet_blocks import PadShortcut
@@ -23,7 +23,7 @@ def _pad(x: tf.Tensor, pads: Pads, value: Any = 0) -> tf.Tensor:
     return tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=tf.cast(value, x.dtype))
 
 
-def _not_convolved(layer: Layer) -> str | None:
+def _refusal(layer: Layer) -> str | None:
     if layer.data_format != "channels_last":
         return "has data_format='channels_first'"
     if getattr(layer, "groups", 1) > 1:
@@ -31,15 +31,17 @@ def _not_convolved(layer: Layer) -> str | None:
     return None
 
 
-def _windows(layer: Layer, grid: Grid, kernel: Any, strides: Any, dilations: Any) -> list[Window]:
+def _build_windows(
+    layer: Layer, grid: Grid, kernel: Any, strides: Any, dilations: Any
+) -> list[Window]:
     lengths = (grid.height, grid.width)
     return [
-        window(*numbers, layer.padding)
+        compute_window(*numbers, layer.padding)
         for numbers in zip(lengths, kernel, strides, dilations, strict=True)
     ]
 
 
-def _weights(layer: Layer, kernel: tf.Variable) -> list[tf.Tensor]:
+def _cast_weights(layer: Layer, kernel: tf.Variable) -> list[tf.Tensor]:
     variables = [kernel, layer.bias] if layer.use_bias else [kernel]
     return [tf.cast(variable, layer.compute_dtype) for variable in variables]
 
@@ -53,7 +55,7 @@ def _activate(layer: Layer, grid: Grid) -> Grid:
     )
 
 
-def _convolution(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_convolution(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads, kernel: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
         # As in the layer, because `conv2d` has no gradient for dilations on a CPU.
         x = tf.nn.convolution(
@@ -65,11 +67,11 @@ def _convolution(layer: Layer, call: Call, grid: Grid) -> Grid:
         )
         return tf.nn.bias_add(x, bias[0]) if bias else x
 
-    windows = _windows(layer, grid, layer.kernel_size, layer.strides, layer.dilation_rate)
-    return _activate(layer, exchange_halo(grid, windows, run, *_weights(layer, layer.kernel)))
+    windows = _build_windows(layer, grid, layer.kernel_size, layer.strides, layer.dilation_rate)
+    return _activate(layer, exchange_halo(grid, windows, run, *_cast_weights(layer, layer.kernel)))
 
 
-def _depthwise(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_depthwise(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads, kernel: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
         x = tf.nn.depthwise_conv2d(
             _pad(tf.cast(x, layer.compute_dtype), pads),
@@ -80,45 +82,45 @@ def _depthwise(layer: Layer, call: Call, grid: Grid) -> Grid:
         )
         return tf.nn.bias_add(x, bias[0]) if bias else x
 
-    windows = _windows(layer, grid, layer.kernel_size, layer.strides, layer.dilation_rate)
-    weights = _weights(layer, layer.depthwise_kernel)
+    windows = _build_windows(layer, grid, layer.kernel_size, layer.strides, layer.dilation_rate)
+    weights = _cast_weights(layer, layer.depthwise_kernel)
     return _activate(layer, exchange_halo(grid, windows, run, *weights))
 
 
-def _max_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_max_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads) -> tf.Tensor:
         x = _pad(x, pads, x.dtype.min)
         return tf.nn.max_pool2d(x, layer.pool_size, layer.strides, "VALID")
 
-    windows = _windows(layer, grid, layer.pool_size, layer.strides, (1, 1))
+    windows = _build_windows(layer, grid, layer.pool_size, layer.strides, (1, 1))
     return exchange_halo(grid, windows, run)
 
 
-def _average_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_average_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads) -> tf.Tensor:
         # Padding does not count: each mean is over the pixels inside the image.
-        there = [[1.0] * length for length in (x.shape[1], x.shape[2])]
+        inside = [[1.0] * length for length in (x.shape[1], x.shape[2])]
         pooled = tf.nn.avg_pool2d(_pad(x, pads), layer.pool_size, layer.strides, "VALID")
         if pads == ((0, 0), (0, 0)):
             return pooled
-        shares = [
-            _shares(np.pad(ones, pad), size, stride)
+        fractions = [
+            _valid_fractions(np.pad(ones, pad), size, stride)
             for ones, pad, size, stride in zip(
-                there, pads, layer.pool_size, layer.strides, strict=True
+                inside, pads, layer.pool_size, layer.strides, strict=True
             )
         ]
-        return pooled / tf.constant(np.outer(*shares)[None, :, :, None], pooled.dtype)
+        return pooled / tf.constant(np.outer(*fractions)[None, :, :, None], pooled.dtype)
 
-    windows = _windows(layer, grid, layer.pool_size, layer.strides, (1, 1))
+    windows = _build_windows(layer, grid, layer.pool_size, layer.strides, (1, 1))
     return exchange_halo(grid, windows, run)
 
 
-def _shares(there: np.ndarray, size: int, stride: int) -> np.ndarray:
+def _valid_fractions(inside: np.ndarray, size: int, stride: int) -> np.ndarray:
     """Returns the fraction of each window that is inside the image, along one dimension."""
-    return np.lib.stride_tricks.sliding_window_view(there, size)[::stride].mean(axis=1)
+    return np.lib.stride_tricks.sliding_window_view(inside, size)[::stride].mean(axis=1)
 
 
-def _padding(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_padding(layer: Layer, call: Call, grid: Grid) -> Grid:
     windows = [
         Window(1, 1, before, length + before + after)
         for length, (before, after) in zip((grid.height, grid.width), layer.padding, strict=True)
@@ -126,7 +128,7 @@ def _padding(layer: Layer, call: Call, grid: Grid) -> Grid:
     return exchange_halo(grid, windows, _pad)
 
 
-def _cropping(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_cropping(layer: Layer, call: Call, grid: Grid) -> Grid:
     windows = [
         Window(1, 1, -before, length - before - after)
         for length, (before, after) in zip((grid.height, grid.width), layer.cropping, strict=True)
@@ -134,17 +136,17 @@ def _cropping(layer: Layer, call: Call, grid: Grid) -> Grid:
     return exchange_halo(grid, windows, _pad)
 
 
-def _pad_shortcut(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_pad_shortcut(layer: Layer, call: Call, grid: Grid) -> Grid:
     lengths = grid.height, grid.width
-    windows = [window(length, 1, layer.stride, 1, "same") for length in lengths]
+    windows = [compute_window(length, 1, layer.stride, 1, "same") for length in lengths]
     # Each part starts at a pixel that is kept.
     return exchange_halo(grid, windows, lambda x, pads: call(layer, x))
 
 
-register(_layers.Conv2D)(Rule(_convolution, _not_convolved))
-register(_layers.DepthwiseConv2D)(Rule(_depthwise, _not_convolved))
-register(_layers.MaxPooling2D)(Rule(_max_pooling, _not_convolved))
-register(_layers.AveragePooling2D)(Rule(_average_pooling, _not_convolved))
-register(_layers.ZeroPadding2D)(Rule(_padding, _not_convolved))
-register(_layers.Cropping2D)(Rule(_cropping, _not_convolved))
-register(PadShortcut)(Rule(_pad_shortcut))
+register(_layers.Conv2D)(Rule(_run_convolution, _refusal))
+register(_layers.DepthwiseConv2D)(Rule(_run_depthwise, _refusal))
+register(_layers.MaxPooling2D)(Rule(_run_max_pooling, _refusal))
+register(_layers.AveragePooling2D)(Rule(_run_average_pooling, _refusal))
+register(_layers.ZeroPadding2D)(Rule(_run_padding, _refusal))
+register(_layers.Cropping2D)(Rule(_run_cropping, _refusal))
+register(PadShortcut)(Rule(_run_pad_shortcut))

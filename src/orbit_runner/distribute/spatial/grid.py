@@ -18,7 +18,7 @@ class PartitionError(ValueError):
     """Raised if a network or a size cannot be partitioned as requested."""
 
 
-def cuts(size: int, parts: int) -> list[tuple[int, int]]:
+def part_bounds(size: int, parts: int) -> list[tuple[int, int]]:
     """Returns start and stop of each part of a length; the sizes differ by one at most.
 
     The result depends only on the two numbers. So tensors of the same size are split in the same
@@ -103,9 +103,9 @@ def scatter(tensor: tf.Tensor, layout: Layout) -> Grid:
             f"images of shape {tuple(tensor.shape)} cannot be split into {layout.dims[1]} x "
             f"{layout.dims[2]} parts; height and width must be known and at least that large"
         )
-    rows, columns = cuts(height, layout.dims[1]), cuts(width, layout.dims[2])
+    rows, columns = part_bounds(height, layout.dims[1]), part_bounds(width, layout.dims[2])
 
-    def cut(whole: tf.Tensor) -> list[tf.Tensor]:
+    def cut_parts(whole: tf.Tensor) -> list[tf.Tensor]:
         return [
             image[:, top:bottom, left:right]
             for image in batch_slices(whole, layout.dims[0])
@@ -114,7 +114,7 @@ def scatter(tensor: tf.Tensor, layout: Layout) -> Grid:
         ]
 
     # Split on the first device, so that only its part is copied to each of the others.
-    pieces = run_on_device(layout.first, cut, tensor)
+    pieces = run_on_device(layout.first, cut_parts, tensor)
     # From here on, each part is on its own device, also in the gradient of the input.
     parts = {
         place: run_on_device(layout.device(place), lambda x: [tf.identity(x)], piece)[0]
@@ -123,7 +123,7 @@ def scatter(tensor: tf.Tensor, layout: Layout) -> Grid:
     return Grid(layout, height, width, parts)
 
 
-def spread(pixel: tf.Tensor, like: Grid) -> Grid:
+def spread_pixel(pixel: tf.Tensor, like: Grid) -> Grid:
     """Returns a tensor of a single pixel, such as a scale for each channel, for all parts.
 
     `pixel` is [batch, 1, 1, channels], on the first device. Each part of the result is [batch of
@@ -143,7 +143,7 @@ def gather(grid: Grid) -> tf.Tensor:
     """Returns the parts joined on the first device, [batch, height, width, channels]."""
     batches, rows, columns = grid.layout.dims
 
-    def join(*parts: tf.Tensor) -> list[tf.Tensor]:
+    def join_parts(*parts: tf.Tensor) -> list[tf.Tensor]:
         at = dict(zip(grid.layout.places(), parts, strict=True))
         images = [
             tf.concat(
@@ -154,4 +154,4 @@ def gather(grid: Grid) -> tf.Tensor:
         ]
         return [tf.concat(images, axis=0)]
 
-    return run_on_device(grid.layout.first, join, *grid.parts.values())[0]
+    return run_on_device(grid.layout.first, join_parts, *grid.parts.values())[0]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from orbit_runner.distribute.spatial.grid import Grid, Place, cuts
+from orbit_runner.distribute.spatial.grid import Grid, Place, part_bounds
 from orbit_runner.distribute.spatial.placement import run_on_device
-from orbit_runner.distribute.spatial.slices import Box, Interval, slices
+from orbit_runner.distribute.spatial.slices import Box, Interval, slice_boxes
 
 # Numbers of pixels outside of the image that a window covers: above and below, left and right.
 Pads = tuple[Interval, Interval]
@@ -29,15 +29,15 @@ class Window:
     before: int  # Pixels of padding before the first one; negative for cropping.
     outputs: int  # The number of output pixels.
 
-    def needs(self, outputs: Interval) -> Interval:
-        """Returns the interval of input pixels of some outputs; it may extend beyond the image."""
+    def input_interval(self, outputs: Interval) -> Interval:
+        """Returns the input pixels that some outputs need; they may extend beyond the image."""
         start, stop = outputs
         return start * self.stride - self.before, (
             (stop - 1) * self.stride - self.before + self.size
         )
 
 
-def window(length: int, kernel: int, stride: int, dilation: int, padding: str) -> Window:
+def compute_window(length: int, kernel: int, stride: int, dilation: int, padding: str) -> Window:
     """Returns the window of a convolution or a pooling along one dimension.
 
     `length` is the size of the input in pixels. `padding` is `same` or `valid`, as in TensorFlow.
@@ -51,14 +51,14 @@ def window(length: int, kernel: int, stride: int, dilation: int, padding: str) -
 
 
 @dataclasses.dataclass(frozen=True)
-class Reach:
+class PartInput:
     """The input of a part along one dimension."""
 
     pieces: tuple[tuple[int, int, int], ...]  # Part, and start and stop in it, of each piece.
     pads: Interval  # The numbers of pixels outside the image, before and after.
 
 
-def reach(needed: Interval, parts: list[Interval]) -> Reach:
+def find_input(needed: Interval, parts: list[Interval]) -> PartInput:
     """Returns the pieces of an interval of the input, which may extend beyond the image.
 
     `parts` contains start and stop of each part of the input.
@@ -66,13 +66,13 @@ def reach(needed: Interval, parts: list[Interval]) -> Reach:
     size = parts[-1][1]
     start, stop = max(0, needed[0]), min(size, needed[1])
     if start >= stop:  # Only padding: an empty slice still has the dtype and the channels.
-        return Reach(((0, 0, 0),), (needed[1] - needed[0], 0))
+        return PartInput(((0, 0, 0),), (needed[1] - needed[0], 0))
     pieces = tuple(
         (index, max(start, low) - low, min(stop, high) - low)
         for index, (low, high) in enumerate(parts)
         if max(start, low) < min(stop, high)
     )
-    return Reach(pieces, (start - needed[0], needed[1] - stop))
+    return PartInput(pieces, (start - needed[0], needed[1] - stop))
 
 
 def exchange_halo(
@@ -92,16 +92,16 @@ def exchange_halo(
     layout = grid.layout
     _, row_parts, column_parts = layout.dims
     down = [
-        reach(rows.needs(outputs), cuts(grid.height, row_parts))
-        for outputs in cuts(rows.outputs, row_parts)
+        find_input(rows.input_interval(outputs), part_bounds(grid.height, row_parts))
+        for outputs in part_bounds(rows.outputs, row_parts)
     ]
     across = [
-        reach(columns.needs(outputs), cuts(grid.width, column_parts))
-        for outputs in cuts(columns.outputs, column_parts)
+        find_input(columns.input_interval(outputs), part_bounds(grid.width, column_parts))
+        for outputs in part_bounds(columns.outputs, column_parts)
     ]
-    pieces = _pieces(grid, down, across)
+    pieces = _slice_pieces(grid, down, across)
 
-    def output(place: Place) -> tf.Tensor:
+    def compute_part(place: Place) -> tf.Tensor:
         batch, i, j = place
         keys = [
             ((batch, i, j), (batch, part_i, part_j))
@@ -117,12 +117,12 @@ def exchange_halo(
         own = [pieces[key] for key in keys]
         return run_on_device(layout.device(place), run, *own, *tensors, recompute=True)[0]
 
-    parts = {place: output(place) for place in layout.places()}
+    parts = {place: compute_part(place) for place in layout.places()}
     return Grid(layout, rows.outputs, columns.outputs, parts)
 
 
-def _pieces(
-    grid: Grid, down: list[Reach], across: list[Reach]
+def _slice_pieces(
+    grid: Grid, down: list[PartInput], across: list[PartInput]
 ) -> dict[tuple[Place, Place], tf.Tensor]:
     """Returns what each part receives from each, by (to, from), on the device of the source."""
     given: dict[Place, list[tuple[Place, Box]]] = {place: [] for place in grid.parts}
@@ -134,7 +134,7 @@ def _pieces(
     pieces = {}
     for source, wanted in given.items():
         boxes = [box for _, box in wanted]
-        tensors = slices(grid.layout.device(source), grid.parts[source], boxes)
+        tensors = slice_boxes(grid.layout.device(source), grid.parts[source], boxes)
         for (target, _), tensor in zip(wanted, tensors, strict=True):
             pieces[target, source] = tensor
     return pieces

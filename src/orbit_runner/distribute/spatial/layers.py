@@ -12,7 +12,14 @@ from tf_keras.src.layers.core.tf_op_layer import TFOpLambda
 
 from orbit_runner.distribute.spatial.grid import Grid
 from orbit_runner.distribute.spatial.placement import run_on_device
-from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, pointwise, register, whole
+from orbit_runner.distribute.spatial.rules import (
+    Call,
+    Layer,
+    Rule,
+    pointwise,
+    register,
+    run_unpartitioned,
+)
 from orbit_runner.models.normalize import Normalize
 
 _layers = tf_keras.layers
@@ -40,12 +47,12 @@ _OPS = {
 }
 
 
-def _axis_is_not_last(layer: Layer) -> str | None:
+def _axis_refusal(layer: Layer) -> str | None:
     axis = layer.axis
     return None if axis in (-1, 3) else f"is applied along axis {axis}, but the channels are axis 3"
 
 
-def _other_op(layer: Layer) -> str | None:
+def _op_refusal(layer: Layer) -> str | None:
     # `keras.activations.relu` is the same as `nn.relu` here.
     symbol = layer.symbol or ""
     if symbol in _OPS or symbol.startswith("keras.activations."):
@@ -53,7 +60,7 @@ def _other_op(layer: Layer) -> str | None:
     return f"is {symbol or layer.name}, which is not known to process each pixel separately"
 
 
-def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
+def _run_global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
     batches, rows, columns = grid.layout.dims
     pixels = grid.height * grid.width
     # Not in 16 bits, which are too few for the sum.
@@ -66,15 +73,15 @@ def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
         )[0]
     )
 
-    def mean(*tensors: tf.Tensor) -> list[tf.Tensor]:
+    def average_parts(*tensors: tf.Tensor) -> list[tf.Tensor]:
         each = rows * columns
         images = [tf.add_n(tensors[batch * each : (batch + 1) * each]) for batch in range(batches)]
         return [tf.cast(tf.concat(images, axis=0) / pixels, grid.dtype)]
 
-    return run_on_device(grid.layout.first, mean, *sums.parts.values())[0]
+    return run_on_device(grid.layout.first, average_parts, *sums.parts.values())[0]
 
 
-def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
     if not call.training or not layer.rate:
         return grid
     # A single random draw, as in the layer itself, so that all later draws of the network are the
@@ -82,7 +89,7 @@ def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
     seed = tf.random.uniform([], 0, 2**31 - 1, tf.int32)
     numbers = itertools.count()
 
-    def dropped(device: str, part: tf.Tensor) -> tf.Tensor:
+    def drop_part(device: str, part: tf.Tensor) -> tf.Tensor:
         number = next(numbers)
 
         def run(x: tf.Tensor, key: tf.Tensor) -> list[tf.Tensor]:
@@ -90,14 +97,14 @@ def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
 
         return run_on_device(device, run, part, seed)[0]
 
-    return grid.map_parts(dropped)
+    return grid.map_parts(drop_part)
 
 
-def _has_noise_shape(layer: Layer) -> str | None:
+def _noise_shape_refusal(layer: Layer) -> str | None:
     return None if layer.noise_shape is None else "has a noise_shape"
 
 
-def _spatial_dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_spatial_dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
     if not call.training or not layer.rate:
         return grid
     # It drops whole channels: all parts use one mask, the same as without a partition.
@@ -121,9 +128,9 @@ register(
     _layers.Subtract,
     _layers.ThresholdedReLU,
 )(Rule(pointwise))
-register(_layers.Concatenate, _layers.Softmax)(Rule(pointwise, _axis_is_not_last))
-register(TFOpLambda)(Rule(pointwise, _other_op))
-register(_layers.Dropout)(Rule(_dropout, _has_noise_shape))
-register(_layers.SpatialDropout2D)(Rule(_spatial_dropout))
-register(_layers.GlobalAveragePooling2D)(Rule(_global_average, whole=True))
-register(_layers.Flatten, _layers.Reshape, _layers.Permute)(Rule(whole, whole=True))
+register(_layers.Concatenate, _layers.Softmax)(Rule(pointwise, _axis_refusal))
+register(TFOpLambda)(Rule(pointwise, _op_refusal))
+register(_layers.Dropout)(Rule(_run_dropout, _noise_shape_refusal))
+register(_layers.SpatialDropout2D)(Rule(_run_spatial_dropout))
+register(_layers.GlobalAveragePooling2D)(Rule(_run_global_average, whole=True))
+register(_layers.Flatten, _layers.Reshape, _layers.Permute)(Rule(run_unpartitioned, whole=True))

@@ -52,7 +52,7 @@ class PartitionedModel(tf_keras.layers.Layer):
     def _run(self, inputs: Any, training: Any, autograph: Any) -> Any:
         if tf.is_tensor(training):
             raise PartitionError("`training` is a tensor; allowed: True, False, None")
-        layout = self._layouts[_replica() % len(self._layouts)]
+        layout = self._layouts[_replica_index() % len(self._layouts)]
         with tf.device(layout.first):
             return run_partitioned(self.model, inputs, layout, Call(bool(training), autograph))
 
@@ -68,7 +68,7 @@ class PartitionedModel(tf_keras.layers.Layer):
         return getattr(self.model, name)
 
 
-def _replica() -> int:
+def _replica_index() -> int:
     context = tf.distribute.get_replica_context()
     index = 0 if context is None else tf.get_static_value(context.replica_id_in_sync_group)
     return int(index or 0)

@@ -38,16 +38,16 @@ def _refusal(layer: Layer) -> str | None:
     return None
 
 
-def _batch_norm(layer: Layer, call: Call, grid: Grid) -> Grid:
+def _run_batch_norm(layer: Layer, call: Call, grid: Grid) -> Grid:
     # Keras keeps all of these in float32 if activations have 16 bits.
     dtype = layer.moving_mean.dtype
     gamma = tf.convert_to_tensor(layer.gamma) if layer.scale else tf.ones([grid.channels], dtype)
     beta = tf.convert_to_tensor(layer.beta) if layer.center else tf.zeros([grid.channels], dtype)
     if call.training and layer.trainable:
-        grid, moments = _with_moments(grid, dtype)
+        grid, moments = _compute_moments(grid, dtype)
         if layer.synchronized:
-            moments = _of_all_replicas(moments)
-        _update(layer, moments)
+            moments = _reduce_over_replicas(moments)
+        _update_moving_averages(layer, moments)
         mean, variance = moments.mean, moments.variance
     else:
         mean = tf.convert_to_tensor(layer.moving_mean)
@@ -70,23 +70,26 @@ def _normalize(
     def forward(x: Any, mean: Any, variance: Any, gamma: Any, beta: Any) -> list[tf.Tensor]:
         return [kernels.normalize(x, mean, variance, gamma, beta, epsilon)]
 
-    def on(device: str, part: tf.Tensor) -> tf.Tensor:
+    def normalize_part(device: str, part: tf.Tensor) -> tf.Tensor:
         def backward(upstream: Any, inputs: Any, _: Any) -> list[tf.Tensor]:
-            (x, mean, variance, gamma, _), (above,) = inputs, upstream
-            for_x, for_gamma, for_beta = kernels.gradients(
-                above, x, mean, variance, gamma, epsilon, device
+            (x, mean, variance, gamma, _), (upstream_gradient,) = inputs, upstream
+            x_gradient, gamma_gradient, beta_gradient = kernels.gradients(
+                upstream_gradient, x, mean, variance, gamma, epsilon, device
             )
             scale = tf.math.rsqrt(variance + epsilon)
-            for_mean, for_variance = -gamma * scale * for_beta, -gamma * scale**2 * for_gamma / 2
-            return [for_x, for_mean, for_variance, for_gamma, for_beta]
+            mean_gradient, variance_gradient = (
+                -gamma * scale * beta_gradient,
+                -gamma * scale**2 * gamma_gradient / 2,
+            )
+            return [x_gradient, mean_gradient, variance_gradient, gamma_gradient, beta_gradient]
 
         values = (mean, variance, gamma, beta)
         return run_on_device_with_gradient(device, forward, backward, part, *values)[0]
 
-    return grid.map_parts(on)
+    return grid.map_parts(normalize_part)
 
 
-def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
+def _compute_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
     """Returns the parts, whose gradients are added on their devices, and their moments."""
 
     def forward(x: tf.Tensor) -> list[tf.Tensor]:
@@ -94,9 +97,13 @@ def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
         return [tf.identity(x), count, *kernels.moments(x, count)]
 
     def backward(upstream: Any, inputs: Any, outputs: Any) -> list[tf.Tensor]:
-        (above, _, for_mean, for_variance), (x,), (_, count, mean, _) = upstream, inputs, outputs
-        slope = 2.0 * for_variance / count
-        return [above + kernels.affine(x, slope, for_mean / count - slope * mean)]
+        (upstream_gradient, _, mean_gradient, variance_gradient), (x,), (_, count, mean, _) = (
+            upstream,
+            inputs,
+            outputs,
+        )
+        slope = 2.0 * variance_gradient / count
+        return [upstream_gradient + kernels.affine(x, slope, mean_gradient / count - slope * mean)]
 
     found = [
         run_on_device_with_gradient(grid.layout.device(place), forward, backward, part)
@@ -104,7 +111,7 @@ def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
     ]
     parts, counts, means, variances = zip(*found, strict=True)
 
-    def together(*values: tf.Tensor) -> list[tf.Tensor]:
+    def combine_moments(*values: tf.Tensor) -> list[tf.Tensor]:
         number = len(parts)
         counts = tf.stack(values[:number])
         shares = (counts / tf.reduce_sum(counts))[:, None]
@@ -113,11 +120,11 @@ def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
         spread = tf.stack(values[2 * number :]) + tf.square(means - mean)
         return [tf.reduce_sum(counts), mean, tf.reduce_sum(shares * spread, axis=0)]
 
-    moments = run_on_device(grid.layout.first, together, *counts, *means, *variances)
+    moments = run_on_device(grid.layout.first, combine_moments, *counts, *means, *variances)
     return grid.replace_parts(parts), Moments(*moments)
 
 
-def _of_all_replicas(own: Moments) -> Moments:
+def _reduce_over_replicas(own: Moments) -> Moments:
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
         return own
@@ -130,7 +137,7 @@ def _of_all_replicas(own: Moments) -> Moments:
     return Moments(count[0], mean, tf.maximum(squares - tf.square(mean), 0.0))
 
 
-def _update(layer: Layer, moments: Moments) -> None:
+def _update_moving_averages(layer: Layer, moments: Moments) -> None:
     variance = moments.variance
     if layer.fused:
         # TensorFlow's fused kernel returns the unbiased variance, the others do not.
@@ -148,5 +155,5 @@ def _update(layer: Layer, moments: Moments) -> None:
 
 
 register(tf_keras.layers.BatchNormalization, tf_keras.layers.experimental.SyncBatchNormalization)(
-    Rule(_batch_norm, _refusal)
+    Rule(_run_batch_norm, _refusal)
 )

@@ -28,22 +28,24 @@ def run_on_device(
     run again if the gradient does not need their outputs (that of a convolution does not).
     """
     if recompute:
-        return run_on_device_with_gradient(device, forward, _again(forward), *tensors)
-    taped: list[Any] = []
+        return run_on_device_with_gradient(
+            device, forward, _recomputing_backward(forward), *tensors
+        )
+    tape_state: list[Any] = []
 
-    def recorded(*inputs: tf.Tensor) -> list[tf.Tensor]:
+    def forward_with_tape(*inputs: tf.Tensor) -> list[tf.Tensor]:
         outputs, tape = _record(forward, inputs)
-        taped[:] = [tape, outputs, inputs]
+        tape_state[:] = [tape, outputs, inputs]
         return outputs
 
     def backward(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor | None]:
-        tape, outputs, inputs = taped
+        tape, outputs, inputs = tape_state
         return tape.gradient(outputs, inputs, upstream)
 
-    return run_on_device_with_gradient(device, recorded, backward, *tensors)
+    return run_on_device_with_gradient(device, forward_with_tape, backward, *tensors)
 
 
-def _again(forward: Forward) -> Backward:
+def _recomputing_backward(forward: Forward) -> Backward:
     def backward(
         upstream: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], _: Sequence[tf.Tensor]
     ) -> list[tf.Tensor | None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.distribute.spatial.grid import Grid, gather, scatter, spread
+from orbit_runner.distribute.spatial.grid import Grid, gather, scatter, spread_pixel
 from orbit_runner.distribute.spatial.placement import run_on_device
 
 Layer = Any
@@ -41,7 +41,7 @@ class Call:
         return tf.__internal__.autograph.tf_convert(run, self.autograph)()
 
 
-def _nothing(layer: Layer) -> str | None:
+def _no_refusal(layer: Layer) -> str | None:
     return None
 
 
@@ -51,7 +51,7 @@ class Rule:
 
     run: Run
     # Returns why a layer cannot be run in this way, such as "has groups"; None if it can.
-    refusal: Callable[[Layer], str | None] = _nothing
+    refusal: Callable[[Layer], str | None] = _no_refusal
     whole: bool = False  # Whether the output is whole, on the first device.
     # Returns the functional model to check for a layer that consists of layers; else None.
     inner: Callable[[Layer], Any] | None = None
@@ -68,11 +68,11 @@ def register(*classes: type | str) -> Callable[[Rule], Rule]:
     subclasses.
     """
 
-    def enter(rule: Rule) -> Rule:
+    def add_rule(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(classes, rule))
         return rule
 
-    return enter
+    return add_rule
 
 
 def rule_of(layer: Layer) -> Rule | None:
@@ -89,7 +89,7 @@ def pointwise(layer: Layer, call: Call, *args: Any, **kwargs: Any) -> Grid:
     flat = tf.nest.flatten((args, kwargs))
     grids = [value for value in flat if isinstance(value, Grid)]
     like = grids[0]
-    values = [_fitting(value, like) for value in flat]
+    values = [_scatter_like(value, like) for value in flat]
     places = [index for index, value in enumerate(values) if isinstance(value, Grid)]
 
     def run(*parts: tf.Tensor) -> list[tf.Tensor]:
@@ -107,15 +107,15 @@ def pointwise(layer: Layer, call: Call, *args: Any, **kwargs: Any) -> Grid:
     )
 
 
-def _fitting(value: Any, like: Grid) -> Any:
+def _scatter_like(value: Any, like: Grid) -> Any:
     """Returns a whole tensor in parts like the others; a single pixel is copied to all parts."""
     if not tf.is_tensor(value) or value.shape.rank != 4:
         return value
     if (value.shape[1], value.shape[2]) == (like.height, like.width):
         return scatter(value, like.layout)
-    return spread(value, like)
+    return spread_pixel(value, like)
 
 
-def whole(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
+def run_unpartitioned(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
     """Returns the output of a layer, run on the first device on all parts joined."""
     return call(layer, gather(grid), **kwargs)

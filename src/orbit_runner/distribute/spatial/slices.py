@@ -17,7 +17,7 @@ Interval = tuple[int, int]
 Box = tuple[Interval, Interval]
 
 
-def slices(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.Tensor]:
+def slice_boxes(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.Tensor]:
     """Returns boxes cut out of an image, [batch, rows, columns, channels] each.
 
     TensorFlow's gradient of a slice is an image of zeros that contains the slice: for a part with
@@ -30,13 +30,13 @@ def slices(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.Tenso
     if list(boxes) == [((0, height), (0, width))]:
         return [image]
 
-    def cut(whole: tf.Tensor) -> list[tf.Tensor]:
+    def forward(whole: tf.Tensor) -> list[tf.Tensor]:
         return [_slice(whole, box, (0, 0)) for box in boxes]
 
-    def added(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor]:
-        return [_add(boxes, upstream, height, width)]
+    def backward(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor]:
+        return [_add_gradients(boxes, upstream, height, width)]
 
-    return run_on_device_with_gradient(device, cut, added, image)
+    return run_on_device_with_gradient(device, forward, backward, image)
 
 
 def _slice(image: tf.Tensor, box: Box, origin: tuple[int, int]) -> tf.Tensor:
@@ -48,14 +48,14 @@ def _slice(image: tf.Tensor, box: Box, origin: tuple[int, int]) -> tf.Tensor:
     return image[:, top:bottom, left:right]
 
 
-def _add(
+def _add_gradients(
     boxes: Sequence[Box], gradients: Sequence[tf.Tensor], height: int, width: int
 ) -> tf.Tensor:
     row_edges = _edges([rows for rows, _ in boxes], height)
     column_edges = _edges([columns for _, columns in boxes], width)
     bands = []
     for rows in row_edges:
-        cells = [_cell(boxes, gradients, (rows, columns)) for columns in column_edges]
+        cells = [_add_cell(boxes, gradients, (rows, columns)) for columns in column_edges]
         bands.append(tf.concat(cells, axis=2) if len(cells) > 1 else cells[0])
     return tf.concat(bands, axis=1) if len(bands) > 1 else bands[0]
 
@@ -65,7 +65,7 @@ def _edges(intervals: Sequence[Interval], size: int) -> list[Interval]:
     return list(itertools.pairwise(points))
 
 
-def _cell(boxes: Sequence[Box], gradients: Sequence[tf.Tensor], cell: Box) -> tf.Tensor:
+def _add_cell(boxes: Sequence[Box], gradients: Sequence[tf.Tensor], cell: Box) -> tf.Tensor:
     (top, bottom), (left, right) = cell
     covering = [
         _slice(gradient, cell, (rows[0], columns[0]))

@@ -51,24 +51,24 @@ def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
     """
     usage, values = model._tensor_usage_count, dict[str, list[Any]]()
 
-    def keep(name: str, value: Any) -> None:
-        values[name] = _for_readers(value, usage[name])
+    def store(name: str, value: Any) -> None:
+        values[name] = _fan_out_value(value, usage[name])
 
     for reference, value in zip(model.inputs, inputs, strict=True):
-        keep(str(id(reference)), value)
+        store(str(id(reference)), value)
     for node in nodes(model):
         if any(name not in values for name in node.flat_input_ids):
             continue
         args, kwargs = node.map_arguments(values)
-        outputs = tf.nest.flatten(_output(node.layer, call, args, kwargs))
+        outputs = tf.nest.flatten(_run_layer(node.layer, call, args, kwargs))
         for name, value in zip(node.flat_output_ids, outputs, strict=True):
-            keep(name, value)
+            store(name, value)
     return tf.nest.pack_sequence_as(
         model._nested_outputs, [values[str(id(x))].pop() for x in model.outputs]
     )
 
 
-def _output(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any) -> Any:
+def _run_layer(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any) -> Any:
     if not any(isinstance(value, Grid) for value in tf.nest.flatten((args, kwargs))):
         return call(layer, *args, **kwargs)
     # A model may set it for one of its layers.
@@ -83,7 +83,7 @@ def _output(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any) ->
         return rule.run(layer, call, *args, **kwargs)
 
 
-def _for_readers(value: Any, count: int) -> list[Any]:
+def _fan_out_value(value: Any, count: int) -> list[Any]:
     """Returns a value for each reader, such that gradients are added on the parts' devices."""
     if not isinstance(value, Grid) or count < 2:
         return [value] * count

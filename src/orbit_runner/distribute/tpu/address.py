@@ -125,13 +125,13 @@ def _endpoint_problems(addresses: list[str]) -> Iterator[tuple[str, str]]:
     if malformed:
         return
     for address in addresses:
-        problem = reach(address)
+        problem = reach_problem(address)
         if problem:
             yield "runtime.tpu", f"got {GRPC}{address}, but {problem}"
             return  # If the TPU is off, each other address would time out as well.
 
 
-def reach(address: str, patience: float = PATIENCE) -> str:
+def reach_problem(address: str, patience: float = PATIENCE) -> str:
     """Returns why nothing that speaks gRPC answers at `host:port`; "" if something does.
 
     Waits up to `patience` seconds for an answer.
@@ -168,7 +168,7 @@ def _name_problems(
     missing = [
         f"tpu_{field}" for field in ("zone", "project") if not _is_known(field, runtime, environ)
     ]
-    if missing and not _inside_the_cloud(environ):
+    if missing and not _is_in_google_cloud(environ):
         yield (
             f"runtime.{missing[0]}",
             f"is not set, and cannot be detected, because this machine is not in Google Cloud\n"
@@ -187,11 +187,11 @@ def _is_known(field: str, runtime: RuntimeConfig, environ: Environ) -> bool:
         return False
 
 
-def _inside_the_cloud(environ: Environ) -> bool:
+def _is_in_google_cloud(environ: Environ) -> bool:
     address = _metadata_host(environ)
     try:
-        where = split_address(address if ":" in address else f"{address}:80")
-        with socket.create_connection(where, timeout=PATIENCE):
+        host_and_port = split_address(address if ":" in address else f"{address}:80")
+        with socket.create_connection(host_and_port, timeout=PATIENCE):
             return True
     except (OSError, ValueError, UnicodeError):
         return False

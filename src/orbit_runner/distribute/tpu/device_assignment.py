@@ -58,11 +58,13 @@ def assign_devices(
         num_replicas=devices // parts,
         device_order_mode=mode,
     )
-    order = sorted(range(built.num_replicas), key=lambda replica: _place(topology, built, replica))
+    order = sorted(
+        range(built.num_replicas), key=lambda replica: _host_order(topology, built, replica)
+    )
     return tf.tpu.experimental.DeviceAssignment(topology, built.core_assignment[order])
 
 
-def _place(
+def _host_order(
     topology: tf.tpu.experimental.Topology,
     assignment: tf.tpu.experimental.DeviceAssignment,
     replica: int,

@@ -29,16 +29,16 @@ def split_inputs(
         return inputs
     parts, images = list(dims), 0
 
-    def split(tensor: Any) -> Any:
+    def split_image(tensor: Any) -> Any:
         nonlocal images
         if not tf.is_tensor(tensor) or tensor.shape.rank != len(parts):
             return tensor
-        for blamed, message in shape_problems(path, parts, tensor.shape.as_list()):
-            raise SettingError(blamed, message)
+        for setting, message in shape_problems(path, parts, tensor.shape.as_list()):
+            raise SettingError(setting, message)
         images += 1
         return strategy.experimental_split_to_logical_devices(tensor, parts)
 
-    found = tf.nest.map_structure(split, inputs)
+    found = tf.nest.map_structure(split_image, inputs)
     if not images:
         ranks = sorted({str(tensor.shape.rank) for tensor in tf.nest.flatten(inputs)})
         raise SettingError(

@@ -22,7 +22,7 @@ def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
     for path, message in tpu_problems(runtime, os.environ):
         raise DeviceError(message, field=path.removeprefix("runtime."))
     name = find_tpu(runtime, os.environ)
-    topology = _start(resolver := _resolver(runtime, name), name)
+    topology = _initialize_tpu(resolver := _build_resolver(runtime, name), name)
     # The assignment is always passed. It equals the default if a replica is one device, but v5p
     # requires it, and Model Garden's fix for v5p uses an attribute that TensorFlow 2.20 lacks.
     # Partitioned steps are compiled as one program for all parts (`run_options`), while variables
@@ -49,7 +49,7 @@ def run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions | None:
     )
 
 
-def _resolver(
+def _build_resolver(
     runtime: RuntimeConfig, name: str
 ) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     try:
@@ -64,7 +64,7 @@ def _resolver(
     return resolver
 
 
-def _start(
+def _initialize_tpu(
     resolver: tf.distribute.cluster_resolver.TPUClusterResolver, name: str
 ) -> tf.tpu.experimental.Topology:
     try:

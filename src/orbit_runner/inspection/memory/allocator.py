@@ -1,4 +1,4 @@
-"""The memory that TensorFlow's allocator has handed out on a device."""
+"""The memory that TensorFlow's allocator uses on a device."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 
 import tensorflow as tf
 
-# Read when TensorFlow starts. Its usual allocator of the CPU keeps no complete account.
-_COUNTING = "TF_CPU_ALLOCATOR_USE_BFC"
+# Read when TensorFlow starts. Its default CPU allocator keeps no complete statistics.
+_BFC_VARIABLE = "TF_CPU_ALLOCATOR_USE_BFC"
 
 
-def count_cpu_memory() -> None:
-    """Makes the allocator of the CPU count, as that of a GPU does. Must precede the first op."""
-    os.environ[_COUNTING] = "true"
+def enable_cpu_memory_stats() -> None:
+    """Makes the CPU allocator keep statistics, as that of a GPU does. Must precede the first op."""
+    os.environ[_BFC_VARIABLE] = "true"
 
 
-def measured_device() -> str:
+def measurable_device() -> str:
     """Returns the device whose memory can be measured, or "" if there is none."""
     device = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
     try:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import bisect
 import dataclasses
 
-_ALIGNED = 256
+_ALIGNMENT = 256
 _FIRST_REGION = 2 << 20
 _LARGEST_UNUSED = 128 << 20
 
 
-def rounded(size: int) -> int:
+def aligned_size(size: int) -> int:
     """Returns the bytes that TensorFlow's allocator uses for a tensor of a size."""
-    return -(-size // _ALIGNED) * _ALIGNED
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 @dataclasses.dataclass
@@ -29,7 +29,7 @@ class _Block:
 
 
 class BlockAllocator:
-    """Keeps account of blocks, without memory behind them.
+    """Tracks blocks without allocating memory.
 
     Attributes:
         in_use: The bytes of all blocks that are in use, with their unused ends.
@@ -44,7 +44,7 @@ class BlockAllocator:
 
     def allocate(self, size: int) -> int:
         """Returns the address of a block for a tensor."""
-        size = max(rounded(size), _ALIGNED)
+        size = max(aligned_size(size), _ALIGNMENT)
         place = bisect.bisect_left(self._free, (size, -1))
         if place == len(self._free):
             self._grow(size)

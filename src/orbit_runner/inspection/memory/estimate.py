@@ -16,7 +16,7 @@ from orbit_runner.inspection.memory.allocator import (
     peak_bytes,
     reset_peak,
 )
-from orbit_runner.inspection.memory.block_allocator import rounded
+from orbit_runner.inspection.memory.block_allocator import aligned_size
 from orbit_runner.inspection.memory.liveness import graph_peak
 from orbit_runner.inspection.step_graph import StepGraph
 from orbit_runner.state.train_state import TrainState
@@ -56,10 +56,10 @@ class MemoryEstimate:
         parts = (self.activations, self.temporary, self.unused)
         if self.inputs is None or None in parts:
             return None
-        return self.lasting + sum(part or 0 for part in parts)
+        return self.persistent + sum(part or 0 for part in parts)
 
     @property
-    def lasting(self) -> int:
+    def persistent(self) -> int:
         """The bytes of the variables, the batch and the constants."""
         variables = self.weights + self.optimizer + self.average
         return variables + (self.inputs or 0) + self.constants
@@ -71,9 +71,9 @@ def estimate_memory(state: TrainState, batch: Any, step: StepGraph | None) -> Me
     averages = state.ema.averages if state.ema is not None else ()
     peak = None
     if step is not None:
-        lasting = variable_sizes([*state.model.weights, *slots, *averages])
-        lasting += batch_sizes(batch)
-        peak = graph_peak(step.function.graph, lasting, concurrent_ops())
+        persistent = variable_sizes([*state.model.weights, *slots, *averages])
+        persistent += batch_sizes(batch)
+        peak = graph_peak(step.function.graph, persistent, concurrent_ops())
     return MemoryEstimate(
         weights=variable_bytes(state.model.weights),
         optimizer=variable_bytes(slots),
@@ -88,10 +88,10 @@ def estimate_memory(state: TrainState, batch: Any, step: StepGraph | None) -> Me
 
 
 def measured_peak(step: StepGraph, batch: Any, device: str, memory: MemoryEstimate) -> int:
-    """Runs a step several times, and returns its peak: the median of what it adds to what lasts.
+    """Runs a step several times, and returns its peak: persistent bytes plus the median increase.
 
-    What lasts are the variables, the batch and the constants; `memory` has their sizes. The
-    allocator's total would contain batches of the input pipeline as well.
+    `memory` has the persistent bytes: variables, batch and constants. The allocator's total would
+    contain batches of the input pipeline as well.
     """
     for _ in range(_WARM_UP):
         step.run(batch)
@@ -104,7 +104,7 @@ def measured_peak(step: StepGraph, batch: Any, device: str, memory: MemoryEstima
         step.run(batch)
         bytes_in_use(device)  # Waits for the step on a GPU.
         added.append(peak_bytes(device) - before)
-    return memory.lasting + int(statistics.median(added))
+    return memory.persistent + int(statistics.median(added))
 
 
 def variable_bytes(variables: Iterable[Any]) -> int:
@@ -115,4 +115,4 @@ def variable_bytes(variables: Iterable[Any]) -> int:
 def variable_sizes(variables: Iterable[Any]) -> list[int]:
     """Returns the bytes of each variable, once."""
     distinct = {id(one): one for one in variables}.values()
-    return [rounded(math.prod(one.shape.as_list()) * one.dtype.size) for one in distinct]
+    return [aligned_size(math.prod(one.shape.as_list()) * one.dtype.size) for one in distinct]

@@ -1,8 +1,8 @@
 """The order in which the threads of TensorFlow's executor start and finish the ops of a graph.
 
 A thread that has finished an op continues with one of those that have thereby become ready. The
-others wait for an idle thread, or for the same thread, which takes the latest of them first. Ops
-with next to no work do not wait.
+others wait for an idle thread, or for the same thread, which takes the latest of them first. Cheap
+ops do not wait.
 """
 
 from __future__ import annotations

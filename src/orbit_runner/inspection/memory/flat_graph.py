@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from orbit_runner.inspection.memory.block_allocator import rounded
+from orbit_runner.inspection.memory.block_allocator import aligned_size
 from orbit_runner.utils.flops import op_flops
 
 # Their output of unknown size is what the kernel keeps for the gradient.
-_RESERVING = ("FusedBatchNormV3", "CudnnRNNV3")
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_RESERVING_OPS = ("FusedBatchNormV3", "CudnnRNNV3")
+_CALL_OPS = ("PartitionedCall", "StatefulPartitionedCall")
 # They make TensorFlow copy their variable whenever it is read or assigned.
 _SPARSE_UPDATES = ("ResourceScatter", "ResourceSparseApply")
 # A core computes several values of a product in the time in which it reads one byte.
@@ -91,7 +91,7 @@ class FlatGraph:
             if op.type == "ReadVariableOp":
                 variable = self._value(values, op.inputs[0])
                 self.variables[variable] = _bytes(op.outputs[0], 0)
-            called = _called(graph, op, ("f",)) if op.type in _CALLS else []
+            called = _called_graphs(graph, op, ("f",)) if op.type in _CALL_OPS else []
             if called:
                 last[op.name] = self._inline(called[0], op, values, forward=forward)
                 continue
@@ -100,13 +100,13 @@ class FlatGraph:
 
     def _inline(self, inner: Any, op: Any, values: dict[Any, int], *, forward: bool) -> list[int]:
         own = {
-            there.ref(): self._value(values, here)
-            for there, here in zip(inner.inputs, op.inputs, strict=False)
+            inner_tensor.ref(): self._value(values, outer_tensor)
+            for inner_tensor, outer_tensor in zip(inner.inputs, op.inputs, strict=False)
         }
         start = len(self.ops)
         self._add(inner, own, forward=forward)
-        for here, there in zip(op.outputs, inner.outputs, strict=False):
-            values[here.ref()] = self._value(own, there)
+        for outer_tensor, inner_tensor in zip(op.outputs, inner.outputs, strict=False):
+            values[outer_tensor.ref()] = self._value(own, inner_tensor)
         return list(range(start, len(self.ops)))
 
     def _append(
@@ -116,7 +116,7 @@ class FlatGraph:
         outputs = [self._value(values, one) for one in op.outputs]
         before = [*before, *(n for value in inputs for n in self._waiting.get(value, ()))]
         read = [_bytes(t, self._guesses.get(v, 0)) for t, v in zip(op.inputs, inputs, strict=True)]
-        unknown = _reserved(op) if op.type in _RESERVING else max(read, default=0)
+        unknown = _reserved_bytes(op) if op.type in _RESERVING_OPS else max(read, default=0)
         made = [_bytes(one, unknown) for one in op.outputs]
         self._guesses.update(zip(outputs, made, strict=True))
         self.ops.append(
@@ -129,7 +129,7 @@ class FlatGraph:
                 is_forward=forward,
                 stateful=op.op_def.is_stateful,
                 cost=sum(read) + sum(made) + (op_flops(op) or 0) // _FLOPS_PER_BYTE,
-                inner=_called(graph, op, ("body", "then_branch", "else_branch")),
+                inner=_called_graphs(graph, op, ("body", "then_branch", "else_branch")),
             )
         )
         return len(self.ops) - 1
@@ -164,7 +164,7 @@ class FlatGraph:
                 self._values += 1
 
 
-def _called(graph: Any, op: Any, names: Sequence[str]) -> list[Any]:
+def _called_graphs(graph: Any, op: Any, names: Sequence[str]) -> list[Any]:
     found = []
     for name in names:
         try:
@@ -176,7 +176,7 @@ def _called(graph: Any, op: Any, names: Sequence[str]) -> list[Any]:
     return found
 
 
-def _reserved(op: Any) -> int:
+def _reserved_bytes(op: Any) -> int:
     """Returns the bytes that a kernel keeps for its gradient.
 
     oneDNN's batch normalization keeps a bit for each value if a ReLU follows. TensorFlow allocates
@@ -184,7 +184,7 @@ def _reserved(op: Any) -> int:
     """
     values = op.outputs[0]
     is_fused = any(one.type == "Relu" for one in values.consumers())
-    return rounded(_bytes(values, 0) // 8) if is_fused and op.type == "FusedBatchNormV3" else 0
+    return aligned_size(_bytes(values, 0) // 8) if is_fused and op.type == "FusedBatchNormV3" else 0
 
 
 def _bytes(tensor: Any, unknown: int) -> int:
@@ -194,4 +194,4 @@ def _bytes(tensor: Any, unknown: int) -> int:
         return 0
     if not tensor.shape.is_fully_defined():
         return unknown
-    return rounded(math.prod(tensor.shape.as_list()) * dtype.size)
+    return aligned_size(math.prod(tensor.shape.as_list()) * dtype.size)

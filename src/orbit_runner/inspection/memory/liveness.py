@@ -1,4 +1,4 @@
-"""Estimates how many bytes of tensors a graph needs at once, by running it without computing.
+"""Estimates the peak memory of the tensors of a graph by simulating its execution.
 
 Ops run in the order of TensorFlow's executor, and their outputs are in blocks of its allocator. A
 tensor is freed after the last op that reads it. Ops that only rename a tensor share its buffer, and
@@ -19,12 +19,12 @@ from orbit_runner.inspection.memory.execution_order import execution_order
 from orbit_runner.inspection.memory.flat_graph import FlatGraph, Op
 
 # Their output is the buffer of their first input.
-_RENAMING = frozenset({
+_ALIASING_OPS = frozenset({
     "Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient",
     "PreventGradient", "EnsureShape", "CheckNumerics", "Bitcast",
 })  # fmt: skip
 # Their kernels write into an input that nothing else reads.
-_IN_PLACE = frozenset({
+_IN_PLACE_OPS = frozenset({
     "Abs", "Add", "AddN", "AddV2", "BiasAdd", "Cast", "Ceil", "Cos", "Div", "DivNoNan", "Elu",
     "EluGrad", "Erf", "Exp", "Expm1", "Floor", "Inv", "LeakyRelu", "LeakyReluGrad", "Log",
     "Log1p", "LogSoftmax", "Maximum", "Minimum", "Mul", "MulNoNan", "Neg", "Pow", "RealDiv",
@@ -34,7 +34,7 @@ _IN_PLACE = frozenset({
     "TanhGrad", "Xdivy",
 })  # fmt: skip
 # Their kernels change a variable in place, unless its earlier value is still needed.
-_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
+_UPDATE_OPS = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
 # The order of ops differs between steps, and that of earlier allocations between processes.
 _PROCESSES, _STEPS = 4, 3
 
@@ -61,17 +61,17 @@ class Peak:
         return self.forward + self.other + self.unused + self.constants
 
 
-def graph_peak(graph: Any, lasting: Sequence[int] = (), threads: int = 2) -> Peak:
+def graph_peak(graph: Any, persistent: Sequence[int] = (), threads: int = 2) -> Peak:
     """Returns the peak of a function's graph, without its inputs and the variables that it uses.
 
     Args:
         graph: The graph.
-        lasting: The sizes of variables and inputs, which have blocks of the allocator, too.
+        persistent: The sizes of variables and inputs, which have blocks of the allocator, too.
         threads: The number of ops that can run at the same time.
     """
     flat = FlatGraph(graph)
     inner = [_largest(graph_peak(one, (), threads) for one in op.inner) for op in flat.ops]
-    sizes = [*lasting, *flat.constants]
+    sizes = [*persistent, *flat.constants]
     variation = random.Random(0)
     steps = []
     for _ in range(_PROCESSES):
@@ -120,7 +120,7 @@ class _Buffer:
 
 
 class _Step:
-    """Runs the ops of a graph once, and keeps account of the buffers."""
+    """Simulates the ops of a graph once, and tracks the buffers."""
 
     def __init__(
         self, flat: FlatGraph, inner: Sequence[Peak | None], allocator: BlockAllocator
@@ -143,15 +143,15 @@ class _Step:
             op = self._flat.ops[n]
             if starts:
                 self._start(op)
-                best = max(best, self._now(self._inner[n]), key=lambda one: one.total)
+                best = max(best, self._current_peak(self._inner[n]), key=lambda one: one.total)
             else:
                 self._finish(op)
         for value in {*self._flat.results}:
             self._read(value)
         return best
 
-    def _now(self, inner: Peak | None) -> Peak:
-        """Returns what is in use, with what a loop or a branch needs."""
+    def _current_peak(self, inner: Peak | None) -> Peak:
+        """Returns the bytes in use, with those that a loop or a branch needs."""
         other, forward = self._live
         unused = self._allocator.in_use - self._before - other - forward
         if inner is None:
@@ -159,10 +159,10 @@ class _Step:
         return Peak(forward + inner.forward, other + inner.other, unused + inner.unused, 0)
 
     def _start(self, op: Op) -> None:
-        if op.type.startswith(_UPDATES):
+        if op.type.startswith(_UPDATE_OPS):
             self._keep_earlier_value(op)
         for value, size in zip(op.outputs, op.sizes, strict=True):
-            buffer = self._shared(op, size)
+            buffer = self._shared_buffer(op, size)
             if buffer is None:
                 if not size:
                     continue
@@ -182,16 +182,16 @@ class _Step:
         buffer.size, buffer.address = size, self._allocator.allocate(size)
         self._live[buffer.is_forward] += size
 
-    def _shared(self, op: Op, size: int) -> _Buffer | None:
-        """Returns the buffer of an input that the op's output is in."""
+    def _shared_buffer(self, op: Op, size: int) -> _Buffer | None:
+        """Returns the buffer of an input that the op's output shares."""
         if op.type == "ReadVariableOp":
             if op.inputs[0] in self._flat.copied:
                 return None
             return self._read_values.setdefault(op.inputs[0], _Buffer(0, op.is_forward))
-        if op.type in _RENAMING:
-            lasts = _Buffer(0, op.is_forward)
-            return self._buffers.get(op.inputs[0], lasts) if op.inputs else lasts
-        if op.type not in _IN_PLACE:
+        if op.type in _ALIASING_OPS:
+            persistent = _Buffer(0, op.is_forward)
+            return self._buffers.get(op.inputs[0], persistent) if op.inputs else persistent
+        if op.type not in _IN_PLACE_OPS:
             return None
         for value in op.inputs:
             buffer = self._buffers.get(value)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.serialize import flat
-from orbit_runner.distribute.cluster.from_config import described_jobs
-from orbit_runner.distribute.cluster.layout import Layout, layout
+from orbit_runner.config.serialize import flat_settings
+from orbit_runner.distribute.cluster.from_config import configured_jobs
+from orbit_runner.distribute.cluster.role_counts import RoleCounts, count_roles
 
-Found = Iterator[tuple[str, str]]
+Problems = Iterator[tuple[str, str]]
 _MEMORY = re.compile(r"([0-9]+)(Mi|Gi)")
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]{2}))?(?::([0-9]{2}))?")
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -20,11 +20,11 @@ _LONGEST_NAME = 40  # Kubernetes adds role and index, and allows 63 characters.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class JobSpec:
     """An experiment or a sweep, and the processes that run it."""
 
     name: str
-    roles: Layout  # role to number of processes, in the order of ranks
+    roles: RoleCounts  # role to number of processes, in the order of ranks
     clustered: bool  # whether processes use a description of the cluster
     gpus: int  # per process that trains
     experiment: str  # resolved config as YAML; of a sweep, the sweep file
@@ -48,8 +48,8 @@ class Order:
         """The name of the file that has the experiment or the sweep where it runs."""
         return "sweep.yaml" if self.is_sweep else "experiment.yaml"
 
-    def in_folder(self, model_dir: str) -> Order:
-        """Returns the same order with another run directory."""
+    def replace_model_dir(self, model_dir: str) -> JobSpec:
+        """Returns the same job with another run directory."""
         return dataclasses.replace(self, model_dir=model_dir)
 
     def gpus_of(self, role: str) -> int:
@@ -58,16 +58,16 @@ class Order:
         return 0 if idle else self.gpus
 
 
-def roles_of(runtime: RuntimeConfig) -> Layout:
-    """Returns role to number of processes; `order_problems` must have found no problem."""
+def roles_of(runtime: RuntimeConfig) -> RoleCounts:
+    """Returns role to number of processes; `manifest_problems` must have found no problem."""
     if not runtime.traits.is_clustered:
         return {"worker": 1}
     servers = runtime.parameter_servers
     servers += 1 if servers else 0  # The chief.
-    return layout(runtime, runtime.num_workers + servers + runtime.num_evaluators, "manifest")
+    return count_roles(runtime, runtime.num_workers + servers + runtime.num_evaluators, "manifest")
 
 
-def order_problems(config: ExperimentConfig, source: str) -> Found:
+def manifest_problems(config: ExperimentConfig, source: str) -> Problems:
     """Yields (dotted path, message) of settings that no manifest supports.
 
     `source` is the `runtime.cluster_source` that the cluster will have.
@@ -89,7 +89,7 @@ def order_problems(config: ExperimentConfig, source: str) -> Found:
             "runtime.num_gpus",
             "got -1, but a manifest requires a number: use --gpus_per_worker=N",
         )
-    if described_jobs(runtime):
+    if configured_jobs(runtime):
         field = "worker_hosts" if runtime.worker_hosts else "cluster"
         yield f"runtime.{field}", "must be unset: the cluster assigns the hosts"
     if runtime.remote_cluster:
@@ -98,7 +98,7 @@ def order_problems(config: ExperimentConfig, source: str) -> Found:
         yield "runtime.cluster_source", f"got `{runtime.cluster_source}`, allowed: auto, {source}"
 
 
-def _number_problems(runtime: RuntimeConfig) -> Found:
+def _number_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     if not runtime.num_workers:
         yield "runtime.num_workers", "is not set: use --workers=N"
@@ -115,7 +115,7 @@ def requirements(config: ExperimentConfig) -> list[str]:
     names = ("data_dir", "input_path", "init_checkpoint")
     needed = [
         f"{path}: {value}"
-        for path, value in flat(config).items()
+        for path, value in flat_settings(config).items()
         if path.rpartition(".")[2] in names and value
     ]
     return [*needed, *(f"imports: {name}" for name in config.imports)]
@@ -138,13 +138,13 @@ def name_problem(name: str) -> str:
     )
 
 
-def mebibytes(text: str) -> int | None:
+def parse_mebibytes(text: str) -> int | None:
     """Returns MiB for a text such as `512Mi` or `16Gi`, or None if it is invalid."""
     match = _MEMORY.fullmatch(text)
     return int(match[1]) * (1024 if match[2] == "Gi" else 1) if match else None
 
 
-def seconds_of(text: str) -> int | None:
+def parse_seconds(text: str) -> int | None:
     """Returns seconds for a time in Slurm's format, or None if it is invalid.
 
     The formats are `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`,

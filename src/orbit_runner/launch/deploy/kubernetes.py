@@ -10,17 +10,17 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from orbit_runner.launch.deploy import kubernetes_jobs, kubernetes_tfjob
-from orbit_runner.launch.deploy.job_spec import Order
-from orbit_runner.launch.deploy.yaml_text import documents
+from orbit_runner.launch.deploy.job_spec import JobSpec
+from orbit_runner.launch.deploy.yaml_text import format_documents
 
 SOURCE = "tf_config"
 _FOLDER = "/etc/orbit-runner"
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
-Write = Callable[[Order, Callable[[str], dict[str, Any]]], dict[str, Any]]
+BuildJob = Callable[[JobSpec, Callable[[str], dict[str, Any]]], dict[str, Any]]
 # Type of job to the function that builds it.
-APIS: dict[str, Write] = {"jobset": kubernetes_jobs.job, "tfjob": kubernetes_tfjob.tfjob}
+APIS: dict[str, BuildJob] = {"jobset": kubernetes_jobs.job, "tfjob": kubernetes_tfjob.tfjob}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def parse_claims(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(claims)
 
 
-def folder_problem(model_dir: str, claims: Sequence[tuple[str, str]]) -> str:
+def model_dir_problem(model_dir: str, claims: Sequence[tuple[str, str]]) -> str:
     """Returns why a run directory is not on a volume, or "" if it is.
 
     `claims` are (claim, mount path).
@@ -96,79 +96,83 @@ def folder_problem(model_dir: str, claims: Sequence[tuple[str, str]]) -> str:
     return f"got {model_dir!r}, expected a directory below {' or '.join(p for _, p in claims)}"
 
 
-def manifest(order: Order, place: Kubernetes) -> str:
+def manifest(job_spec: JobSpec, settings: Kubernetes) -> str:
     """Returns the ConfigMap and the job as YAML for `kubectl apply -f -`."""
-    metadata = {"name": order.name} | ({"namespace": place.namespace} if place.namespace else {})
+    metadata = {"name": job_spec.name} | (
+        {"namespace": settings.namespace} if settings.namespace else {}
+    )
     config_map = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata,
-        "data": {order.file_name: order.experiment},
+        "data": {job_spec.file_name: job_spec.experiment},
     }
-    written = APIS[place.api](order, functools.partial(_template, order, place))
+    written = APIS[settings.api](job_spec, functools.partial(_pod_template, job_spec, settings))
     job = {"apiVersion": written["apiVersion"], "kind": written["kind"], "metadata": metadata}
     notes = [
         f"Kubernetes ({job['kind']}, {job['apiVersion']}): kubectl apply -f FILE",
         "All pods share the run directory, so this claim must be ReadWriteMany: "
-        f"{place.claims[0][0]}",
-        f"`runner` must be installed in the image: {place.image}",
+        f"{settings.claims[0][0]}",
+        f"`runner` must be installed in the image: {settings.image}",
     ]
-    return documents([config_map, {**job, "spec": written["spec"]}], [*order.header, *notes])
+    return format_documents(
+        [config_map, {**job, "spec": written["spec"]}], [*job_spec.header, *notes]
+    )
 
 
-def _template(order: Order, place: Kubernetes, role: str) -> dict[str, Any]:
+def _pod_template(job_spec: JobSpec, settings: Kubernetes, role: str) -> dict[str, Any]:
     mounts = [{"name": "experiment", "mountPath": _FOLDER, "readOnly": True}]
-    volumes: list[dict[str, Any]] = [{"name": "experiment", "configMap": {"name": order.name}}]
-    for index, (claim, path) in enumerate(place.claims):
+    volumes: list[dict[str, Any]] = [{"name": "experiment", "configMap": {"name": job_spec.name}}]
+    for index, (claim, path) in enumerate(settings.claims):
         mounts.append({"name": f"volume-{index}", "mountPath": path})
         volumes.append({"name": f"volume-{index}", "persistentVolumeClaim": {"claimName": claim}})
-    if order.gpus_of(role) > 1 or place.shared_memory:
+    if job_spec.gpus_of(role) > 1 or settings.shared_memory:
         # NCCL uses it to copy data between GPUs; a container gets 64 MiB by default.
-        limit = {"sizeLimit": f"{place.shared_memory}Mi"} if place.shared_memory else {}
+        limit = {"sizeLimit": f"{settings.shared_memory}Mi"} if settings.shared_memory else {}
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
         volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}})
-    file = f"{_FOLDER}/{order.file_name}"
-    first = file if order.is_sweep else f"--experiment={file}"
-    arguments = [first, f"--model_dir={order.model_dir}", *order.arguments]
+    file = f"{_FOLDER}/{job_spec.file_name}"
+    first = file if job_spec.is_sweep else f"--experiment={file}"
+    arguments = [first, f"--model_dir={job_spec.model_dir}", *job_spec.arguments]
     container: dict[str, Any] = {
         "name": "tensorflow",
-        "image": place.image,
-        "command": ["runner", "sweep" if order.is_sweep else "run"],
-        "args": [_literal(text) for text in arguments],
+        "image": settings.image,
+        "command": ["runner", "sweep" if job_spec.is_sweep else "run"],
+        "args": [_escape(text) for text in arguments],
         "volumeMounts": mounts,
     }
-    resources = dict(_resources(order, role))
+    resources = dict(_resources(job_spec, role))
     if resources:
         container["resources"] = {"requests": resources, "limits": dict(resources)}
     return {
         "metadata": {"annotations": {"sidecar.istio.io/inject": "false"}},
         "spec": {
-            "terminationGracePeriodSeconds": order.grace,
+            "terminationGracePeriodSeconds": job_spec.grace,
             "containers": [container],
             "volumes": volumes,
-            **dict(_scheduling(place)),
+            **dict(_scheduling_fields(settings)),
         },
     }
 
 
-def _scheduling(place: Kubernetes) -> Iterator[tuple[str, Any]]:
-    if place.tolerations:
-        yield "tolerations", [dict(toleration) for toleration in place.tolerations]
-    if place.node_selector:
-        yield "nodeSelector", dict(place.node_selector)
-    if place.pull_secrets:
-        yield "imagePullSecrets", [{"name": name} for name in place.pull_secrets]
+def _scheduling_fields(settings: Kubernetes) -> Iterator[tuple[str, Any]]:
+    if settings.tolerations:
+        yield "tolerations", [dict(toleration) for toleration in settings.tolerations]
+    if settings.node_selector:
+        yield "nodeSelector", dict(settings.node_selector)
+    if settings.pull_secrets:
+        yield "imagePullSecrets", [{"name": name} for name in settings.pull_secrets]
 
 
-def _literal(text: str) -> str:
+def _escape(text: str) -> str:
     # Kubernetes replaces `$(NAME)` with the value of a variable, and `$$` with `$`.
     return text.replace("$", "$$")
 
 
-def _resources(order: Order, role: str) -> Iterator[tuple[str, str]]:
-    if order.cpus:
-        yield "cpu", str(order.cpus)
-    if order.memory:
-        yield "memory", f"{order.memory}Mi"
-    if order.gpus_of(role):
-        yield "nvidia.com/gpu", str(order.gpus_of(role))
+def _resources(job_spec: JobSpec, role: str) -> Iterator[tuple[str, str]]:
+    if job_spec.cpus:
+        yield "cpu", str(job_spec.cpus)
+    if job_spec.memory:
+        yield "memory", f"{job_spec.memory}Mi"
+    if job_spec.gpus_of(role):
+        yield "nvidia.com/gpu", str(job_spec.gpus_of(role))

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from orbit_runner.launch.deploy.job_spec import Order
+from orbit_runner.launch.deploy.job_spec import JobSpec
 
 _WEEK, _PORT = 7 * 24 * 3600, 2222
 # Exit codes after which a restart does not help: of `runner run`, and of a shell that cannot find
@@ -23,84 +23,90 @@ _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 Template = Callable[[str], dict[str, Any]]
 
 
-def job(order: Order, template: Template) -> dict[str, Any]:
+def job(job_spec: JobSpec, template: Template) -> dict[str, Any]:
     """Returns the JobSet or Job without metadata; `template` returns the pod template of a role."""
-    if order.is_sweep or order.processes == 1:
-        return {"apiVersion": "batch/v1", "kind": "Job", "spec": _single_job_spec(order, template)}
+    if job_spec.is_sweep or job_spec.processes == 1:
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "spec": _single_job_spec(job_spec, template),
+        }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "spec": _jobset_spec(order, template),
+        "spec": _jobset_spec(job_spec, template),
     }
 
 
-def _single_job_spec(order: Order, template: Template) -> dict[str, Any]:
-    (role,) = order.roles
-    count = order.processes
+def _single_job_spec(job_spec: JobSpec, template: Template) -> dict[str, Any]:
+    (role,) = job_spec.roles
+    count = job_spec.processes
     spec: dict[str, Any] = {"ttlSecondsAfterFinished": _WEEK}
-    if order.is_sweep:
+    if job_spec.is_sweep:
         spec |= {"completionMode": "Indexed", "completions": count, "parallelism": count}
-    spec |= _job_spec(order, template(role))
-    spec["backoffLimit"] = order.restarts * count  # Kubernetes counts the failures of all pods.
+    spec |= _job_spec(job_spec, template(role))
+    spec["backoffLimit"] = job_spec.restarts * count  # Kubernetes counts the failures of all pods.
     return spec
 
 
-def _jobset_spec(order: Order, template: Template) -> dict[str, Any]:
+def _jobset_spec(job_spec: JobSpec, template: Template) -> dict[str, Any]:
     reasons = ["PodFailurePolicy", "DeadlineExceeded"]
     rule = {"name": "finalFailure", "action": "FailJobSet", "onJobFailureReasons": reasons}
     spec: dict[str, Any] = {
         "ttlSecondsAfterFinished": _WEEK,
         # Members look up each other's addresses before they are ready.
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-        "failurePolicy": {"maxRestarts": order.restarts, "rules": [rule]},
+        "failurePolicy": {"maxRestarts": job_spec.restarts, "rules": [rule]},
     }
-    if "ps" in order.roles:
+    if "ps" in job_spec.roles:
         # Workers and parameter servers exit after the chief.
-        leading = [role for role in order.roles if role in ("chief", "evaluator")]
+        leading = [role for role in job_spec.roles if role in ("chief", "evaluator")]
         spec["successPolicy"] = {"operator": "All", "targetReplicatedJobs": leading}
     spec["replicatedJobs"] = [
         {
             "name": role,
             "replicas": 1,
-            "template": {"spec": _indexed_job_spec(order, template(role), role)},
+            "template": {"spec": _indexed_job_spec(job_spec, template(role), role)},
         }
-        for role in order.roles
+        for role in job_spec.roles
     ]
     return spec
 
 
-def _indexed_job_spec(order: Order, template: dict[str, Any], role: str) -> dict[str, Any]:
+def _indexed_job_spec(job_spec: JobSpec, template: dict[str, Any], role: str) -> dict[str, Any]:
     (container,) = template["spec"]["containers"]
     # Kubernetes replaces $(NAME) only with variables that precede it in the list.
     container["env"] = [
         {"name": "TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
-        {"name": "TF_CONFIG", "value": _tf_config(order, role)},
+        {"name": "TF_CONFIG", "value": _tf_config(job_spec, role)},
     ]
-    count = order.roles[role]
+    count = job_spec.roles[role]
     return {
         "completionMode": "Indexed",
         "completions": count,
         "parallelism": count,
-        **_job_spec(order, template),
+        **_job_spec(job_spec, template),
     }
 
 
-def _job_spec(order: Order, template: dict[str, Any]) -> dict[str, Any]:
+def _job_spec(job_spec: JobSpec, template: dict[str, Any]) -> dict[str, Any]:
     codes = {"containerName": "tensorflow", "operator": "In", "values": [*_FINAL]}
     spec: dict[str, Any] = {
         "backoffLimit": 0,
         "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]},
     }
-    if order.seconds:
-        spec["activeDeadlineSeconds"] = order.seconds
+    if job_spec.seconds:
+        spec["activeDeadlineSeconds"] = job_spec.seconds
     pod = {"restartPolicy": "Never", **template["spec"]}
     return {**spec, "template": {**template, "spec": pod}}
 
 
-def _tf_config(order: Order, role: str) -> str:
+def _tf_config(job_spec: JobSpec, role: str) -> str:
     cluster = {
-        name: [f"{order.name}-{name}-0-{index}.{order.name}:{_PORT}" for index in range(count)]
-        for name, count in order.roles.items()
+        name: [
+            f"{job_spec.name}-{name}-0-{index}.{job_spec.name}:{_PORT}" for index in range(count)
+        ]
+        for name, count in job_spec.roles.items()
         if name != "evaluator"  # The evaluator reads checkpoints and does not communicate.
     }
     # `cloud`: host names may not be resolvable yet when a member starts.

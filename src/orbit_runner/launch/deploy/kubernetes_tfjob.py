@@ -10,29 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orbit_runner.launch.deploy.job_spec import Order
+from orbit_runner.launch.deploy.job_spec import JobSpec
 
 _ROLES = {"chief": "Chief", "ps": "PS", "worker": "Worker", "evaluator": "Evaluator"}
 _WEEK = 7 * 24 * 3600
 
 
-def tfjob(order: Order, template: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+def tfjob(job_spec: JobSpec, template: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """Returns the TFJob, without metadata; `template` returns the pod template of a role."""
-    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "spec": _spec(order, template)}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "spec": _spec(job_spec, template)}
 
 
-def _spec(order: Order, template: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+def _spec(job_spec: JobSpec, template: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     policy: dict[str, Any] = {
         # The evaluator exits after it has evaluated the last checkpoint. "Running" would stop it as
         # soon as training is done.
-        "cleanPodPolicy": "None" if "evaluator" in order.roles else "Running",
-        "backoffLimit": order.restarts,
+        "cleanPodPolicy": "None" if "evaluator" in job_spec.roles else "Running",
+        "backoffLimit": job_spec.restarts,
         "ttlSecondsAfterFinished": _WEEK,
     }
-    if order.seconds:
-        policy["activeDeadlineSeconds"] = order.seconds
+    if job_spec.seconds:
+        policy["activeDeadlineSeconds"] = job_spec.seconds
     spec: dict[str, Any] = {"runPolicy": policy}
-    if "chief" not in order.roles:
+    if "chief" not in job_spec.roles:
         # Otherwise, the job ends with worker 0, and the others are stopped during their last steps.
         spec["successPolicy"] = "AllWorkers"
     spec["tfReplicaSpecs"] = {
@@ -41,6 +41,6 @@ def _spec(order: Order, template: Callable[[str], dict[str, Any]]) -> dict[str, 
             "restartPolicy": "ExitCode",
             "template": template(role),
         }
-        for role, count in order.roles.items()
+        for role, count in job_spec.roles.items()
     }
     return spec

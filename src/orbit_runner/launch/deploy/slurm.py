@@ -7,8 +7,8 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from orbit_runner.launch.deploy.job_spec import Order
-from orbit_runner.launch.deploy.yaml_text import comment
+from orbit_runner.launch.deploy.job_spec import JobSpec
+from orbit_runner.launch.deploy.yaml_text import format_comment
 
 SOURCE = "slurm"
 _END = "END_OF_EXPERIMENT"
@@ -46,29 +46,29 @@ class Slurm:
     account: str = ""  # "" for the default
 
 
-def manifest(order: Order, place: Slurm) -> str:
+def manifest(job_spec: JobSpec, settings: Slurm) -> str:
     """Returns the script for `sbatch`."""
-    command = [*srun_flags(order), "runner", "run"]
+    command = [*srun_flags(job_spec), "runner", "run"]
     experiment, folder = '--experiment="$folder/experiment.yaml"', '--model_dir="$folder"'
     script = _SCRIPT.format(
-        folder=shlex.quote(order.model_dir),
-        end=end_of_document(order.experiment),
-        experiment=order.experiment,
-        srun=" ".join([*command, experiment, folder, *map(shlex.quote, order.arguments)]),
-        restarts=order.restarts,
+        folder=shlex.quote(job_spec.model_dir),
+        end=end_of_document(job_spec.experiment),
+        experiment=job_spec.experiment,
+        srun=" ".join([*command, experiment, folder, *map(shlex.quote, job_spec.arguments)]),
+        restarts=job_spec.restarts,
     )
-    return head(order, place) + script
+    return script_head(job_spec, settings) + script
 
 
-def head(order: Order, place: Slurm) -> str:
+def script_head(job_spec: JobSpec, settings: Slurm) -> str:
     """Returns the first lines of the script: what `sbatch` reads, and comments."""
-    directives = "".join(f"#SBATCH --{text}\n" for text in _directives(order, place))
+    directives = "".join(f"#SBATCH --{text}\n" for text in _directives(job_spec, settings))
     notes = [
         "Slurm: sbatch FILE, from a shell in which `runner` is on PATH.",
-        f"This directory must be accessible from all nodes: {order.model_dir}",
-        *_idle(order),
+        f"This directory must be accessible from all nodes: {job_spec.model_dir}",
+        *_idle_gpu_notes(job_spec),
     ]
-    return f"#!/bin/bash\n{directives}{comment([*order.header, *notes])}"
+    return f"#!/bin/bash\n{directives}{format_comment([*job_spec.header, *notes])}"
 
 
 def end_of_document(text: str) -> str:
@@ -79,40 +79,40 @@ def end_of_document(text: str) -> str:
     return end
 
 
-def _directives(order: Order, place: Slurm) -> Iterator[str]:
-    yield f"job-name={order.name}"
-    if order.is_sweep:
-        yield f"array=0-{order.processes - 1}"
-    nodes, tasks = (1, 1) if order.is_sweep else (order.roles["worker"], order.processes)
-    yield f"nodes={place.nodes or nodes}"
+def _directives(job_spec: JobSpec, settings: Slurm) -> Iterator[str]:
+    yield f"job-name={job_spec.name}"
+    if job_spec.is_sweep:
+        yield f"array=0-{job_spec.processes - 1}"
+    nodes, tasks = (1, 1) if job_spec.is_sweep else (job_spec.roles["worker"], job_spec.processes)
+    yield f"nodes={settings.nodes or nodes}"
     yield f"ntasks={tasks}"
-    if order.cpus:
-        yield f"cpus-per-task={order.cpus}"
-    if order.memory:
-        yield f"mem-per-cpu={math.ceil(order.memory / (order.cpus or 1))}M"
-    if order.gpus:
-        yield f"gpus-per-task={order.gpus}"
-    if order.seconds:
-        days, rest = divmod(order.seconds, 24 * 3600)
+    if job_spec.cpus:
+        yield f"cpus-per-task={job_spec.cpus}"
+    if job_spec.memory:
+        yield f"mem-per-cpu={math.ceil(job_spec.memory / (job_spec.cpus or 1))}M"
+    if job_spec.gpus:
+        yield f"gpus-per-task={job_spec.gpus}"
+    if job_spec.seconds:
+        days, rest = divmod(job_spec.seconds, 24 * 3600)
         yield f"time={days}-{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
-    if place.partition:
-        yield f"partition={place.partition}"
-    if place.account:
-        yield f"account={place.account}"
+    if settings.partition:
+        yield f"partition={settings.partition}"
+    if settings.account:
+        yield f"account={settings.account}"
     yield "requeue"
     # Sent to all tasks, early enough to save.
-    yield f"signal=TERM@{order.grace}"
+    yield f"signal=TERM@{job_spec.grace}"
     yield "open-mode=append"
-    yield "output=%x-%A_%a.log" if order.is_sweep else "output=%x-%j.log"
+    yield "output=%x-%A_%a.log" if job_spec.is_sweep else "output=%x-%j.log"
 
 
-def srun_flags(order: Order) -> Iterator[str]:
-    """Yields the flags of `srun` that depend on the order."""
+def srun_flags(job_spec: JobSpec) -> Iterator[str]:
+    """Yields the flags of `srun` that depend on the job."""
     # Since Slurm 22.05, steps do not inherit this from the job.
-    if order.cpus:
-        yield f"--cpus-per-task={order.cpus}"
+    if job_spec.cpus:
+        yield f"--cpus-per-task={job_spec.cpus}"
 
 
-def _idle(order: Order) -> Iterator[str]:
-    if order.gpus and "ps" in order.roles:
+def _idle_gpu_notes(job_spec: JobSpec) -> Iterator[str]:
+    if job_spec.gpus and "ps" in job_spec.roles:
         yield "All tasks get the same; the chief and the parameter servers do not use their GPUs."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from orbit_runner.launch.deploy.job_spec import Order
-from orbit_runner.launch.deploy.slurm import Slurm, end_of_document, head, srun_flags
+from orbit_runner.launch.deploy.job_spec import JobSpec
+from orbit_runner.launch.deploy.slurm import Slurm, end_of_document, script_head, srun_flags
 
 _SCRIPT = """\
 
@@ -32,15 +32,15 @@ exit "$code"
 """
 
 
-def manifest(order: Order, place: Slurm) -> str:
+def manifest(job_spec: JobSpec, settings: Slurm) -> str:
     """Returns the script for `sbatch`."""
-    file, folder = f'"$copy/{order.file_name}"', shlex.quote(f"--model_dir={order.model_dir}")
-    command = [*srun_flags(order), "runner", "sweep", file, folder]
+    file, folder = f'"$copy/{job_spec.file_name}"', shlex.quote(f"--model_dir={job_spec.model_dir}")
+    command = [*srun_flags(job_spec), "runner", "sweep", file, folder]
     script = _SCRIPT.format(
-        name=order.file_name,
-        end=end_of_document(order.experiment),
-        sweep=order.experiment,
-        srun=" ".join([*command, *map(shlex.quote, order.arguments)]),
-        restarts=order.restarts,
+        name=job_spec.file_name,
+        end=end_of_document(job_spec.experiment),
+        sweep=job_spec.experiment,
+        srun=" ".join([*command, *map(shlex.quote, job_spec.arguments)]),
+        restarts=job_spec.restarts,
     )
-    return head(order, place) + script
+    return script_head(job_spec, settings) + script

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from orbit_runner.launch.deploy.job_spec import Order
-from orbit_runner.launch.deploy.yaml_text import documents
+from orbit_runner.launch.deploy.job_spec import JobSpec
+from orbit_runner.launch.deploy.yaml_text import format_documents
 
 SOURCE = "tf_config"
 BUCKETS = "/gcs/"  # mount point of Cloud Storage
@@ -28,52 +28,52 @@ class Vertex:
     accelerator_type: str = ""  # "" for no GPUs
 
 
-def manifest(order: Order, place: Vertex) -> str:
+def manifest(job_spec: JobSpec, settings: Vertex) -> str:
     """Returns the job as YAML."""
-    scheduling: dict[str, Any] = {"timeout": f"{order.seconds}s"} if order.seconds else {}
-    if order.clustered:
+    scheduling: dict[str, Any] = {"timeout": f"{job_spec.seconds}s"} if job_spec.seconds else {}
+    if job_spec.clustered:
         scheduling["restartJobOnWorkerRestart"] = True
-    spec: dict[str, Any] = {"workerPoolSpecs": _pools(order, place)}
+    spec: dict[str, Any] = {"workerPoolSpecs": _pools(job_spec, settings)}
     if scheduling:
         spec["scheduling"] = scheduling
-    create = f"gcloud ai custom-jobs create --region=REGION --display-name={order.name}"
+    create = f"gcloud ai custom-jobs create --region=REGION --display-name={job_spec.name}"
     notes = [
         f"Vertex AI: {create} --config=FILE",
-        f"`runner` must be installed in the image: {place.image}",
+        f"`runner` must be installed in the image: {settings.image}",
     ]
-    return documents([spec], [*order.header, *notes])
+    return format_documents([spec], [*job_spec.header, *notes])
 
 
-def _pools(order: Order, place: Vertex) -> list[dict[str, Any]]:
-    counts = dict(order.roles)
+def _pools(job_spec: JobSpec, settings: Vertex) -> list[dict[str, Any]]:
+    counts = dict(job_spec.roles)
     if "chief" not in counts:
         # The first pool has a single machine: one of the workers is the chief.
         counts |= {"chief": 1, "worker": counts["worker"] - 1}
-    pools = [_pool(order, place, role, counts.get(role, 0)) for role in _POOLS]
+    pools = [_pool(job_spec, settings, role, counts.get(role, 0)) for role in _POOLS]
     while not pools[-1]:
         pools.pop()
     return pools
 
 
-def _pool(order: Order, place: Vertex, role: str, count: int) -> dict[str, Any]:
+def _pool(job_spec: JobSpec, settings: Vertex, role: str, count: int) -> dict[str, Any]:
     if not count:
         return {}
-    machine: dict[str, Any] = {"machineType": place.machine_type}
-    if order.gpus_of(role):
+    machine: dict[str, Any] = {"machineType": settings.machine_type}
+    if job_spec.gpus_of(role):
         machine |= {
-            "acceleratorType": place.accelerator_type,
-            "acceleratorCount": order.gpus_of(role),
+            "acceleratorType": settings.accelerator_type,
+            "acceleratorCount": job_spec.gpus_of(role),
         }
     return {
         "machineSpec": machine,
         "replicaCount": count,
         "containerSpec": {
-            "imageUri": place.image,
+            "imageUri": settings.image,
             "command": ["runner", "run"],
             "args": [
-                f"--params_override={order.experiment}",
-                f"--model_dir={order.model_dir}",
-                *order.arguments,
+                f"--params_override={job_spec.experiment}",
+                f"--model_dir={job_spec.model_dir}",
+                *job_spec.arguments,
             ],
         },
     }

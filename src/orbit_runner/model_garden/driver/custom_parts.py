@@ -1,4 +1,4 @@
-"""Refuses settings that a custom trainer, controller, manager or exporter does not implement."""
+"""Rejects settings that a custom trainer, controller, manager or exporter does not implement."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.callback_list import keeps_state
 
 # Settings that only this runner's own loops, checkpoint manager and best checkpoints implement.
-OF_OWN_LOOPS = ("max_time", "checkpoint_time_interval")
-OF_OWN_MANAGER = ("keep_checkpoint_interval", "keep_checkpoint_time_interval")
-OF_OWN_BEST = ("best_checkpoints_to_keep",)
+LOOP_SETTINGS = ("max_time", "checkpoint_time_interval")
+CHECKPOINT_MANAGER_SETTINGS = ("keep_checkpoint_interval", "keep_checkpoint_time_interval")
+BEST_CHECKPOINT_SETTINGS = ("best_checkpoints_to_keep",)
 
 
-def refuse_settings(config: ExperimentConfig, names: Sequence[str], part: str) -> None:
+def reject_settings(config: ExperimentConfig, names: Sequence[str], part: str) -> None:
     """Raises `SettingError` for a setting of the trainer that a custom part does not implement."""
     for name in names:
         if getattr(config.trainer, name) != getattr(TrainerConfig, name):
@@ -36,8 +36,8 @@ def check_custom_loop(
 
     `has_own_trainer` is whether only the controller is custom, and the trainer is this runner's.
     """
-    kept = [one for one in callbacks if keeps_state(one)]
-    if config.callbacks or kept or (has_own_trainer and callbacks):
+    stateful = [one for one in callbacks if keeps_state(one)]
+    if config.callbacks or stateful or (has_own_trainer and callbacks):
         raise SettingError(
             "callbacks",
             "a custom trainer or controller does not call them or save their state\n"
@@ -51,9 +51,11 @@ def check_custom_loop(
         )
     if stop_at_step is not None:
         raise RunnerError("stop_at_step: is not supported with a custom controller")
-    refuse_settings(config, OF_OWN_LOOPS, "trainer or controller")
+    reject_settings(config, LOOP_SETTINGS, "trainer or controller")
     if not has_own_trainer:
-        refuse_settings(config, (*OF_OWN_MANAGER, *OF_OWN_BEST), "trainer")
+        reject_settings(
+            config, (*CHECKPOINT_MANAGER_SETTINGS, *BEST_CHECKPOINT_SETTINGS), "trainer"
+        )
 
 
 def check_custom_trainer(settings: Any) -> None:

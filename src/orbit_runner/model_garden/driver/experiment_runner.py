@@ -21,11 +21,11 @@ from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.driver.custom_parts import (
-    OF_OWN_BEST,
-    OF_OWN_MANAGER,
+    BEST_CHECKPOINT_SETTINGS,
+    CHECKPOINT_MANAGER_SETTINGS,
     check_custom_loop,
     check_custom_trainer,
-    refuse_settings,
+    reject_settings,
 )
 from orbit_runner.model_garden.driver.trainer_facade import (
     GardenCheckpoints,
@@ -37,13 +37,13 @@ from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.tasks.multitask import Evaluated
+from orbit_runner.tasks.multitask import EvalTask
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.callback_list import CallbackList
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.tracking import tracking_scope
-from orbit_runner.train.controller import Action, build_controller, quiet_orbit
+from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
@@ -79,7 +79,7 @@ class OrbitExperimentRunner:
         enable_async_checkpointing: bool = False,
         *,
         allow_partial: bool = False,
-        eval_tasks: dict[str, Evaluated] | None = None,
+        eval_tasks: dict[str, EvalTask] | None = None,
         callbacks: Sequence[Callback] = (),
         stop_at_step: int | None = None,
         started: float | None = None,
@@ -91,7 +91,7 @@ class OrbitExperimentRunner:
             task: The task to train or evaluate.
             mode: One of `orbit_runner.config.schema.modes.MODES`.
             params: The experiment config, of Model Garden's class or of this runner.
-            model_dir: The run directory. A run that is already in it is resumed.
+            model_dir: The run directory. A run with a checkpoint is resumed.
             run_post_eval: Whether to evaluate once more at the end.
             save_summary: Whether to write summaries and records.
             train_actions: Functions called with the output of each training loop.
@@ -107,8 +107,8 @@ class OrbitExperimentRunner:
             callbacks: Callbacks that are called after those that the config names.
             stop_at_step: The step at which to save and raise `StoppedAtStep`. If None, training
                 runs to its last step.
-            started: When the run started, as `time.monotonic()`: `trainer.max_time` begins there.
-                If None, it begins now.
+            started: When the run started, as `time.monotonic()`: `trainer.max_time` counts from
+                then. If None, it counts from now.
 
         Raises:
             RunnerError: If the experiment cannot run as configured, or another process trains in
@@ -119,7 +119,7 @@ class OrbitExperimentRunner:
             raise RunnerError("--model_dir: is not set; set it to the run directory")
         self.strategy = distribution_strategy or tf.distribute.get_strategy()
         self._params, self._model_dir, self._mode = params, str(model_dir), mode
-        self._config: ExperimentConfig = run_config(params)
+        self._config: ExperimentConfig = to_runner_config(params)
         self._run_post_eval = run_post_eval
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
@@ -128,17 +128,17 @@ class OrbitExperimentRunner:
         self._stop_at_step, self._started = stop_at_step, started
         self._run: Run | None = None
         self._own_controller: orbit.Controller | None = None
-        self._reports: Any = None
+        self._event_reporter: Any = None
         saves = self._config.trainer.preemption_on_demand_checkpoint
         self._signals = SignalGuard(on_terminate=saves, preemption=self._config.runtime.preemption)
-        with contextlib.ExitStack() as until_run:
+        with contextlib.ExitStack() as held_scopes:
             if is_remote(self._model_dir):
                 remote = remote_run_scope(self._model_dir, mode, params, self.strategy)
-                self._model_dir = str(until_run.enter_context(remote))
+                self._model_dir = str(held_scopes.enter_context(remote))
             if mode in TRAINING and Workers(self.strategy).is_chief:
-                until_run.enter_context(RunLock(self._model_dir))
+                held_scopes.enter_context(RunLock(self._model_dir))
             scope = run_scope(self._config, self.strategy, mode, self._model_dir)
-            with scope, self._notes():
+            with scope, self._notes_scope():
                 self._build(
                     task,
                     trainer,
@@ -148,13 +148,13 @@ class OrbitExperimentRunner:
                     controller_cls=controller_cls,
                     enable_async_checkpointing=enable_async_checkpointing,
                 )
-            self._until_run = until_run.pop_all()
+            self._held_scopes = held_scopes.pop_all()
 
     def _build(self, task: Any, trainer: Any, **controller: Any) -> None:
         trains, evaluates = "train" in self._mode, "eval" in self._mode or self._run_post_eval
         self._trainer = trainer or self._build_trainer(task, train=trains, evaluate=evaluates)
         self._checkpoint_manager = self._maybe_build_checkpoint_manager()
-        self._take_manager()
+        self._use_custom_manager()
         self._controller = self._build_controller(
             trainer=self._trainer if trains else None, evaluator=self._trainer, **controller
         )
@@ -171,7 +171,7 @@ class OrbitExperimentRunner:
             step = int(self._trainer.global_step.numpy())
             if trains and Workers(self.strategy).is_chief:
                 cut_records(RunDirectory(Path(self._model_dir)).metrics, after=step)
-            self._own_trainer_run.callbacks.on_run_begin(self._own_trainer_run)
+            self._custom_trainer_run.callbacks.on_run_begin(self._custom_trainer_run)
 
     @property
     def params(self) -> Any:
@@ -209,8 +209,8 @@ class OrbitExperimentRunner:
 
     def _build_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:
         """Returns a trainer with the attributes of Model Garden's."""
-        if gin_names_a_trainer():
-            return self._trainer_of_gin(task, train, evaluate)
+        if gin_sets_trainer():
+            return self._build_gin_trainer(task, train, evaluate)
         self._run = Run(
             self._config,
             task,
@@ -229,7 +229,9 @@ class OrbitExperimentRunner:
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter
         exporter = self._build_best_checkpoint_exporter() if replaced else None
         if replaced:
-            refuse_settings(self._config, OF_OWN_BEST, "exporter of the best checkpoint")
+            reject_settings(
+                self._config, BEST_CHECKPOINT_SETTINGS, "exporter of the best checkpoint"
+            )
         return GardenTrainer(self._run, self.params, exporter)
 
     def _build_best_checkpoint_exporter(self) -> Any:
@@ -251,15 +253,15 @@ class OrbitExperimentRunner:
             return GardenCheckpoints(self.trainer.run, self.trainer.checkpoint)
         if not self.trainer.checkpoint:
             return None
-        from orbit_runner.model_garden.driver.own_trainer import build_checkpoint_manager
+        from orbit_runner.model_garden.driver.custom_trainer import build_checkpoint_manager
 
-        of_a_driver = not isinstance(self._params, ExperimentConfig)
+        is_from_driver = not isinstance(self._params, ExperimentConfig)
         return build_checkpoint_manager(
             self.trainer,
             self._config.trainer,
             self.model_dir,
             Workers(self.strategy),
-            allow_partial=self._allow_partial or of_a_driver,
+            allow_partial=self._allow_partial or is_from_driver,
         )
 
     def _build_controller(
@@ -287,14 +289,14 @@ class OrbitExperimentRunner:
         if isinstance(self.trainer, GardenTrainer):
             self._own_controller = build_controller(self.trainer.run, controller_cls, **common)
             return self._own_controller
-        from orbit_runner.model_garden.driver.own_trainer import (
-            Reports,
-            garden_controller,
-            summary_managers,
+        from orbit_runner.model_garden.driver.custom_trainer import (
+            EventReporter,
+            build_garden_controller,
+            build_summary_managers,
         )
 
         check_custom_trainer(self._config.trainer)
-        self._reports = Reports(self._own_trainer_run)
+        self._event_reporter = EventReporter(self._custom_trainer_run)
         leave = SignalAction(
             self._signals,
             Workers(self.strategy),
@@ -303,20 +305,20 @@ class OrbitExperimentRunner:
         )
         common["train_actions"] = [*common["train_actions"], leave]
         if save_summary and isinstance(self._params, ExperimentConfig):
-            common |= summary_managers(
+            common |= build_summary_managers(
                 self._config,
                 Path(self.model_dir),
                 Workers(self.strategy),
                 self.trainer.global_step,
                 common,
             )
-        return garden_controller(
+        return build_garden_controller(
             self,
             self._garden_params,
             trainer,
             evaluator,
             controller_cls,
-            self._reports,
+            self._event_reporter,
             asynchronous=enable_async_checkpointing,
             **common,
         )
@@ -334,39 +336,41 @@ class OrbitExperimentRunner:
             Diverged: If the loss diverged.
             Interrupted: If a signal ended the run, after a checkpoint was saved.
         """
-        held_run = run_scope(self._config, self.strategy, self._mode, self._model_dir)
-        with self._until_run, held_run, self._output(), self._notes():
+        scope = run_scope(self._config, self.strategy, self._mode, self._model_dir)
+        with self._held_scopes, scope, self._output_scope(), self._notes_scope():
             if self._run is not None and self._controller is self._own_controller:
-                logs = self._drive_own(self._run)
+                logs = self._run_own_loops(self._run)
             else:
-                logs = self._run_own_trainer()
-        of_a_driver = not isinstance(self._params, ExperimentConfig)
-        return self.trainer.model, logs if self._evaluates_at_end or not of_a_driver else {}
+                logs = self._run_custom_trainer()
+        is_from_driver = not isinstance(self._params, ExperimentConfig)
+        return self.trainer.model, logs if self._evaluates_at_end or not is_from_driver else {}
 
-    def _run_own_trainer(self) -> dict[str, Any]:
+    def _run_custom_trainer(self) -> dict[str, Any]:
         """Runs a custom trainer and returns the result of the last evaluation."""
-        from orbit_runner.model_garden.driver.own_trainer import drive
+        from orbit_runner.model_garden.driver.custom_trainer import run_controller
 
-        settings, run = self._garden_params.trainer, self._own_trainer_run
+        settings, run = self._garden_params.trainer, self._custom_trainer_run
         if self._mode in TRAINING:
             run.callbacks.on_train_begin(run)
-        if self._reports is not None:
-            self._reports.restart()
+        if self._event_reporter is not None:
+            self._event_reporter.restart()
         guard = (
             self._signals.installed_scope() if self._mode in TRAINING else contextlib.nullcontext()
         )
         with self.strategy.scope(), error_message_scope(), guard:
-            logs = drive(self, settings, self._mode, evaluates_at_end=self._evaluates_at_end)
+            logs = run_controller(
+                self, settings, self._mode, evaluates_at_end=self._evaluates_at_end
+            )
         if self._mode in TRAINING:
             run.callbacks.on_train_end(run)
-        return logs or (self._reports.last if self._reports is not None else {})
+        return logs or (self._event_reporter.last if self._event_reporter is not None else {})
 
     @functools.cached_property
-    def _own_trainer_run(self) -> Any:
+    def _custom_trainer_run(self) -> Any:
         """The object that callbacks receive instead of a `Run` if a custom trainer trains."""
-        from orbit_runner.model_garden.driver.own_trainer import OwnTrainerRun
+        from orbit_runner.model_garden.driver.custom_trainer import CustomTrainerRun
 
-        return OwnTrainerRun(
+        return CustomTrainerRun(
             self.trainer,
             self._config,
             Path(self.model_dir),
@@ -375,25 +379,25 @@ class OrbitExperimentRunner:
             CallbackList(self._callbacks),
         )
 
-    def _notes(self) -> contextlib.AbstractContextManager[None]:
+    def _notes_scope(self) -> contextlib.AbstractContextManager[None]:
         """Returns a scope that prints notes, as Orbit does, if a driver has no handler for them."""
-        of_a_driver = not isinstance(self._params, ExperimentConfig)
-        prints = of_a_driver and not LOGGER.handlers
+        is_from_driver = not isinstance(self._params, ExperimentConfig)
+        prints = is_from_driver and not LOGGER.handlers
         return log_scope(PlainMessages(print)) if prints else contextlib.nullcontext()
 
-    def _output(self) -> contextlib.AbstractContextManager[None]:
+    def _output_scope(self) -> contextlib.AbstractContextManager[None]:
         # Drivers control their own standard output and expect Orbit's messages there.
-        of_a_driver = not isinstance(self._params, ExperimentConfig)
-        return contextlib.nullcontext() if of_a_driver else quiet_orbit()
+        is_from_driver = not isinstance(self._params, ExperimentConfig)
+        return contextlib.nullcontext() if is_from_driver else quiet_orbit_scope()
 
     @property
     def _evaluates_at_end(self) -> bool:
         return self._run_post_eval or self._mode == "train_and_post_eval"
 
-    def _drive_own(self, run: Run) -> dict[str, Any]:
+    def _run_own_loops(self, run: Run) -> dict[str, Any]:
         exports = exports_at_end(self._config, run.task, self._mode)
         with tracking_scope(run, self._mode):
-            with run.own_strategy.scope(), error_message_scope(lambda: run.step):
+            with run.local_strategy.scope(), error_message_scope(lambda: run.step):
                 if self._mode == "eval" and self._evaluates_new_weights(run):
                     logs = loop.evaluate(run, self.controller)
                 else:
@@ -403,7 +407,7 @@ class OrbitExperimentRunner:
                     logs = loop.evaluate(run, self.controller)
             if exports and not run.stopped_by_time:
                 export_at_end(run)
-        return self.trainer.as_in_model_garden(logs)
+        return self.trainer.to_model_garden_logs(logs)
 
     def _evaluates_new_weights(self, run: Run) -> bool:
         """Returns whether to evaluate untrained weights, as Model Garden does, and warns if so."""
@@ -415,7 +419,7 @@ class OrbitExperimentRunner:
         )
         return True
 
-    def _take_manager(self) -> None:
+    def _use_custom_manager(self) -> None:
         """Replaces the runner's checkpoints with a checkpoint manager that a subclass built."""
         manager, run = self._checkpoint_manager, self._run
         if run is not None and not isinstance(manager, GardenCheckpoints):
@@ -424,17 +428,17 @@ class OrbitExperimentRunner:
                     "_maybe_build_checkpoint_manager returned None, but this runner needs one\n"
                     "return super()._maybe_build_checkpoint_manager() or a custom manager"
                 )
-            refuse_settings(self._config, OF_OWN_MANAGER, "checkpoint manager")
+            reject_settings(self._config, CHECKPOINT_MANAGER_SETTINGS, "checkpoint manager")
             run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
 
-    def _trainer_of_gin(self, task: Any, train: bool, evaluate: bool) -> Any:
+    def _build_gin_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:
         from official.core import train_utils
 
         if self._config.runtime.logical_replicas:
             raise SettingError(PATH, "is not supported with a custom trainer; omit it")
         phase("building the model")
         # As for this runner's own trainer, because deterministic random ops fail without a seed.
-        seed_everything(self._config.runtime.seed, keeps=True)
+        seed_everything(self._config.runtime.seed, keep_objects=True)
         with self.strategy.scope():
             return train_utils.create_trainer(
                 self._garden_params,
@@ -445,7 +449,7 @@ class OrbitExperimentRunner:
             )
 
 
-def run_config(params: Any) -> ExperimentConfig:
+def to_runner_config(params: Any) -> ExperimentConfig:
     """Returns a config of this runner or of Model Garden as a config of this runner.
 
     Raises ConfigError if this runner does not allow a value.
@@ -457,7 +461,7 @@ def run_config(params: Any) -> ExperimentConfig:
     return from_driver(params)
 
 
-def gin_names_a_trainer() -> bool:
+def gin_sets_trainer() -> bool:
     """Returns whether a gin binding sets the class of the trainer."""
     gin = sys.modules.get("gin")
     if gin is None:

@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.model_garden.provider import adopt
+from orbit_runner.model_garden.provider import from_model_garden
 
 # Maps the id of a config of Model Garden, which cannot store it, to the config that it was made
 # from.
-_made_of: dict[int, ExperimentConfig] = {}
+_sources: dict[int, ExperimentConfig] = {}
 
 
 def from_driver(params: Any) -> ExperimentConfig:
@@ -22,7 +22,7 @@ def from_driver(params: Any) -> ExperimentConfig:
     Its seed is that of the driver's `tf.random.set_seed`, because Model Garden's config has no
     seed. Raises ConfigError if this runner does not allow a value.
     """
-    config, before = adopt(params), _made_of.get(id(params))
+    config, before = from_model_garden(params), _sources.get(id(params))
     # The driver has already decided whether ops are deterministic.
     changes: dict[str, Any] = {"deterministic": False}
     seed, _ = tf.compat.v1.get_seed(None)
@@ -34,12 +34,12 @@ def from_driver(params: Any) -> ExperimentConfig:
     return config.replace(
         name=before.name,
         official=before.official,
-        runtime=_with_ours(runtime, before.runtime, params.runtime),
-        trainer=_with_ours(config.trainer, before.trainer, params.trainer),
+        runtime=_restore_own_settings(runtime, before.runtime, params.runtime),
+        trainer=_restore_own_settings(config.trainer, before.trainer, params.trainer),
     )
 
 
-def _with_ours(section: Any, before: Any, params: Any) -> Any:
+def _restore_own_settings(section: Any, before: Any, params: Any) -> Any:
     """Returns a section with the earlier values of settings that Model Garden does not have."""
     names = [f.name for f in dataclasses.fields(before) if f.name not in vars(params)]
     plain = type(before)()
@@ -47,13 +47,13 @@ def _with_ours(section: Any, before: Any, params: Any) -> Any:
     return section.replace(**{n: v for n, v in made.items() if v != getattr(plain, n)})
 
 
-def remember(params: Any, config: ExperimentConfig) -> Any:
+def remember_source(params: Any, config: ExperimentConfig) -> Any:
     """Stores the config that a config of Model Garden was made from, and returns `params`.
 
     The entry is removed when `params` is garbage collected.
     """
-    _made_of[id(params)] = config
-    weakref.finalize(params, _made_of.pop, id(params), None)
+    _sources[id(params)] = config
+    weakref.finalize(params, _sources.pop, id(params), None)
     return params
 
 

@@ -19,7 +19,7 @@ from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_va
 from orbit_runner.checkpoint.manager import Checkpoints
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.errors import RunnerError
-from orbit_runner.tasks.initial_weights import Loaded
+from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.train.callbacks.best_checkpoint import BestKeeper
 from orbit_runner.train.evaluator import EXAMPLES
@@ -38,7 +38,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self.run, self.config = run, config
         self.checkpoint_exporter = checkpoint_exporter
         if checkpoint_exporter is not None:
-            run.best = _Exported(checkpoint_exporter, self)
+            run.best = _ExporterCallback(checkpoint_exporter, self)
 
     @property
     def model(self) -> Any:
@@ -108,20 +108,20 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         logs = self.run.evaluator.evaluate(num_steps)
         if self.run.best is not None:
             self.run.best.on_evaluate(self.run, logs)
-        return self.as_in_model_garden(logs)
+        return self.to_model_garden_logs(logs)
 
-    def as_in_model_garden(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+    def to_model_garden_logs(self, logs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the results of an evaluation under Model Garden's names, without other entries.
 
         `logs` is {} if there was no evaluation.
         """
-        found = _without_examples(logs)
+        found = _remove_example_counts(logs)
         if not logs or self.run.best is None:
             return found
         metric = self.config.trainer.best_checkpoint_eval_metric
-        return {**found, f"best_{metric}": self._best().get(metric, math.nan)}
+        return {**found, f"best_{metric}": self._best_logs().get(metric, math.nan)}
 
-    def _best(self) -> Mapping[str, Any]:
+    def _best_logs(self) -> Mapping[str, Any]:
         if self.checkpoint_exporter is not None:
             return self.checkpoint_exporter.best_ckpt_logs
         folder = self.run.config.trainer.best_checkpoint_export_subdir
@@ -132,15 +132,15 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return {}
 
 
-def _without_examples(logs: Mapping[str, Any]) -> dict[str, Any]:
+def _remove_example_counts(logs: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: _without_examples(value) if isinstance(value, Mapping) else value
+        name: _remove_example_counts(value) if isinstance(value, Mapping) else value
         for name, value in logs.items()
         if name != EXAMPLES
     }
 
 
-class _Exported(BestKeeper):
+class _ExporterCallback(BestKeeper):
     """Calls an exporter after each evaluation, with the averaged weights if an average is kept."""
 
     def __init__(self, exporter: Any, trainer: GardenTrainer) -> None:
@@ -161,15 +161,15 @@ class GardenCheckpoints(tf.train.CheckpointManager):
     """
 
     def __init__(self, run: Run, checkpoint: tf.train.Checkpoint) -> None:
-        self._run, self._shown = run, checkpoint
+        self._run, self._tf_checkpoint = run, checkpoint
         assert isinstance(run.checkpoints, Checkpoints)  # A user's manager is not wrapped again.
         self._folder = run.checkpoints.folder
-        self._saved_at = run.step
+        self._last_saved_step = run.step
 
     @property
     def checkpoint(self) -> tf.train.Checkpoint:
         """The `tf.train.Checkpoint` that is saved."""
-        return self._shown
+        return self._tf_checkpoint
 
     @property
     def checkpoint_interval(self) -> int:
@@ -184,12 +184,12 @@ class GardenCheckpoints(tf.train.CheckpointManager):
     @property
     def checkpoints(self) -> list[str]:
         """The paths of the checkpoints, oldest first."""
-        return [str(self._folder.prefix(step)) for step in self._folder.committed()]
+        return [str(self._folder.prefix(step)) for step in self._folder.committed_steps()]
 
     @property
     def latest_checkpoint(self) -> str | None:
         """The path of the latest checkpoint, or None if there are no checkpoints."""
-        return self._run.checkpoints.newest()
+        return self._run.checkpoints.find_latest()
 
     def save(
         self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
@@ -200,10 +200,10 @@ class GardenCheckpoints(tf.train.CheckpointManager):
         `options`, because `enable_async_checkpointing` replaces it.
         """
         step = self._run.step
-        if check_interval and step - self._saved_at < self.checkpoint_interval:
+        if check_interval and step - self._last_saved_step < self.checkpoint_interval:
             return None
         self._run.checkpoints.save()
-        self._saved_at = step
+        self._last_saved_step = step
         return str(self._folder.prefix(step))
 
     def restore_or_initialize(self) -> str | None:
@@ -212,7 +212,7 @@ class GardenCheckpoints(tf.train.CheckpointManager):
         Returns the path of the checkpoint, or None if there was no checkpoint.
         """
         self._run.restore_or_initialize()
-        self._saved_at = self._run.step
+        self._last_saved_step = self._run.step
         return self._run.restored
 
     def sync(self) -> None:
@@ -227,9 +227,9 @@ class ManagedCheckpoints:
         self._run, self._manager = run, manager
         # A custom manager restores its latest checkpoint completely or raises, and stores no
         # record.
-        self.fell_back, self.restored_partly = False, False
+        self.fell_back, self.restored_partially = False, False
         self.restored: CheckpointRecord | None = None
-        self.loaded: Loaded | None = None
+        self.loaded: LoadedWeights | None = None
         self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
         self._saved: int | None = None
 
@@ -238,7 +238,7 @@ class ManagedCheckpoints:
         """The directory of the manager."""
         return str(self._manager.directory)
 
-    def newest(self) -> str | None:
+    def find_latest(self) -> str | None:
         """Returns the path of the latest checkpoint, or None if there are no checkpoints."""
         return tf.train.latest_checkpoint(self.directory)
 
@@ -270,9 +270,9 @@ class ManagedCheckpoints:
             raise RunnerError(f"cannot read the checkpoint {path}: {error.message}") from error
         self._saved = self._run.step
 
-    def restore_newest(self) -> str | None:
+    def restore_latest(self) -> str | None:
         """Restores the latest checkpoint and returns its path, or None if none exists."""
-        path = self.newest()
+        path = self.find_latest()
         if path is not None:
             self.restore(path)
         return path

@@ -11,10 +11,10 @@ from typing import Any
 from orbit_runner.utils.log import note
 
 # Shorter waits are not reported.
-_SECONDS_UNTOLD = 2.0
+_QUIET_SECONDS = 2.0
 
 
-class Replayed:
+class ReplayedDataset:
     """A dataset whose iterators first make the batches of the steps before the run was resumed.
 
     With seeds and deterministic ops, a batch is a function of (seed, position), so the batches
@@ -41,8 +41,8 @@ class Replayed:
 @contextlib.contextmanager
 def _progress_scope(what: str) -> Iterator[None]:
     start = time.monotonic()
-    words = f"{what}, so that the same batches follow (trainer.replay_inputs)"
-    timer = threading.Timer(_SECONDS_UNTOLD, note, [words])
+    text = f"{what}, so that the same batches follow (trainer.replay_inputs)"
+    timer = threading.Timer(_QUIET_SECONDS, note, [text])
     timer.daemon = True
     timer.start()
     try:
@@ -50,5 +50,5 @@ def _progress_scope(what: str) -> Iterator[None]:
     finally:
         timer.cancel()
     seconds = time.monotonic() - start
-    if seconds > _SECONDS_UNTOLD:
+    if seconds > _QUIET_SECONDS:
         note(f"{what}: done in {seconds:.0f} s")

@@ -15,7 +15,7 @@ from orbit_runner.determinism.numerics import set_tensorflow_seed
 
 
 @contextlib.contextmanager
-def repeatable_draws(seed: int, seed_after: int) -> Iterator[None]:
+def repeatable_draws_scope(seed: int, seed_after: int) -> Iterator[None]:
     """Makes a pipeline that is built in a `with` block a function of (seed, position).
 
     `seed` is used for the random draws of the pipeline and for those while it is built; earlier
@@ -28,7 +28,7 @@ def repeatable_draws(seed: int, seed_after: int) -> Iterator[None]:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     try:
-        with _seeded_crops_scope(), _splittable_functions():
+        with _seeded_crops_scope(), _splittable_functions_scope():
             yield
     finally:
         random.setstate(python)
@@ -56,7 +56,7 @@ def _seeded_crops_scope() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _splittable_functions() -> Iterator[None]:
+def _splittable_functions_scope() -> Iterator[None]:
     """Removes control dependencies on a function's arguments, such as those in RetinaNet's parser.
 
     They have no effect, because arguments are computed before the function runs. With deterministic
@@ -65,17 +65,17 @@ def _splittable_functions() -> Iterator[None]:
     """
     original: Any = FuncGraph.control_dependencies
 
-    def without_arguments(graph: FuncGraph, control_inputs: Any) -> Any:
+    def drop_argument_dependencies(graph: FuncGraph, control_inputs: Any) -> Any:
         if control_inputs is None:
             return original(graph, None)
         return original(graph, [one for one in control_inputs if not _is_argument(one)])
 
-    FuncGraph.control_dependencies = without_arguments
+    FuncGraph.control_dependencies = drop_argument_dependencies
     try:
         yield
     finally:
         FuncGraph.control_dependencies = original
 
 
-def _is_argument(of: Any) -> bool:
-    return getattr(getattr(of, "op", of), "type", None) == "Placeholder"
+def _is_argument(item: Any) -> bool:
+    return getattr(getattr(item, "op", item), "type", None) == "Placeholder"

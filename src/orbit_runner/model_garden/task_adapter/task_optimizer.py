@@ -11,7 +11,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.optimizers import Ema
 from orbit_runner.errors import SettingError
 
-_SWITCH = "dp_config"
+_PRIVACY_ARGUMENT = "dp_config"
 
 
 def optimizer_of(config: ExperimentConfig, task: Any, model: Any) -> tuple[Any, Any]:
@@ -25,7 +25,9 @@ def optimizer_of(config: ExperimentConfig, task: Any, model: Any) -> tuple[Any, 
     average = getattr(settings, "ema", None)
     if average is not None:
         settings = settings.replace(ema=None)
-    made = task.create_optimizer(settings, config.for_task.runtime, **_privacy(config, task))
+    made = task.create_optimizer(
+        settings, config.for_task.runtime, **_privacy_arguments(config, task)
+    )
     if made is None:
         made = model.optimizer
     if isinstance(made, optimization.ExponentialMovingAverage):
@@ -33,16 +35,16 @@ def optimizer_of(config: ExperimentConfig, task: Any, model: Any) -> tuple[Any, 
     return made, average
 
 
-def _privacy(config: ExperimentConfig, task: Any) -> dict[str, Any]:
-    asked = getattr(config.for_task.task, "differential_privacy_config", None)
-    if _SWITCH in inspect.signature(task.create_optimizer).parameters:
-        return {_SWITCH: asked}
-    if asked is None:
+def _privacy_arguments(config: ExperimentConfig, task: Any) -> dict[str, Any]:
+    requested = getattr(config.for_task.task, "differential_privacy_config", None)
+    if _PRIVACY_ARGUMENT in inspect.signature(task.create_optimizer).parameters:
+        return {_PRIVACY_ARGUMENT: requested}
+    if requested is None:
         return {}
     raise SettingError(
         "task.differential_privacy_config",
-        f"{type(task).__name__}.create_optimizer does not accept {_SWITCH}, so no noise would be "
-        "added\nremove this setting",
+        f"{type(task).__name__}.create_optimizer does not accept {_PRIVACY_ARGUMENT}, so no noise "
+        "would be added\nremove this setting",
     )
 
 

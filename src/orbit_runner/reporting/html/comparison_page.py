@@ -45,14 +45,14 @@ def comparison_page(comparison: RunComparison, curves: Sequence[tuple[str, str]]
     }
     body = [
         f"<h1>{title}</h1>",
-        _key(comparison),
+        _legend(comparison),
         table(head, _texts(summary_rows(comparison))),
         *(section(name, content) for name, content in sections.items()),
     ]
     return page(title, "\n".join(filter(None, body)))
 
 
-def _key(comparison: RunComparison) -> str:
+def _legend(comparison: RunComparison) -> str:
     keys = (
         f'<span class="key c{index % COLORS}">{escape(str(run.summary.path))}</span>'
         for index, run in enumerate(comparison.runs)

@@ -59,7 +59,7 @@ def _share(count: int, total: int) -> str:
 
 
 def _shade(share: float) -> float:
-    """Returns how much of the color a cell has. Rare confusions can be seen, too."""
+    """Returns the opacity of a cell. The square root keeps rare confusions visible."""
     return 0.08 + 0.5 * math.sqrt(share)
 
 

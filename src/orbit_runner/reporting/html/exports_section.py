@@ -15,8 +15,8 @@ def exports_content(records: Sequence[Mapping[str, Any]]) -> str:
         return ""
     checks = [one["check"] for one in records if isinstance(one.get("check"), dict)]
     counts = sorted({str(one.get("examples", "?")) for one in checks})
-    said = f"compared with the model on {' and '.join(counts)} validation examples"
+    note = f"compared with the model on {' and '.join(counts)} validation examples"
     rows = export_rows(records)
-    return (paragraph(said) if checks else "") + table(
+    return (paragraph(note) if checks else "") + table(
         export_head(records), rows, right=len(rows[0]) - 2
     )

@@ -27,7 +27,7 @@ from orbit_runner.reporting.text.inspection import (
     table_title,
 )
 from orbit_runner.reporting.text.layers import TENSOR_HEAD, tensor_rows, total_rows
-from orbit_runner.state.layer_table import HEAD, table_rows
+from orbit_runner.state.layer_table import HEADER, table_rows
 
 _MOST_PICTURES = 64
 
@@ -40,9 +40,9 @@ def inspection_page(found: Inspection) -> str:
         f"<h1>{escape(title)}</h1>",
         section("Model", table((), total_rows(found.layers, found.step_flops))),
         section("Layers", layers_table(found.layers)),
-        section("Fine-tuning", table(HEAD, table_rows(found.fine_tuning))),
+        section("Fine-tuning", table(HEADER, table_rows(found.fine_tuning))),
         *_class_weights(found),
-        *_first_look(found),
+        *_table_summary(found),
         *(
             section(batch_title(name, found).capitalize(), _batch(batch))
             for name, batch in found.batches.items()
@@ -60,7 +60,7 @@ def _class_weights(found: Inspection) -> list[str]:
     return [section(CLASS_WEIGHTS.capitalize(), table((), class_weight_rows(found)))]
 
 
-def _first_look(found: Inspection) -> list[str]:
+def _table_summary(found: Inspection) -> list[str]:
     summary = found.table
     if summary is None:
         return []

@@ -135,7 +135,7 @@ def table(
 
     titles = "".join(f"<th{kind(n)}>{escape(text)}</th>" for n, text in enumerate(head))
     lines = "".join(
-        f"<tr><th scope=row>{breakable(row[0])}</th>"
+        f"<tr><th scope=row>{add_line_breaks(row[0])}</th>"
         + "".join(f"<td{kind(n)}>{escape(text)}</td>" for n, text in enumerate(row) if n)
         + "</tr>"
         for row in rows
@@ -145,7 +145,7 @@ def table(
     return f"<div class={kinds}><table>{above}<tbody>{lines}</tbody></table></div>"
 
 
-def breakable(path: str) -> str:
+def add_line_breaks(path: str) -> str:
     """Returns a path as HTML that may be broken into lines after slashes, dots and underscores."""
     return re.sub("[/._]", r"\g<0><wbr>", escape(path))
 

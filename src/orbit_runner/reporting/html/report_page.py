@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from orbit_runner.config.serialize import inline
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.reporting.html.evaluation_section import evaluation_content
 from orbit_runner.reporting.html.exports_section import exports_content
 from orbit_runner.reporting.html.model_section import input_content, model_content
@@ -16,7 +16,7 @@ from orbit_runner.reporting.html.profile_section import profile_content
 from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data.files import ReportData
-from orbit_runner.reporting.run_data import NO_METRICS, RunData
+from orbit_runner.reporting.run_data import NON_METRICS, RunData
 from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, UPDATE_RATIO, WATCH, Curves
 from orbit_runner.run_directory.run_summary import attempt_seconds
 from orbit_runner.serving.export_directory import read_exports
@@ -67,10 +67,10 @@ def _header(run: RunData) -> str:
     summary = run.summary
     kind = "good" if summary.status in _GOOD else "bad" if summary.status in _BAD else ""
     reason = f" <span class=soft>{escape(summary.reason)}</span>" if summary.reason else ""
-    described = str(run.settings.get("description") or "")
+    description = str(run.settings.get("description") or "")
     return (
         f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
-        f"<p class=soft>{escape(described)}</p>"
+        f"<p class=soft>{escape(description)}</p>"
         f'<p><b class="{kind}">{escape(summary.status)}</b>{reason}'
         f" <span class=soft>{escape(summary.mode)} in <code>{escape(run.name)}</code>, "
         f"written {time.strftime('%Y-%m-%d %H:%M:%S %z')}</span></p>"
@@ -86,7 +86,7 @@ def _tiles(run: RunData) -> str:
         at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
         tiles.append((name.replace("_", " "), number_or_dash(value), at))
     for other, value in summary.metrics.items():
-        if other != name and other not in (*NO_METRICS, "learning_rate"):
+        if other != name and other not in (*NON_METRICS, "learning_rate"):
             tiles.append((other.replace("_", " "), number_or_dash(value), "last"))
     if run.seconds is not None:
         tiles.append(
@@ -129,7 +129,7 @@ def _charts(curves: Curves) -> Iterator[str]:
 def _rank(name: str) -> tuple[bool, ...]:
     return (
         name.startswith(SYSTEM),
-        name in NO_METRICS,
+        name in NON_METRICS,
         name.startswith(WATCH),
         name == "learning_rate",
         name != "loss",
@@ -152,7 +152,7 @@ def _update_ratios(curves: Curves) -> str:
 
 
 def _changes(run: RunData) -> str:
-    return table((), [(path, inline(value)) for path, value in run.summary.changes.items()])
+    return table((), [(path, inline_yaml(value)) for path, value in run.summary.changes.items()])
 
 
 def _exports(run: RunData) -> list[dict[str, Any]]:
@@ -201,14 +201,14 @@ def _weights(run: RunData, conditions: Mapping[str, str]) -> str:
     return "".join(
         [
             f"<p>SHA-256 <code>{escape(run.weights)}</code></p>",
-            _inexact(last.get("inexact")),
+            _reproducibility(last.get("inexact")),
             table(("checkpoint at step", "weights", "whole state"), rows),
             _details("What the weights depend on besides the config", _lines(conditions)),
         ]
     )
 
 
-def _inexact(reasons: Any) -> str:
+def _reproducibility(reasons: Any) -> str:
     if reasons is None:
         return ""
     if not reasons:

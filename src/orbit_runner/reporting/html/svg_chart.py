@@ -118,7 +118,7 @@ def _series(one: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
         return math.isfinite(value) and (not y_axis.log or value > 0)
 
     color, dash = one.color % COLORS, _DASHES[one.color // COLORS % len(_DASHES)]
-    points = list(_reduced(list(one.points.items())))
+    points = list(_downsample_points(list(one.points.items())))
     commands, pen_down = [], False
     for step, value in points:
         if is_drawn(value):
@@ -145,7 +145,7 @@ def _series(one: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
 
 
 def _band(one: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
-    """Yields the area between the lowest and the highest values, forth and back."""
+    """Yields the area between the lowest and the highest values as a closed path."""
     ends = {
         step: pair
         for step, pair in one.band.items()
@@ -159,7 +159,7 @@ def _band(one: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
     yield f'<path class="band c{one.color % COLORS}" d="M{"L".join(corners)}Z"/>'
 
 
-def _reduced(points: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+def _downsample_points(points: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
     """Yields at most two points per bucket: its smallest and largest value, in order."""
     if len(points) <= 2 * _BUCKETS:
         yield from points

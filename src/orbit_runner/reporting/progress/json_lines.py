@@ -37,9 +37,9 @@ class JsonProgress(History):
 
     def event(self, event: str, **values: Any) -> None:
         """Prints an event: its name, the time and values."""
-        from orbit_runner.utils.files import jsonable  # Imports NumPy.
+        from orbit_runner.utils.files import to_jsonable  # Imports NumPy.
 
-        found = jsonable({"event": event, "time": round(time.time(), 3), **values})
+        found = to_jsonable({"event": event, "time": round(time.time(), 3), **values})
         with self._lock:
             print(json.dumps(found, allow_nan=False), file=self._stream, flush=True)
 

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from orbit_runner.reporting.numbers import duration, number, short_number
+from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.reporting.progress.history import History
 from orbit_runner.reporting.progress.text import (
     LEARNING_RATE,
     TRAINING_LOSS,
     VALIDATION_LOSS,
     epoch_text,
-    left_text,
-    named,
+    format_metric,
     other_metrics,
     speed_texts,
     step_text,
+    time_left_text,
 )
 from orbit_runner.reporting.sparkline import sparkline
-from orbit_runner.utils.mfu import short
+from orbit_runner.utils.mfu import format_si
 
 TRAINING = "training"
 _GAP = 2
@@ -82,16 +82,16 @@ def _header(view: View, width: int) -> Text:
 
 def _phase_line(view: View, width: int, now: float) -> Text:
     """Returns the phase, a bar that fills the line, and the position."""
-    items = _fitting([_Item(0, _phase_text(view, now)), *_position_items(view)], width)
+    items = _fit_items([_Item(0, _phase_text(view, now)), *_position_items(view)], width)
     fraction = _fraction(view)
     if fraction is not None:
-        with_bar = _fitting(items, width - _LEAST_BAR - _GAP)
+        with_bar = _fit_items(items, width - _LEAST_BAR - _GAP)
         if len(with_bar) > 1:
             items = with_bar
         room = width - _width(items) - _GAP
         if room >= _LEAST_BAR:
             items.insert(1, _Item(0, _bar(fraction, room)))
-    return _joined(items)
+    return _join_items(items)
 
 
 def _phase_text(view: View, now: float) -> Text:
@@ -101,7 +101,9 @@ def _phase_text(view: View, now: float) -> Text:
         return Text(TRAINING, style="bold")
     frames = _ASCII_SPINNER if view.ascii else _SPINNER
     frame = frames[int(now * _TURNS_PER_SECOND) % len(frames)]
-    return Text.assemble((frame, "cyan"), " ", (view.phase, "bold"), f"  {duration(seconds)}")
+    return Text.assemble(
+        (frame, "cyan"), " ", (view.phase, "bold"), f"  {format_duration(seconds)}"
+    )
 
 
 def _position_items(view: View) -> Iterator[_Item]:
@@ -133,7 +135,7 @@ def _bar(fraction: float, width: int) -> Text:
 def _metric_items(history: History, width: int) -> Iterator[_Item]:
     numbers = history.metrics
     if TRAINING_LOSS in numbers:
-        yield _Item(0, Text(named("loss", numbers[TRAINING_LOSS])))
+        yield _Item(0, Text(format_metric("loss", numbers[TRAINING_LOSS])))
         length = _LONG_CURVE if width >= _WIDE else _SHORT_CURVE
         yield _Item(3, Text(sparkline([*history.losses][-length:]), style="cyan"))
     yield from _named_items(other_metrics(numbers), first=1, rest=4)
@@ -143,18 +145,18 @@ def _metric_items(history: History, width: int) -> Iterator[_Item]:
 
 def _named_items(numbers: dict[str, float], *, first: int, rest: int) -> Iterator[_Item]:
     for index, (name, value) in enumerate(numbers.items()):
-        yield _Item(rest + index if index else first, Text(named(name, value)))
+        yield _Item(rest + index if index else first, Text(format_metric(name, value)))
 
 
 def _speed_items(history: History, now: float) -> Iterator[_Item]:
     for rank, text in zip((0, 3), speed_texts(history), strict=False):
         yield _Item(rank, Text(text))
     assert history.started is not None
-    yield _Item(2, Text(f"{duration(now - history.started)} elapsed"))
-    yield _Item(1, Text(left_text(history)))
+    yield _Item(2, Text(f"{format_duration(now - history.started)} elapsed"))
+    yield _Item(1, Text(time_left_text(history)))
     if "tflops_per_second" in history.work:
         flops = history.work["tflops_per_second"] * 1e12
-        yield _Item(4, Text(f"{short(flops)}FLOP/s"))
+        yield _Item(4, Text(f"{format_si(flops)}FLOP/s"))
     if "mfu" in history.work:
         yield _Item(5, Text(f"{history.work['mfu']:.1%} of the peak"))
 
@@ -169,18 +171,22 @@ def _evaluation_items(history: History, width: int) -> Iterator[_Item]:
         metrics = {best[0]: metrics[best[0]], **metrics}
     yield from _named_items(metrics, first=2, rest=5)
     if VALIDATION_LOSS in numbers:
-        yield _Item(4, Text(named("loss", numbers[VALIDATION_LOSS])))
+        yield _Item(4, Text(format_metric("loss", numbers[VALIDATION_LOSS])))
     if best is not None:
         name, value, best_step = best
-        what = f"best {number(value)}" if width < _NARROW else f"best {named(name, value)}"
+        what = (
+            f"best {format_number(value)}"
+            if width < _NARROW
+            else f"best {format_metric(name, value)}"
+        )
         yield _Item(3, Text(f"{what} at step {best_step:,}", style="green"))
 
 
 def _line(items: Iterable[_Item], width: int) -> Text:
-    return _joined(_fitting(items, width))
+    return _join_items(_fit_items(items, width))
 
 
-def _fitting(items: Iterable[_Item], width: int) -> list[_Item]:
+def _fit_items(items: Iterable[_Item], width: int) -> list[_Item]:
     """Returns the items that fit, in their order; shortens the most important one if it must."""
     kept = [item for item in items if item.text.cell_len]
     while len(kept) > 1 and _width(kept) > width:
@@ -194,5 +200,5 @@ def _width(items: list[_Item]) -> int:
     return sum(item.text.cell_len for item in items) + _GAP * (len(items) - 1)
 
 
-def _joined(items: list[_Item]) -> Text:
+def _join_items(items: list[_Item]) -> Text:
     return Text(" " * _GAP).join(item.text for item in items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from orbit_runner.reporting.numbers import duration, number, short_number
+from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.reporting.progress.history import History
 from orbit_runner.run_directory.metric_records import is_result
 
@@ -28,16 +28,16 @@ def other_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def named(name: str, value: float) -> str:
+def format_metric(name: str, value: float) -> str:
     """Returns a metric as text, such as `token accuracy 0.5000`."""
-    return f"{name.replace('_', ' ')} {number(value)}"
+    return f"{name.replace('_', ' ')} {format_number(value)}"
 
 
 def format_metrics(numbers: Mapping[str, float], *, loss: str) -> str:
     """Returns numbers as text: the loss, whose key is `loss`, then the metrics."""
-    shown = [named("loss", numbers[loss])] if loss in numbers else []
+    shown = [format_metric("loss", numbers[loss])] if loss in numbers else []
     metrics = other_metrics(numbers)
-    return "  ".join([*shown, *(named(name, value) for name, value in metrics.items())])
+    return "  ".join([*shown, *(format_metric(name, value) for name, value in metrics.items())])
 
 
 def step_text(history: History) -> str:
@@ -60,9 +60,9 @@ def speed_texts(history: History) -> Iterable[str]:
         yield f"{short_number(history.examples_per_second)} examples/s"
 
 
-def left_text(history: History) -> str:
+def time_left_text(history: History) -> str:
     """Returns the time left, such as `19:01 left`, or "" if it is unknown."""
-    return "" if history.seconds_left is None else f"{duration(history.seconds_left)} left"
+    return "" if history.seconds_left is None else f"{format_duration(history.seconds_left)} left"
 
 
 def evaluation_line(step: int, numbers: Mapping[str, float]) -> str:
@@ -77,6 +77,6 @@ def loop_line(history: History) -> str:
         epoch_text(history),
         format_metrics(history.metrics, loss=TRAINING_LOSS),
         *speed_texts(history),
-        left_text(history),
+        time_left_text(history),
     ]
     return "  ".join(filter(None, parts))

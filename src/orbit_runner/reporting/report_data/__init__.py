@@ -1,1 +1,1 @@
-"""What the report shows of the model, its inputs and its mistakes: collected, kept as files."""
+"""Collects and stores what the report shows of the model, its inputs and its mistakes."""

@@ -24,10 +24,10 @@ from orbit_runner.reporting.report_data.files import (
     ModelData,
     Picture,
 )
-from orbit_runner.reporting.report_data.own_batches import (
+from orbit_runner.reporting.report_data.validation_batches import (
     batches_of,
-    parts_for,
     unchanged_scope,
+    validation_parts,
 )
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.train.run import Run
@@ -38,7 +38,9 @@ _MOST_NAMES = 100_000  # characters of the names of all classes
 
 def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
     """Returns the training batch of a step for the report, and its features; None if unknown."""
-    problem = _problem(run) or ("several tasks are trained together" if run.adapter.parts else "")
+    problem = _problem(run) or (
+        "several tasks are trained together" if run.adapter.subtasks else ""
+    )
     if problem:
         return InputData(problem=problem), None
     with unchanged_generators_scope():
@@ -53,7 +55,7 @@ def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
         captions = [names[int(one)] if int(one) < len(names) else one for one in labels]
         found = InputData(
             step=step if run.adapter.starts_at_step else None,
-            pictures=_encoded(images, captions),
+            pictures=_encode_pictures(images, captions),
             sentences=[(name, _cut(text)) for name, text in sentences(run.task, batch)],
             tensors=batch_summary(batch)[:_MOST_ROWS],
         )
@@ -82,27 +84,27 @@ def collect_evaluation(run: Run, seconds: float) -> EvaluationData | None:
 
     Takes about as many seconds as are given.
     """
-    if run.adapter.parts or getattr(run.config.for_task, "eval_tasks", None):
+    if run.adapter.subtasks or getattr(run.config.for_task, "eval_tasks", None):
         return None
     problem = _problem(run)
     if problem:
         return EvaluationData(step=run.step, problem=problem)
     ema = run.state.ema
     averaged = contextlib.nullcontext() if ema is None else ema.applied_scope()
-    batches = parts_for(run, seconds)
+    batches = validation_parts(run, seconds)
     with averaged, unchanged_scope(run.model), contextlib.closing(batches):
         examples = run.adapter.report_examples(run.model, batches)
-    return None if examples is None else _as_data(run.step, examples)
+    return None if examples is None else _to_evaluation_data(run.step, examples)
 
 
-def _as_data(step: int, examples: ReportExamples) -> EvaluationData:
+def _to_evaluation_data(step: int, examples: ReportExamples) -> EvaluationData:
     names = [*map(str, examples.classes)]
     return EvaluationData(
         step=step,
         note=_cut(examples.note),
         confusion={(int(a), int(b)): int(n) for (a, b), n in examples.confusion.items()},
         classes=names if sum(map(len, names)) <= _MOST_NAMES else [],
-        pictures=_encoded(examples.images, examples.captions),
+        pictures=_encode_pictures(examples.images, examples.captions),
         head=[_cut(one) for one in examples.head],
         rows=[[_cut(one) for one in row] for row in examples.rows[:_MOST_ROWS]],
     )
@@ -119,7 +121,7 @@ def _problem(run: Run) -> str:
     return "tf.data services make the batches" if has_services(run.config) else ""
 
 
-def _encoded(images: np.ndarray | None, captions: Sequence[str]) -> list[Picture]:
+def _encode_pictures(images: np.ndarray | None, captions: Sequence[str]) -> list[Picture]:
     if images is None or not len(images):
         return []
     files = thumbnails(images[:_MOST_PICTURES])

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from orbit_runner.inspection.rows import LayerRow, TensorSummary
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import jsonable, read_json_object, write_whole
+from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
 
 MODEL, INPUTS, EVALUATION = "model.json", "inputs.json", "evaluation.json"
 # Larger files are not from this package. With them, a report would not be below 2 MB.
@@ -63,7 +63,7 @@ class EvaluationData:
 
 @dataclasses.dataclass(frozen=True)
 class ReportData:
-    """What the files say; None for a file that is missing or that this package did not write."""
+    """The contents of the files; None for a file that is missing or invalid."""
 
     model: ModelData | None = None
     inputs: InputData | None = None
@@ -77,21 +77,21 @@ def write_data(run: Path, data: ModelData | InputData | EvaluationData) -> None:
     if isinstance(data, EvaluationData):
         # JSON has no keys with two numbers.
         values["confusion"] = [[*pair, count] for pair, count in data.confusion.items()]
-    text = json.dumps(jsonable(values), ensure_ascii=False, separators=(",", ":"))
-    write_whole(RunDirectory(run).report_data / name, f"{text}\n")
+    text = json.dumps(to_jsonable(values), ensure_ascii=False, separators=(",", ":"))
+    write_atomically(RunDirectory(run).report_data / name, f"{text}\n")
 
 
 def read_data(run: Path) -> ReportData:
-    """Returns what the files of a run say."""
+    """Returns the contents of the files of a run."""
     folder = RunDirectory(run).report_data
     return ReportData(
-        model=_read(folder / MODEL, _model),
-        inputs=_read(folder / INPUTS, _inputs),
-        evaluation=_read(folder / EVALUATION, _evaluation),
+        model=_read_file(folder / MODEL, _model),
+        inputs=_read_file(folder / INPUTS, _inputs),
+        evaluation=_read_file(folder / EVALUATION, _evaluation),
     )
 
 
-def _read(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
+def _read_file(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return None

@@ -8,7 +8,7 @@ from orbit_runner.data.tables.summary import ColumnSummary, EqualRows, TableSumm
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.inspection.step_batches import ReplayedStep
-from orbit_runner.reporting.numbers import duration, number_or_dash
+from orbit_runner.reporting.numbers import format_duration, number_or_dash
 from orbit_runner.reporting.text.comparison import draw_curves
 from orbit_runner.reporting.text.layers import (
     LAYER_HEAD,
@@ -51,7 +51,7 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield CLASS_WEIGHTS
         yield from _pairs(class_weight_rows(found), right=True)
     if found.table is not None:
-        yield from _first_look(found.table)
+        yield from _table_summary(found.table)
     for title, batch in found.batches.items():
         yield ""
         yield batch_title(title, found)
@@ -176,7 +176,7 @@ def measured_rows(found: Inspection) -> Rows:
     if measured.evaluation_seconds is not None:
         rows.append(("an evaluation", f"{measured.evaluation_seconds:.2f} s"))
     if measured.run_seconds is not None:
-        rows.append(("the whole run, estimated", duration(measured.run_seconds)))
+        rows.append(("the whole run, estimated", format_duration(measured.run_seconds)))
     if measured.resident_bytes is not None:
         rows.append(("largest resident set of this process", bytes_text(measured.resident_bytes)))
     return rows
@@ -184,15 +184,15 @@ def measured_rows(found: Inspection) -> Rows:
 
 def batch_title(name: str, found: Inspection) -> str:
     """Returns the heading of a batch."""
-    return f"{name} batch{of_replica(found)}"
+    return f"{name} batch{replica_suffix(found)}"
 
 
 def memory_title(found: Inspection) -> str:
     """Returns the heading of the memory."""
-    return f"memory of a training step{of_replica(found)}"
+    return f"memory of a training step{replica_suffix(found)}"
 
 
-def of_replica(found: Inspection) -> str:
+def replica_suffix(found: Inspection) -> str:
     """Returns which replica values are for, or "" if there is only one."""
     return f" of one of {found.replicas} replicas" if found.replicas > 1 else ""
 
@@ -221,7 +221,7 @@ def _evaluations(schedule: Schedule) -> str:
     return f"{schedule.evaluations:,}{each}"
 
 
-def _first_look(summary: TableSummary) -> Iterator[str]:
+def _table_summary(summary: TableSummary) -> Iterator[str]:
     for name, columns in summary.columns.items():
         yield ""
         yield table_title(name, summary)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.profiling.profile import MUCH, SOME, KindRow, PartRow, Profile
+from orbit_runner.profiling.profile import MUCH_WAIT, SOME_WAIT, KindRow, PartRow, Profile
 from orbit_runner.reporting.numbers import short_number
 
 Rows = list[tuple[str, ...]]
@@ -40,9 +40,9 @@ def verdict(profile: Profile) -> str:
     share = profile.wait_share
     found = (
         "the input does not limit training"
-        if share < SOME
+        if share < SOME_WAIT
         else "the input limits training a little"
-        if share < MUCH
+        if share < MUCH_WAIT
         else "the input limits training"
     )
     step, wait = _milliseconds(profile.step_seconds), _milliseconds(profile.wait_seconds)
@@ -51,7 +51,7 @@ def verdict(profile: Profile) -> str:
 
 def advice(profile: Profile) -> Sequence[str]:
     """Returns what to try if the input limits training."""
-    if profile.wait_share < SOME:
+    if profile.wait_share < SOME_WAIT:
         return ()
     return _PIPELINE_ADVICE if profile.pipeline else _GRAPH_ADVICE
 
@@ -61,7 +61,7 @@ def kind_title(profile: Profile) -> str:
     over = "streams" if profile.devices else "threads"
     count = f"{profile.steps:,} step{'s' if profile.steps != 1 else ''}"
     total = _milliseconds(profile.op_seconds)
-    return f"ops by type: {total} ms per step, summed over {over}; {count}{_busy(profile)}"
+    return f"ops by type: {total} ms per step, summed over {over}; {count}{_busy_text(profile)}"
 
 
 def part_title(profile: Profile) -> str:
@@ -103,7 +103,7 @@ def part_rows(profile: Profile, top: int) -> Rows:
     ]
 
 
-def _busy(profile: Profile) -> str:
+def _busy_text(profile: Profile) -> str:
     if profile.busy is None:
         return ""
     if profile.devices:

@@ -9,7 +9,7 @@ from orbit_runner.replay.examination import (
     LOSS,
     Examination,
     ExampleLoss,
-    FirstBad,
+    FirstBadValue,
     LayerOutput,
     VariableStep,
 )
@@ -32,9 +32,9 @@ def format_examination(
     if found.first_bad is not None:
         yield from ("", *_first_bad(found, found.first_bad))
     yield from ("", f"examples, worst first ({found.losses})")
-    yield from _some([_example(one) for one in found.examples], _EXAMPLES, every=every)
+    yield from _limited_rows([_example(one) for one in found.examples], _EXAMPLES, every=every)
     yield from ("", "variables: norms of weight, gradient and update")
-    yield from _some([_variable(one) for one in found.variables], _VARIABLES, every=every)
+    yield from _limited_rows([_variable(one) for one in found.variables], _VARIABLES, every=every)
     shown = [one for one in found.layers if every or _is_shown(one, layers)]
     if shown:
         yield from ("", "outputs of layers")
@@ -45,15 +45,15 @@ def _is_shown(one: LayerOutput, layers: Sequence[str]) -> bool:
     return one.layer in layers if layers else one.non_finite > 0
 
 
-def _some(rows: Sequence[Mapping[str, Any]], most: int, *, every: bool) -> Iterator[str]:
+def _limited_rows(rows: Sequence[Mapping[str, Any]], most: int, *, every: bool) -> Iterator[str]:
     shown = rows if every else rows[:most]
     if shown:
         yield from format_rows(shown)
     yield from more_rows(len(rows) - len(shown))
 
 
-def _first_bad(found: Examination, bad: FirstBad) -> Iterator[str]:
-    yield f"first bad value: {place(bad)}"
+def _first_bad(found: Examination, bad: FirstBadValue) -> Iterator[str]:
+    yield f"first bad value: {location_text(bad)}"
     if bad.message:
         yield f"  {bad.message}"
     if bad.source:
@@ -65,7 +65,7 @@ def _first_bad(found: Examination, bad: FirstBad) -> Iterator[str]:
         yield from ("  in these examples:", *format_rows([_example(one) for one in culprits]))
 
 
-def place(bad: FirstBad) -> str:
+def location_text(bad: FirstBadValue) -> str:
     """Returns where the first bad value is, in one line."""
     kind = {"nan": "NaN", "inf": "infinity", "error": "error"}[bad.kind]
     where = "the loss function" if bad.layer == LOSS else f"layer {bad.layer}" if bad.layer else ""

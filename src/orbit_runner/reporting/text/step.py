@@ -45,7 +45,7 @@ def more_rows(count: int) -> Iterator[str]:
 
 
 def _text(value: Any, *, inner: bool = False) -> str:
-    """Returns a value as a cell; the end of a long path says more than its beginning."""
+    """Returns a value as a cell; of a long path, only the end is kept."""
     if value is None or value == {}:
         return "-" if value is None else ""
     if isinstance(value, bool):

@@ -17,7 +17,7 @@ _APPENDED = (".jsonl", ".stderr", ".log")
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class Group:
+class CheckpointFiles:
     """The files of one checkpoint, which is complete once its index exists."""
 
     step: int
@@ -28,44 +28,46 @@ class Group:
         """The name of the index file, which completes the checkpoint."""
         return f"{self.series}-{self.step}.index"
 
-    def in_order(self, names: Iterable[str]) -> list[str]:
+    def sort_files(self, names: Iterable[str]) -> list[str]:
         """Returns the checkpoint's files in the order in which they are written: the index last."""
         return sorted(names, key=lambda name: (name == self.index, name.endswith(".json"), name))
 
 
-def group_of(name: str) -> Group | None:
+def group_of(name: str) -> CheckpointFiles | None:
     """Returns the checkpoint that a file belongs to; None for any other file.
 
     `name` is relative to the run directory.
     """
     match = _CHECKPOINT_FILE.fullmatch(name)
-    return Group(int(match[2]), match[1]) if match else None
+    return CheckpointFiles(int(match[2]), match[1]) if match else None
 
 
-def groups_of(names: Iterable[str]) -> dict[Group, list[str]]:
+def groups_of(names: Iterable[str]) -> dict[CheckpointFiles, list[str]]:
     """Returns the checkpoints among files, complete or not, with the names of their files.
 
     A JSON file alone, such as `metrics-300.json`, is not a checkpoint.
     """
-    found: dict[Group, list[str]] = {}
+    found: dict[CheckpointFiles, list[str]] = {}
     for name in names:
         group = group_of(name)
         if group is not None:
             found.setdefault(group, []).append(name)
     return {
-        group: group.in_order(files)
+        group: group.sort_files(files)
         for group, files in sorted(found.items())
         if any(not name.endswith(".json") for name in files)
     }
 
 
-def committed_groups(groups: Mapping[Group, list[str]]) -> dict[Group, list[str]]:
+def committed_groups(
+    groups: Mapping[CheckpointFiles, list[str]],
+) -> dict[CheckpointFiles, list[str]]:
     """Returns the checkpoints that have an index."""
     return {group: files for group, files in groups.items() if group.index in files}
 
 
-def is_best(group: Group) -> bool:
-    """Returns whether a checkpoint is one of the best, of which the newest need not be the best."""
+def is_best(group: CheckpointFiles) -> bool:
+    """Returns whether a checkpoint is one of the best; the newest of these may not be the best."""
     return PurePosixPath(group.series).name == "best"
 
 
@@ -79,7 +81,7 @@ def is_appended(name: str) -> bool:
     return name.endswith(_APPENDED) or _EVENTS in name
 
 
-def record_only(names: Iterable[str]) -> set[str]:
+def optional_files(names: Iterable[str]) -> set[str]:
     """Returns the files that a run can be resumed without: summaries, exports, logs."""
     names = [*names]
     exports = {PurePosixPath(name).parent for name in names if name.endswith(_EXPORTED)}
@@ -98,15 +100,15 @@ def list_files(folder: Path) -> dict[str, os.stat_result]:
     Two consecutive listings must agree: during a listing, a checkpoint may appear in a part that
     has already been read, and the previous one may disappear from a part that has not.
     """
-    before = _listing(folder)
+    before = _list_once(folder)
     while True:
-        now = _listing(folder)
+        now = _list_once(folder)
         if now.keys() == before.keys():
             return now
         before = now
 
 
-def _listing(folder: Path) -> dict[str, os.stat_result]:
+def _list_once(folder: Path) -> dict[str, os.stat_result]:
     found = {}
     for above, folders, files in os.walk(folder):
         # Names that begin with a dot are local to this machine: locks, temporary files.

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 
 from orbit_runner.checkpoint.retention.policy import Retention
 from orbit_runner.run_directory.remote.layout import (
-    Group,
+    CheckpointFiles,
     committed_groups,
     groups_of,
     is_appended,
     is_pointer,
     list_files,
 )
-from orbit_runner.run_directory.remote.working_copy import WorkingCopy, orphans
+from orbit_runner.run_directory.remote.working_copy import WorkingCopy, orphaned_files
 from orbit_runner.storage.objects import StorageError
 
 _POLL_SECONDS, _PAUSE_AFTER_FAILURE = 0.5, 15.0
@@ -71,7 +71,7 @@ class Mirror:
         noticed.daemon = True
         noticed.start()
         try:
-            while self._pass(final=True):
+            while self._sync_once(final=True):
                 pass
         finally:
             noticed.cancel()
@@ -84,7 +84,7 @@ class Mirror:
             pause = _POLL_SECONDS
             try:
                 if self._holds():
-                    self._pass(final=False)
+                    self._sync_once(final=False)
                     self._report_recovery()
             except StorageError as error:
                 self._report_failure(error)
@@ -105,10 +105,10 @@ class Mirror:
             print(f"note: uploads to {self._store.url} work again", file=sys.stderr)
         self._failing = False
 
-    def _pass(self, *, final: bool) -> bool:
+    def _sync_once(self, *, final: bool) -> bool:
         """Updates the store to match the working copy; returns whether anything changed."""
-        # Read before the listing, which then has the checkpoints that they name, or newer ones.
-        pointers = self._pointers()
+        # Read before the files are listed, so that the checkpoints that they name are listed, too.
+        pointers = self._read_pointers()
         files = list_files(self._copy.path)
         groups = groups_of(files)
         in_groups = {name for names in groups.values() for name in names}
@@ -122,7 +122,7 @@ class Mirror:
         ]
         # Last, because this file makes a directory a SavedModel.
         for name in sorted(others, key=lambda name: name.endswith("saved_model.pb")):
-            self._upload_now(name)
+            self._upload_file(name)
         for group, names in new.items():
             if linked[group]:
                 self._upload_group(group, names)
@@ -132,7 +132,7 @@ class Mirror:
         deleted = all(linked.values()) and self._delete(files)
         return bool(others or new or changed_pointers or deleted)
 
-    def _pointers(self) -> dict[str, bytes]:
+    def _read_pointers(self) -> dict[str, bytes]:
         found = {}
         for name in filter(is_pointer, list_files(self._copy.path)):
             with contextlib.suppress(OSError):
@@ -152,7 +152,7 @@ class Mirror:
             return True
         return time.monotonic() - self._uploaded_at.get(name, 0.0) > _APPENDED_SECONDS
 
-    def _link(self, group: Group, names: list[str]) -> bool:
+    def _link(self, group: CheckpointFiles, names: list[str]) -> bool:
         """Creates hard links to the files of a checkpoint, so that they survive its deletion."""
         try:
             for name in names:
@@ -169,23 +169,23 @@ class Mirror:
         for name in names:
             (self._copy.outbox / name).unlink(missing_ok=True)
 
-    def _upload_group(self, group: Group, names: list[str]) -> None:
+    def _upload_group(self, group: CheckpointFiles, names: list[str]) -> None:
         if group.index in self._copy.synced:
             # It is replaced by another of the same step, and incomplete until that is uploaded.
             self._remove(group.index)
-        for name in group.in_order(names):
+        for name in group.sort_files(names):
             path = self._copy.outbox / name
-            self._check()
+            self._require_lock()
             self._store.upload(path, name)
             self._remember(name, path.stat())
         self._unlink(names)
 
-    def _upload_now(self, name: str) -> None:
+    def _upload_file(self, name: str) -> None:
         path = self._copy.path / name
         try:
             stat = path.stat()
             if stat.st_size > _LARGE_BYTES:
-                self._check()
+                self._require_lock()
                 self._store.upload(path, name)
                 self._remember(name, stat)
                 return
@@ -200,7 +200,7 @@ class Mirror:
         self._uploaded_at[name] = time.monotonic()
 
     def _write(self, name: str, content: bytes, stat: os.stat_result) -> None:
-        self._check()
+        self._require_lock()
         self._store.write(name, content)
         self._remember(name, stat)
 
@@ -214,30 +214,30 @@ class Mirror:
         synced = self._copy.synced
         gone = [name for name, entry in synced.items() if entry.is_local and name not in files]
         gone = [name for name in gone if not (self._copy.path / name).exists()]
-        gone += self._surplus()
+        gone += self._surplus_files()
         for name in sorted(gone, key=lambda name: not name.endswith(".index")):
             self._remove(name)
         return gone
 
-    def _surplus(self) -> list[str]:
+    def _surplus_files(self) -> list[str]:
         """Returns the files of checkpoints without a local copy that are incomplete or too old."""
         synced = self._copy.synced
         groups = groups_of(synced)
-        found = [n for n in orphans(synced) if not synced[n].is_local]
+        found = [n for n in orphaned_files(synced) if not synced[n].is_local]
         for series in {group.series for group in committed_groups(groups)}:
             own = sorted(group for group in committed_groups(groups) if group.series == series)
-            # It is not known when a checkpoint was saved that is only in the store.
+            # It is unknown when a checkpoint was saved if it is only in the store.
             kept = self._rule.steps_to_keep([group.step for group in own], lambda step: None)
             old = [group for group in own if group.step not in kept]
             found += [n for g in old for n in groups[g] if not synced[n].is_local]
         return found
 
     def _remove(self, name: str) -> None:
-        self._check()
+        self._require_lock()
         self._store.delete(name)
         self._copy.forget(name)
 
-    def _check(self) -> None:
+    def _require_lock(self) -> None:
         if not self._holds():
             raise StorageError(
                 f"cannot write {self._store.url}: the lock of the run could not be renewed"

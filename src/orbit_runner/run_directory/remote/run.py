@@ -14,15 +14,15 @@ from pathlib import Path
 from orbit_runner.checkpoint.retention.policy import Retention
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.remote.layout import (
-    Group,
+    CheckpointFiles,
     committed_groups,
     groups_of,
     is_best,
-    record_only,
+    optional_files,
 )
 from orbit_runner.run_directory.remote.mirror import Mirror
 from orbit_runner.run_directory.remote.working_copy import WorkingCopy
-from orbit_runner.storage.cache import cache_folder
+from orbit_runner.storage.cache import cache_directory
 from orbit_runner.storage.lease import Lease
 from orbit_runner.storage.objects import (
     ObjectInfo,
@@ -67,7 +67,7 @@ def training_scope(url: str, *, keep: int | Retention | None) -> Iterator[Path]:
 def _mirror_scope(
     copy: WorkingCopy, lease: Lease, training: threading.Event, keep: int | Retention | None
 ) -> Iterator[None]:
-    mirror = Mirror(copy, lease.holds, keep=keep)
+    mirror = Mirror(copy, lease.is_held, keep=keep)
     mirror.start()
     training.set()
     try:
@@ -97,7 +97,7 @@ def _finish(mirror: Mirror, copy: WorkingCopy, lease: Lease) -> None:
             raise StorageError(message, permanent=failure.permanent) from failure
     if lease.lost is not None:
         mirror.stop()
-        raise RunnerError(lease.loss())
+        raise RunnerError(lease.takeover_message())
 
 
 def _explain(failure: StorageError, copy: WorkingCopy) -> str:
@@ -123,11 +123,11 @@ def evaluation_scope(url: str, *, summaries: str, follows: bool) -> Iterator[Pat
     cannot be read, and `StorageError` if the store does not respond.
     """
     store = _open_store(url)
-    above = cache_folder("evaluations")
+    above = cache_directory("evaluations")
     above.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=above)) / Path(store.url).name
     try:
-        shutil.copytree(stage(store.url, _WHAT, newest_only), folder)
+        shutil.copytree(stage(store.url, _WHAT, newest_checkpoints), folder)
         before = {path: path.stat().st_mtime_ns for path in _records(folder, summaries)}
         with _following_scope(store, folder) if follows else contextlib.nullcontext():
             try:
@@ -169,7 +169,7 @@ def _following_scope(store: ObjectStore, folder: Path) -> Iterator[None]:
 
 def _fetch_newest(store: ObjectStore, folder: Path) -> None:
     found = store.list()
-    chosen = newest_only(found)
+    chosen = newest_checkpoints(found)
     groups = groups_of(chosen)
     for group, names in groups.items():
         if not (folder / group.index).exists():
@@ -184,10 +184,10 @@ def _fetch_newest(store: ObjectStore, folder: Path) -> None:
                 (folder / name).unlink(missing_ok=True)
 
 
-def newest_only(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+def newest_checkpoints(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     """Returns the small files of a run, the newest checkpoint of each series, and all best ones."""
     groups = committed_groups(groups_of(found))
-    newest: dict[str, Group] = {}
+    newest: dict[str, CheckpointFiles] = {}
     for group in groups:
         newest[group.series] = max(group, newest.get(group.series, group))
     wanted = {
@@ -196,27 +196,27 @@ def newest_only(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
         if group in newest.values() or is_best(group)
         for name in names
     }
-    return _with_small_files(wanted, found)
+    return _add_small_files(wanted, found)
 
 
 def checkpoint_of_step(step: int, found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     """Returns the small files of a run and the checkpoints of one step."""
     groups = committed_groups(groups_of(found))
     wanted = {name for group, names in groups.items() if group.step == step for name in names}
-    return _with_small_files(wanted, found)
+    return _add_small_files(wanted, found)
 
 
-def everything(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+def all_checkpoints(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     """Returns the small files of a run and all files of checkpoints except damaged ones."""
     in_groups = {name for names in groups_of(found).values() for name in names}
     damaged = "checkpoints/damaged/"
     wanted = {name for name in in_groups if not name.startswith(damaged)}
-    return _with_small_files(wanted, found)
+    return _add_small_files(wanted, found)
 
 
-def _with_small_files(wanted: set[str], found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+def _add_small_files(wanted: set[str], found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     in_groups = {name for names in groups_of(found).values() for name in names}
-    records = record_only(found)
+    records = optional_files(found)
     return {
         name: info
         for name, info in found.items()

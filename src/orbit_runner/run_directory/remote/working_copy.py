@@ -13,22 +13,22 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.run_directory.remote.layout import (
-    Group,
+    CheckpointFiles,
     committed_groups,
     groups_of,
     is_best,
     list_files,
-    record_only,
+    optional_files,
 )
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.lease import NAME as LOCK
 from orbit_runner.storage.objects import ObjectInfo, ObjectStore
 from orbit_runner.storage.progress import TransferProgress
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 
 
 @dataclasses.dataclass(frozen=True)
-class Synced:
+class SyncedFile:
     """The version of an object, and the state of its local file when the two were equal."""
 
     version: str
@@ -59,9 +59,9 @@ class WorkingCopy:
 
     def remember(self, name: str, version: str, stat: os.stat_result | None) -> None:
         """Records that an object and its local file are equal; `stat` is None without a file."""
-        entry = Synced(version)
+        entry = SyncedFile(version)
         if stat is not None:
-            entry = Synced(version, stat.st_size, stat.st_mtime_ns)
+            entry = SyncedFile(version, stat.st_size, stat.st_mtime_ns)
         self.synced[name] = entry
         self._save()
 
@@ -72,16 +72,16 @@ class WorkingCopy:
 
     def _save(self) -> None:
         entries = {name: dataclasses.astuple(entry) for name, entry in self.synced.items()}
-        write_whole(self._index, json.dumps({"owner": self._owner, "objects": entries}))
+        write_atomically(self._index, json.dumps({"owner": self._owner, "objects": entries}))
 
     def unsent_files(self) -> list[str]:
         """Returns the local files that were added, changed or removed since their last upload."""
         files = list_files(self.path)
-        changed = [name for name, stat in files.items() if not self._has(name, stat)]
+        changed = [name for name, stat in files.items() if not self._is_synced(name, stat)]
         removed = [n for n, entry in self.synced.items() if entry.is_local and n not in files]
         return [*changed, *removed]
 
-    def _has(self, name: str, stat: os.stat_result) -> bool:
+    def _is_synced(self, name: str, stat: os.stat_result) -> bool:
         entry = self.synced.get(name)
         return entry is not None and entry.matches(stat)
 
@@ -112,10 +112,12 @@ class WorkingCopy:
         self.synced = {
             name: entry if entry and entry.version == objects[name].version
             # Uploaded by a process that was killed before it could record that.
-            else Synced(objects[name].version)
+            else SyncedFile(objects[name].version)
             for name, entry in known.items()
         }  # fmt: skip
-        unsent = [name for name, stat in list_files(self.path).items() if not self._has(name, stat)]
+        unsent = [
+            name for name, stat in list_files(self.path).items() if not self._is_synced(name, stat)
+        ]
         if unsent:
             _note(
                 f"note: {self.path} has {len(unsent)} files that were not uploaded; the run "
@@ -135,10 +137,10 @@ class WorkingCopy:
     def _download(self, objects: Mapping[str, ObjectInfo]) -> None:
         shutil.rmtree(self.path)
         self.path.mkdir()
-        self.synced = {name: Synced(info.version) for name, info in objects.items()}
+        self.synced = {name: SyncedFile(info.version) for name, info in objects.items()}
         groups = groups_of(objects)
         in_groups = {name for files in groups.values() for name in files}
-        small = [name for name in objects if name not in in_groups | record_only(objects)]
+        small = [name for name in objects if name not in in_groups | optional_files(objects)]
         self._fetch(small, objects)
         whole = committed_groups(groups)
         for series in sorted({group.series for group in whole}):
@@ -150,8 +152,8 @@ class WorkingCopy:
 
     def _fetch_newest(
         self,
-        groups: list[Group],
-        files: Mapping[Group, list[str]],
+        groups: list[CheckpointFiles],
+        files: Mapping[CheckpointFiles, list[str]],
         objects: Mapping[str, ObjectInfo],
     ) -> None:
         """Downloads the checkpoints of a series, newest first, until one is not damaged."""
@@ -168,20 +170,20 @@ class WorkingCopy:
             path = self.path / name
             self.store.download(name, path)
             stat = path.stat()
-            self.synced[name] = Synced(objects[name].version, stat.st_size, stat.st_mtime_ns)
+            self.synced[name] = SyncedFile(objects[name].version, stat.st_size, stat.st_mtime_ns)
             progress.add(stat.st_size)
 
 
-def _read_index(path: Path) -> tuple[str, dict[str, Synced]]:
+def _read_index(path: Path) -> tuple[str, dict[str, SyncedFile]]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        objects = {name: Synced(*entry) for name, entry in found["objects"].items()}
+        objects = {name: SyncedFile(*entry) for name, entry in found["objects"].items()}
         return str(found["owner"]), objects
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "", {}
 
 
-def orphans(objects: Mapping[str, object]) -> Iterator[str]:
+def orphaned_files(objects: Mapping[str, object]) -> Iterator[str]:
     """Yields the objects of checkpoints that were not completely uploaded."""
     groups = groups_of(objects)
     for group, names in groups.items():

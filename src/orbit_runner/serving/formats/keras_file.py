@@ -16,10 +16,10 @@ import tf_keras
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.models.normalize import Normalize
 from orbit_runner.models.resnet_blocks import PadShortcut
-from orbit_runner.serving.network import Network, Run
+from orbit_runner.serving.network import Network, NumpyFunction
 
 _METADATA, _DATE = "metadata.json", "date_saved"
-_MOST = 5
+_MOST_CLASSES = 5
 
 
 def write(network: Network, path: Path) -> None:
@@ -27,16 +27,16 @@ def write(network: Network, path: Path) -> None:
 
     The same model gives the same bytes. Raises `RunnerError` if it has layers of other packages.
     """
-    model = _with_layers_of_keras(network.model)
+    model = _replace_layers(network.model)
     found = dict.fromkeys(
-        f"{type(one).__module__}.{type(one).__qualname__}" for one in _foreign(model)
+        f"{type(one).__module__}.{type(one).__qualname__}" for one in _foreign_layers(model)
     )
     if found:
         names = list(found)
-        more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+        more = f" and {len(names) - _MOST_CLASSES} more" if len(names) > _MOST_CLASSES else ""
         raise RunnerError(
             "the network cannot be a .keras file that tf_keras alone can load: its layers are of "
-            f"the classes {', '.join(names[:_MOST])}{more}"
+            f"the classes {', '.join(names[:_MOST_CLASSES])}{more}"
         )
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -47,15 +47,15 @@ def write(network: Network, path: Path) -> None:
         raise RunnerError(f"the network cannot be saved: {first_line(error)}") from error
 
 
-def load(path: Path, network: Network) -> Run:
+def load(path: Path, network: Network) -> NumpyFunction:
     """Loads a file with tf_keras."""
     model = tf_keras.models.load_model(path, compile=False)
-    return dataclasses.replace(network, model=model).run()
+    return dataclasses.replace(network, model=model).numpy_function()
 
 
-def _with_layers_of_keras(model: Any) -> Any:
+def _replace_layers(model: Any) -> Any:
     """Returns a copy with the same weights, or the model itself if it needs no other layers."""
-    if not any(type(one) in _REPLACED for one in _layers(model)):
+    if not any(type(one) in _REPLACEMENTS for one in _layers(model)):
         return model
     copy = tf_keras.models.clone_model(model, clone_function=_clone)
     copy.set_weights(model.get_weights())
@@ -63,11 +63,11 @@ def _with_layers_of_keras(model: Any) -> Any:
 
 
 def _clone(layer: Any) -> Any:
-    replace = _REPLACED.get(type(layer))
+    replace = _REPLACEMENTS.get(type(layer))
     return type(layer).from_config(layer.get_config()) if replace is None else replace(layer)
 
 
-def _normalization(layer: Normalize) -> Any:
+def _build_normalization(layer: Normalize) -> Any:
     mean, std = layer.mean or (0.0,), layer.std or (1.0,)
     width = max(len(mean), len(std))
     return tf_keras.layers.Normalization(
@@ -78,7 +78,7 @@ def _normalization(layer: Normalize) -> Any:
     )
 
 
-def _pooled_and_padded(layer: PadShortcut) -> Any:
+def _build_pad_shortcut(layer: PadShortcut) -> Any:
     """Returns layers that keep every `stride`-th pixel and pad the channels."""
     layers = tf_keras.layers
     _, _, _, channels = layer.input_shape
@@ -93,9 +93,9 @@ def _pooled_and_padded(layer: PadShortcut) -> Any:
     )
 
 
-_REPLACED: dict[type, Callable[[Any], Any]] = {
-    Normalize: _normalization,
-    PadShortcut: _pooled_and_padded,
+_REPLACEMENTS: dict[type, Callable[[Any], Any]] = {
+    Normalize: _build_normalization,
+    PadShortcut: _build_pad_shortcut,
 }
 
 
@@ -107,11 +107,11 @@ def _layers(model: Any) -> Iterator[Any]:
     )
 
 
-def _foreign(model: Any) -> Iterator[Any]:
-    return (one for one in (model, *_layers(model)) if not _is_of_keras(type(one)))
+def _foreign_layers(model: Any) -> Iterator[Any]:
+    return (one for one in (model, *_layers(model)) if not _is_keras_class(type(one)))
 
 
-def _is_of_keras(cls: type) -> bool:
+def _is_keras_class(cls: type) -> bool:
     return cls.__module__.partition(".")[0] in ("tf_keras", "keras")
 
 

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.export_directory import LITERT_FLOAT16, LITERT_INT8
-from orbit_runner.serving.network import Network, Run
+from orbit_runner.serving.network import Network, NumpyFunction
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE
-from orbit_runner.utils.streams import native_output_discarded_scope
+from orbit_runner.utils.streams import discard_native_output_scope
 
 # The converter lists the ops that LiteRT lacks, and those that need TensorFlow's kernels.
 _OPS = re.compile(r"^(?:TF Select|Flex|Custom) ops: (.+)$", re.M)
@@ -42,16 +42,18 @@ def write(network: Network, path: Path, name: str, features: Iterable[Any]) -> N
         if name == LITERT_FLOAT16:
             converter.target_spec.supported_types = [tf.float16]
         if name == LITERT_INT8:
-            converter.representative_dataset = lambda: _rows(network, features)
+            converter.representative_dataset = lambda: _representative_dataset(network, features)
         try:
             path.write_bytes(converter.convert())
         except OSError:
             raise
         except Exception as error:  # The converter raises errors of several kinds.
-            raise RunnerError(f"the network cannot be converted: {_reason(error)}") from error
+            raise RunnerError(
+                f"the network cannot be converted: {_describe_error(error)}"
+            ) from error
 
 
-def load(path: Path, network: Network) -> Run:
+def load(path: Path, network: Network) -> NumpyFunction:
     """Loads a file with the interpreter of LiteRT."""
     with _quiet_scope():
         interpreter = _interpreter(path)
@@ -81,19 +83,21 @@ def _interpreter(path: Path) -> Any:
 
 @contextlib.contextmanager
 def _quiet_scope() -> Iterator[None]:
-    """Discards notes of native code on progress and delegates, and a warning about deprecation."""
-    with native_output_discarded_scope(), warnings.catch_warnings():
+    """Discards the messages of native code, and a deprecation warning."""
+    with discard_native_output_scope(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def _rows(network: Network, features: Iterable[Any]) -> Iterator[dict[str, np.ndarray]]:
+def _representative_dataset(
+    network: Network, features: Iterable[Any]
+) -> Iterator[dict[str, np.ndarray]]:
     for one in features:
         values = [value.numpy() for value in tf.nest.flatten(one)]
         yield dict(zip(network.inputs, values, strict=True))
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Returns the ops that do not convert, without the dump of the graph around them."""
     text = str(error)
     found = [part.strip() for match in _OPS.findall(text) for part in match.split(",")]

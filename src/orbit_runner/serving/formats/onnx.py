@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.serving.network import Network, Run
-from orbit_runner.utils.streams import native_output_discarded_scope
+from orbit_runner.serving.network import Network, NumpyFunction
+from orbit_runner.utils.streams import discard_native_output_scope
 
 _OPSET = 18
 
@@ -20,7 +20,7 @@ def write(network: Network, path: Path) -> None:
 
     function = network.function(None)
     try:
-        with native_output_discarded_scope():
+        with discard_native_output_scope():
             tf2onnx.convert.from_function(
                 function,
                 input_signature=list(function.input_signature),
@@ -33,7 +33,7 @@ def write(network: Network, path: Path) -> None:
         raise RunnerError(f"the network cannot be converted: {first_line(error)}") from error
 
 
-def load(path: Path, network: Network) -> Run:
+def load(path: Path, network: Network) -> NumpyFunction:
     """Loads a file with ONNX Runtime on the CPU."""
     import onnxruntime
 

@@ -1,1 +1,1 @@
-"""The sweep file: what it says, how it is read, and how it is checked against the experiment."""
+"""Reads the sweep file, and checks it against the experiment."""

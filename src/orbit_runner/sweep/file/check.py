@@ -1,4 +1,4 @@
-"""Checks a sweep file against the experiment, before anything is trained and without TensorFlow."""
+"""Checks a sweep file against the experiment before training. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.provenance import Origin
-from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import inline
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.search.space import samples
@@ -19,19 +19,19 @@ from orbit_runner.sweep.search.space import samples
 _THREADS = ("runtime.intra_op_threads", "runtime.inter_op_threads")
 
 
-def resolve_base(file: SweepFile, imports: tuple[str, ...] = ()) -> Resolved:
+def resolve_base(file: SweepFile, imports: tuple[str, ...] = ()) -> ResolvedConfig:
     """Returns the experiment with its overrides. Raises ConfigError with the lines of the file."""
     return resolve(request_of(file, {}, imports))
 
 
-def check_space(file: SweepFile, base: Resolved, imports: tuple[str, ...] = ()) -> None:
+def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] = ()) -> None:
     """Resolves the experiment with each value of a choice and both ends of each range.
 
     Raises ConfigError with all problems: unknown settings, wrong types, values out of bounds, and
     rungs at which no trial is evaluated.
     """
     problems = [*_rung_problems(file, base.config)]
-    # Problems that the experiment has without the space are reported first, by `resolve_base`.
+    # `resolve_base` has already reported problems that do not depend on the space.
     for settings in samples(file.space):
         try:
             resolve(request_of(file, settings, imports))
@@ -44,7 +44,7 @@ def check_space(file: SweepFile, base: Resolved, imports: tuple[str, ...] = ()) 
         raise ConfigError(problems)
 
 
-def new_sweep(file: SweepFile, base: Resolved) -> Sweep:
+def new_sweep(file: SweepFile, base: ResolvedConfig) -> Sweep:
     """Returns the sweep as it begins."""
     seeds = seeds_of(file, base.config)
     return Sweep(
@@ -68,10 +68,10 @@ def seeds_of(file: SweepFile, config: ExperimentConfig) -> tuple[int, ...]:
 def request_of(file: SweepFile, settings: Mapping[str, Any], imports: tuple[str, ...]) -> Request:
     """Returns the experiment with its overrides and the settings of a trial."""
     overrides = [
-        (file.place(f"overrides.{path}"), path, inline(value))
+        (file.place(f"overrides.{path}"), path, inline_yaml(value))
         for path, value in _leaves(file.overrides)
     ]
-    varied = [(file.place(path), path, inline(value)) for path, value in settings.items()]
+    varied = [(file.place(path), path, inline_yaml(value)) for path, value in settings.items()]
     return Request(
         experiment=file.experiment,
         config_files=file.config_files,
@@ -108,7 +108,7 @@ def _rung_problems(file: SweepFile, config: ExperimentConfig) -> Iterator[Proble
     off = [rung for rung in halving.rungs if not interval or rung % interval]
     if off:
         message = (
-            f"got {off[0]}, which is no step at which trials are evaluated\n"
+            f"got {off[0]}, but trials are not evaluated at this step\n"
             f"expected multiples of trainer.validation_interval, {interval}"
         )
         yield Problem(path, message, origin)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from orbit_runner.config.resolve import Resolved
-from orbit_runner.config.serialize import inline
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.sweep.file.check import new_sweep
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule
 
-_MOST = 20
+_MOST_TRIALS = 20
 
 
-def format_plan(file: SweepFile, base: Resolved) -> list[str]:
+def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     """Returns the lines of the table, and what the sweep does."""
     sweep = new_sweep(file, base)
-    found = Schedule(sweep).outlook(lambda number, seed: RunState())
+    found = Schedule(sweep).progress(lambda number, seed: RunState())
     paths = [one.path for one in file.space]
     names = [path.rpartition(".")[2] for path in paths]
     rows = [
         ["trial", *(n if names.count(n) == 1 else p for n, p in zip(names, paths, strict=True))]
     ]
-    for number, settings in enumerate(found.settings[:_MOST]):
-        cells = [inline(settings[path]) if path in settings else "-" for path in paths]
+    for number, settings in enumerate(found.settings[:_MOST_TRIALS]):
+        cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
         rows.append([str(number), *cells])
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     table = [
@@ -41,7 +41,7 @@ def format_plan(file: SweepFile, base: Resolved) -> list[str]:
         f"{sweep.name}: {sweep.trials} trials ({search.type}), {runs} runs{steps}; "
         f"seeds {', '.join(map(str, sweep.seeds))}",
         *(
-            [f"after steps {', '.join(map(str, halving.rungs))}, {halving.keep:g} of them go on"]
+            [f"after steps {', '.join(map(str, halving.rungs))}, {halving.keep:g} of them continue"]
             if halving
             else []
         ),

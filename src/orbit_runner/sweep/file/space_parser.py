@@ -8,7 +8,7 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.parsing.tree import Leaf, Section
-from orbit_runner.errors import nearest, unknown
+from orbit_runner.errors import nearest_name_hint, unknown_name_message
 from orbit_runner.sweep.search.space import (
     Choice,
     Dimension,
@@ -16,35 +16,35 @@ from orbit_runner.sweep.search.space import (
     Space,
     Uniform,
     Values,
-    find_circle,
-    in_order,
+    find_cycle,
+    sort_by_dependency,
 )
 
-# How a setting may vary, and the other keys that are allowed beside each.
+# The distributions of a setting, with the other keys that each allows.
 _KINDS = {
     "choice": (),
     "uniform": ("grid",),
     "log_uniform": ("grid",),
     "int": ("grid", "log", "step"),
 }
-_WAYS = (
+_EXPECTED = (
     "a list of values, or one of: {choice: […]}, {uniform: [a, b]}, {log_uniform: [a, b]}, "
     "{int: [a, b]}"
 )
 _SECTIONS = ("task", "trainer", "runtime")
 # The sweep itself sets these.
-_OWN = {
+_RESERVED = {
     "runtime.seed": "use the key `seeds`",
 }
 
 
 class SpaceParser:
-    """Takes the settings that vary from the section `space`, and collects problems."""
+    """Parses the section `space`, and collects problems."""
 
     def __init__(self, section: Section, problems: list[Problem]) -> None:
         self._section, self._problems = section, problems
         self.lines: dict[str, int | None] = {}  # by the dotted path of the setting
-        self.written: dict[str, Any] = {}  # the same, as the file has it
+        self.raw_values: dict[str, Any] = {}  # as written in the file
 
     def space(self) -> Space:
         """Returns the settings, each after those that it depends on; () after a problem."""
@@ -52,22 +52,23 @@ class SpaceParser:
         found: list[Dimension] = []
         for path, node in _entries(self._section):
             self.lines[path] = node.origin.line
-            self.written[path] = values_of(node)
+            self.raw_values[path] = values_of(node)
             values = self._values(path, node)
             when = self._when(path, node)
             self._check_path(path, node, [one.path for one in found])
             if values is not None:
                 found.append(Dimension(path, values, when))
         self._check_conditions(found)
-        return () if len(self._problems) > known else in_order(found)
+        return () if len(self._problems) > known else sort_by_dependency(found)
 
     def _check_path(self, path: str, node: Leaf | Section, earlier: list[str]) -> None:
         if path.partition(".")[0] not in _SECTIONS or "." not in path:
             section = path.partition(".")[0]
-            message = f"expected a setting of {', '.join(_SECTIONS)}{nearest(section, _SECTIONS)}"
+            near = nearest_name_hint(section, _SECTIONS)
+            message = f"expected a setting of {', '.join(_SECTIONS)}{near}"
             self._problem(path, message, node)
-        if path in _OWN:
-            self._problem(path, f"cannot vary; {_OWN[path]}", node)
+        if path in _RESERVED:
+            self._problem(path, f"cannot vary; {_RESERVED[path]}", node)
         if path in earlier:
             self._problem(path, "is set twice", node)
         for other in earlier:
@@ -78,18 +79,18 @@ class SpaceParser:
         if isinstance(node, Leaf):
             if isinstance(node.value, (list, tuple)):
                 return self._choice(path, [*node.value], node)
-            self._problem(path, f"got {node.value!r}, expected {_WAYS}", node)
+            self._problem(path, f"got {node.value!r}, expected {_EXPECTED}", node)
             return None
         kinds = [name for name in node.children if name in _KINDS]
         if len(kinds) != 1:
             others = [name for name in node.children if name != "when"]
             got = f"got {others}" if len(kinds) != 0 or not others else _unknown_kind(others[0])
-            self._problem(path, f"{got}\nexpected {_WAYS}", node)
+            self._problem(path, f"{got}\nexpected {_EXPECTED}", node)
             return None
         kind = kinds[0]
         for name, child in node.children.items():
             if name not in (kind, "when", *_KINDS[kind]):
-                message = unknown("key", name, [kind, "when", *_KINDS[kind]])
+                message = unknown_name_message("key", name, [kind, "when", *_KINDS[kind]])
                 self._problem(path, message, child)
         value = node.children[kind]
         given = _items(value)
@@ -166,8 +167,8 @@ class SpaceParser:
         for one in found:
             for parent, values in one.when.items():
                 if parent not in by_path:
-                    near = nearest(parent, by_path)
-                    message = f"when: {parent} is no setting of the space{near}"
+                    near = nearest_name_hint(parent, by_path)
+                    message = f"when: {parent} is not a setting of the space{near}"
                     self._problem(one.path, message, nodes[one.path])
                     continue
                 allowed = by_path[parent].values
@@ -182,10 +183,10 @@ class SpaceParser:
                 elif not isinstance(allowed, Choice):
                     message = f"when: {parent} is a range; only a choice can be a condition"
                     self._problem(one.path, message, nodes[one.path])
-        circle = find_circle({one.path: [*one.when] for one in found})
-        if circle:
-            message = f"when: the conditions form a circle: {' → '.join(circle)}"
-            self._problem(circle[0], message, nodes[circle[0]])
+        cycle = find_cycle({one.path: [*one.when] for one in found})
+        if cycle:
+            message = f"when: the conditions form a cycle: {' → '.join(cycle)}"
+            self._problem(cycle[0], message, nodes[cycle[0]])
 
     def _problem(self, path: str, message: str, node: Leaf | Section) -> None:
         self._problems.append(Problem(f"space.{path}", message, node.origin))
@@ -195,7 +196,7 @@ def _entries(section: Section, above: str = "") -> Iterator[tuple[str, Leaf | Se
     """Yields (dotted path, node) of each setting; its path may be dotted or nested."""
     for name, node in section.children.items():
         path = f"{above}{name}"
-        # A misspelled way to vary is recognized only below a dotted path.
+        # A misspelled distribution is recognized only below a dotted path.
         if isinstance(node, Leaf) or "." in name or {*node.children} & {*_KINDS, "when"}:
             yield path, node
         else:
@@ -229,4 +230,4 @@ def _is_number(value: Any) -> bool:
 
 
 def _unknown_kind(name: str) -> str:
-    return unknown("way to vary", name, [*_KINDS])
+    return unknown_name_message("distribution", name, [*_KINDS])

@@ -1,4 +1,4 @@
-"""What a sweep file says: experiment, space, objective, search and seeds."""
+"""The content of a sweep file: experiment, space, objective, search and seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEARNING = ("tpe", "cma_es")
 
 @dataclasses.dataclass(frozen=True)
 class Halving:
-    """Successive halving: at each rung, only the best trials go on.
+    """Successive halving: at each rung, only the best trials continue.
 
     Attributes:
         rungs: Steps, ascending.
@@ -35,7 +35,7 @@ class Search:
         type: One of `SEARCHES`.
         trials: The number of trials.
         seed: The seed of the draws.
-        batch: How many trials a search that learns proposes before it needs their results.
+        batch: The number of trials that a search proposes before it needs their results.
         halving: Successive halving; None to train all trials to the end.
     """
 

@@ -11,7 +11,7 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import read_text
 from orbit_runner.config.parsing.tree import Leaf, Section, assignment, leaves, merge
 from orbit_runner.config.parsing.yaml_files import load_text
-from orbit_runner.errors import unknown
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.sweep.file.space_parser import SpaceParser, values_of
 from orbit_runner.sweep.file.sweep_file import LEARNING, MODES, SEARCHES, Halving, Search, SweepFile
 from orbit_runner.sweep.search.draws import MAX_GRID, grid_settings
@@ -45,7 +45,7 @@ def parse_sweep(root: Section, label: str) -> SweepFile:
 
 
 class _Parser:
-    """Takes the values of a sweep file from its tree, and collects problems."""
+    """Builds a `SweepFile` from a tree, and collects problems."""
 
     def __init__(self, root: Section, label: str) -> None:
         self.problems: list[Problem] = []
@@ -67,11 +67,11 @@ class _Parser:
             search=self._search(space),
             seeds=self._seeds(),
             description=self._text("description"),
-            values={**values_of(self._root), "space": space_parser.written},
+            values={**values_of(self._root), "space": space_parser.raw_values},
             lines={**_lines(self._root), **space_parser.lines},
         )
         if not space and not self.problems:
-            self._problem("space", f"names no setting that varies\n{_EXAMPLE}")
+            self._problem("space", f"lists no setting to vary\n{_EXAMPLE}")
         return sweep
 
     def _overrides(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class _Parser:
         for name, node in section.children.items():
             path = f"{above}.{name}".lstrip(".")
             if name not in _KEYS[above]:
-                self._problem(path, unknown("key", name, _KEYS[above]), node)
+                self._problem(path, unknown_name_message("key", name, _KEYS[above]), node)
             elif path in _KEYS:
                 if isinstance(node, Section):
                     self._check_keys(node, path)
@@ -196,7 +196,7 @@ class _Parser:
     def _one_of(self, path: str, allowed: Sequence[str], *, required: bool = False) -> str:
         value = self._text(path, required=required)
         if value and value not in allowed:
-            self._problem(path, unknown(path.rpartition(".")[2], value, allowed))
+            self._problem(path, unknown_name_message(path.rpartition(".")[2], value, allowed))
         return value
 
     def _integer(self, path: str, default: int, *, low: int, high: float = math.inf) -> int:

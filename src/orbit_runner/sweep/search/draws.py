@@ -26,7 +26,7 @@ def random_settings(space: Space, seed: int, number: int) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for one in space:
         if one.is_active(settings):
-            settings[one.path] = one.values.at(draw(seed, number, one.path))
+            settings[one.path] = one.values.quantile(draw(seed, number, one.path))
     return settings
 
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 
 
-def kept(objectives: Mapping[int, float | None], fraction: float, mode: str) -> list[int]:
-    """Returns the trials that go on after a rung, in the order of their numbers.
+def select_best(objectives: Mapping[int, float | None], fraction: float, mode: str) -> list[int]:
+    """Returns the trials that continue after a rung, in the order of their numbers.
 
     Args:
-        objectives: The objective at the rung of each trial that started towards it. None is worse
-            than any number: the trial diverged or failed, or its objective is NaN or infinite.
+        objectives: The objective at the rung of each trial that was to reach it. None is worse than
+            any number: the trial diverged or failed, or its objective is NaN or infinite.
         fraction: The part that is kept, rounded up.
         mode: "max" or "min".
 

@@ -1,7 +1,7 @@
-"""Searches of Optuna: TPE and CMA-ES, asked and told in the order of trial numbers.
+"""TPE and CMA-ES of Optuna, with `ask` and `tell` in the order of trial numbers.
 
-The state of the search is not saved. It is rebuilt by asking and telling again: the samplers are
-seeded, so the same results give the same settings.
+The state of the search is not saved. It is rebuilt by repeating `ask` and `tell`: the samplers
+are seeded, so the same results give the same settings.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.search.space import Choice, Integers, Space
 
-_NEEDS = (
+_NOT_INSTALLED = (
     "search.type: {kind} requires optuna, which is not installed\n"
     "install it with `pip install 'orbit-runner[sweep]'`, or use `type: random`"
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class TrialOutcome:
     """The result of a trial.
 
     Attributes:
@@ -51,7 +51,7 @@ class OptunaSearch:
         try:
             import optuna
         except ImportError:
-            raise RunnerError(_NEEDS.format(kind=kind)) from None
+            raise RunnerError(_NOT_INSTALLED.format(kind=kind)) from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna: Any = optuna
         self._space = space
@@ -76,14 +76,14 @@ class OptunaSearch:
         self.settings.append(settings)
         return settings
 
-    def tell(self, number: int, told: Told) -> None:
+    def tell(self, number: int, outcome: TrialOutcome) -> None:
         """Reports the result of a trial. Must be called in the order of trial numbers."""
         trial, state = self._trials[number], self._optuna.trial.TrialState
-        objective = told.objective
+        objective = outcome.objective
         if objective is None or not math.isfinite(objective):
             self._study.tell(trial, state=state.FAIL)
-        elif told.stopped_at is not None:
-            trial.report(objective, told.stopped_at)
+        elif outcome.stopped_at is not None:
+            trial.report(objective, outcome.stopped_at)
             self._study.tell(trial, state=state.PRUNED)
         else:
             self._study.tell(trial, objective)
@@ -96,10 +96,10 @@ def _sampler(optuna: Any, kind: str, seed: int) -> Any:
     try:
         importlib.import_module("cmaes")  # Optuna imports it at the first trial.
     except ImportError:
-        raise RunnerError(_NEEDS.format(kind=kind).replace("optuna,", "cmaes,")) from None
+        raise RunnerError(_NOT_INSTALLED.format(kind=kind).replace("optuna,", "cmaes,")) from None
     return samplers.CmaEsSampler(
         seed=seed,
-        # Of settings that are not numbers, or not always set.
+        # For settings that are not numbers, or not always set.
         independent_sampler=samplers.RandomSampler(seed=seed),
         warn_independent_sampling=False,
     )
@@ -111,5 +111,7 @@ def _suggest(trial: Any, path: str, values: Any) -> Any:
         return values.values[trial.suggest_categorical(path, [*range(len(values.values))])]
     if isinstance(values, Integers):
         step = {} if values.log else {"step": values.step}
-        return int(trial.suggest_int(path, values.low, values.at(1.0), log=values.log, **step))
-    return values.inside(trial.suggest_float(path, values.low, values.high, log=values.log))
+        return int(
+            trial.suggest_int(path, values.low, values.quantile(1.0), log=values.log, **step)
+        )
+    return values.clip(trial.suggest_float(path, values.low, values.high, log=values.log))

@@ -11,7 +11,7 @@ from typing import Any
 _DIGITS = 6
 
 
-def rounded(value: float) -> float:
+def round_significant(value: float) -> float:
     """Returns a number with six significant digits."""
     return float(f"{value:.{_DIGITS}g}")
 
@@ -22,7 +22,7 @@ class Choice:
 
     values: tuple[Any, ...]
 
-    def at(self, fraction: float) -> Any:
+    def quantile(self, fraction: float) -> Any:
         """Returns the value for a fraction from 0 to 1."""
         return self.values[min(int(fraction * len(self.values)), len(self.values) - 1)]
 
@@ -44,16 +44,16 @@ class Uniform:
     log: bool = False  # whether its logarithm is uniform
     count: int | None = None  # how many values a grid search uses
 
-    def at(self, fraction: float) -> float:
+    def quantile(self, fraction: float) -> float:
         """Returns the number for a fraction from 0 to 1."""
         if self.log:
             low, high = math.log(self.low), math.log(self.high)
-            return self.inside(math.exp(low + (high - low) * fraction))
-        return self.inside(self.low + (self.high - self.low) * fraction)
+            return self.clip(math.exp(low + (high - low) * fraction))
+        return self.clip(self.low + (self.high - self.low) * fraction)
 
-    def inside(self, value: float) -> float:
-        """Returns a number of the range with few digits."""
-        return min(max(rounded(value), self.low), self.high)
+    def clip(self, value: float) -> float:
+        """Rounds a number to few digits, within the range."""
+        return min(max(round_significant(value), self.low), self.high)
 
     def samples(self) -> list[float]:
         """Returns both ends."""
@@ -64,13 +64,13 @@ class Uniform:
         if self.count is None:
             return None
         if self.count == 1:
-            return [self.at(0.5)]
-        return [self.at(index / (self.count - 1)) for index in range(self.count)]
+            return [self.quantile(0.5)]
+        return [self.quantile(index / (self.count - 1)) for index in range(self.count)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Integers:
-    """A whole number from `low` to `high`, in steps."""
+    """An integer from `low` to `high`, in steps."""
 
     low: int
     high: int
@@ -78,10 +78,10 @@ class Integers:
     log: bool = False
     count: int | None = None
 
-    def at(self, fraction: float) -> int:
+    def quantile(self, fraction: float) -> int:
         """Returns the number for a fraction from 0 to 1."""
         if self.log:
-            # Half a step more on both sides, so that the ends are as likely as the others.
+            # 0.5 is added on both sides, so that the ends are as likely as the others.
             low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
             return min(max(round(math.exp(low + (high - low) * fraction)), self.low), self.high)
         count = (self.high - self.low) // self.step + 1
@@ -89,14 +89,14 @@ class Integers:
 
     def samples(self) -> list[int]:
         """Returns the first and the last value."""
-        return [self.low, self.at(1.0)]
+        return [self.low, self.quantile(1.0)]
 
     def grid(self) -> list[int] | None:
         """Returns the values that a grid search uses."""
         if self.count is None:
             return None if self.log else [*range(self.low, self.high + 1, self.step)]
         points = [index / max(self.count - 1, 1) for index in range(self.count)]
-        return [*dict.fromkeys(self.at(point) for point in points)]
+        return [*dict.fromkeys(self.quantile(point) for point in points)]
 
 
 Values = Choice | Uniform | Integers
@@ -127,7 +127,7 @@ class Dimension:
 Space = tuple[Dimension, ...]
 
 
-def find_circle(conditions: Mapping[str, Sequence[str]]) -> list[str]:
+def find_cycle(conditions: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns settings that depend on each other, the first one also last; [] if there are none.
 
     `conditions` maps a setting to those that it depends on.
@@ -148,8 +148,8 @@ def find_circle(conditions: Mapping[str, Sequence[str]]) -> list[str]:
     return next((found for path in conditions if (found := visit(path, []))), [])
 
 
-def in_order(dimensions: Sequence[Dimension]) -> Space:
-    """Returns the settings, each after those that it depends on. There must be no circle."""
+def sort_by_dependency(dimensions: Sequence[Dimension]) -> Space:
+    """Returns the settings, each after those that it depends on. There must be no cycle."""
     by_path = {one.path: one for one in dimensions}
     found: dict[str, Dimension] = {}
 
@@ -163,7 +163,7 @@ def in_order(dimensions: Sequence[Dimension]) -> Space:
     return tuple(found.values())
 
 
-def sample_with(space: Space, path: str, value: Any) -> dict[str, Any]:
+def make_sample(space: Space, path: str, value: Any) -> dict[str, Any]:
     """Returns settings in which a setting has a value, and all others their first value."""
     forced: dict[str, Any] = {path: value}
     by_path = {one.path: one for one in space}
@@ -182,5 +182,5 @@ def sample_with(space: Space, path: str, value: Any) -> dict[str, Any]:
 
 def samples(space: Space) -> list[dict[str, Any]]:
     """Returns settings in which each value of a choice and both ends of each range occur."""
-    found = [sample_with(space, one.path, v) for one in space for v in one.values.samples()]
+    found = [make_sample(space, one.path, v) for one in space for v in one.values.samples()]
     return [one for index, one in enumerate(found) if one not in found[:index]] or [{}]

@@ -1,1 +1,1 @@
-"""How the processes of a sweep share its trials, and the trials the cores and GPUs of a machine."""
+"""Divides the trials of a sweep among processes, and cores and GPUs among the trials."""

@@ -1,4 +1,4 @@
-"""Locks by which the processes of a sweep divide the trials among themselves.
+"""Locks that divide the trials of a sweep among its processes.
 
 A lock is an advisory `flock` on a file. The kernel releases it when the process ends, even after
 SIGKILL, so no clock is involved. A child process does not inherit it.
@@ -17,7 +17,7 @@ _PAUSE_SECONDS = 0.05
 
 
 class Claim:
-    """A lock that this process has, until `release` or the end of a `with` block."""
+    """A lock that this process holds until `release` or the end of a `with` block."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -41,8 +41,8 @@ class Claims:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def take(self, name: str) -> Claim | None:
-        """Acquires a lock, or returns None if another process has it."""
+    def try_acquire(self, name: str) -> Claim | None:
+        """Acquires a lock, or returns None if another process holds it."""
         path = self._directory / f"{name}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,14 +59,14 @@ class Claims:
             os.close(file)
             raise RunnerError(
                 f"--model_dir: {path} cannot be locked: {error.strerror}\n"
-                "use a file system with locks; the processes of a sweep share trials by them"
+                "use a file system that supports locks; they divide the trials among processes"
             ) from error
         return Claim(file)
 
-    def wait_for(self, name: str) -> Claim:
-        """Acquires a lock, and waits while another process has it."""
+    def acquire(self, name: str) -> Claim:
+        """Acquires a lock, and waits while another process holds it."""
         while True:
-            claim = self.take(name)
+            claim = self.try_acquire(name)
             if claim is not None:
                 return claim
             time.sleep(_PAUSE_SECONDS)

@@ -24,7 +24,7 @@ class Slot:
 
 
 def make_slots(jobs: int) -> list[Slot]:
-    """Returns a place for each trial that may train at the same time on this machine."""
+    """Returns a slot for each trial that may train at the same time on this machine."""
     if jobs == 1 or not hasattr(os, "sched_getaffinity"):
         return [Slot(number, ()) for number in range(jobs)]
     cores = sorted(os.sched_getaffinity(0))
@@ -36,9 +36,9 @@ def make_slots(jobs: int) -> list[Slot]:
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:
     """Returns the GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them."""
-    said = environ.get(_VISIBLE)
-    if said is not None:
-        return [name.strip() for name in said.split(",") if name.strip() not in ("", "-1")]
+    names = environ.get(_VISIBLE)
+    if names is not None:
+        return [name.strip() for name in names.split(",") if name.strip() not in ("", "-1")]
     try:
         return [str(index) for index, _ in enumerate(sorted(_DRIVER.iterdir()))]
     except OSError:
@@ -46,11 +46,11 @@ def visible_gpus(environ: Mapping[str, str]) -> list[str]:
 
 
 class Devices:
-    """Hands out GPUs: no two trials on this machine get the same one.
+    """Assigns GPUs, each to at most one trial on this machine.
 
     Slurm gives each job other GPUs, but it may number those of each job from 0.
 
-    Raises RunnerError if there are fewer than a trial needs.
+    Raises RunnerError if there are fewer GPUs than a trial needs.
     """
 
     def __init__(self, per_job: int, claims: Claims, environ: Mapping[str, str]) -> None:
@@ -60,26 +60,26 @@ class Devices:
         self._place = "-".join([socket.gethostname(), *([f"job-{_file_name(job)}"] if job else [])])
         if per_job > len(self._gpus):
             raise RunnerError(
-                f"--devices-per-job: got {per_job}, but this machine has {len(self._gpus)} GPUs"
+                f"--devices_per_job: got {per_job}, but this machine has {len(self._gpus)} GPUs"
                 f"\nuse fewer, or set {_VISIBLE}"
             )
 
-    def take(self) -> tuple[dict[str, str], list[Claim]] | None:
+    def try_acquire(self) -> tuple[dict[str, str], list[Claim]] | None:
         """Returns the environment of a trial and its claims; None if too few GPUs are free."""
         if not self._per_job:
             return {}, []
         taken = list[tuple[str, Claim]]()
         for name in self._gpus:
-            claim = self._claims.take(f"gpu-{self._place}-{_file_name(name)}")
+            claim = self._claims.try_acquire(f"gpu-{self._place}-{_file_name(name)}")
             if claim is not None:
                 taken.append((name, claim))
             if len(taken) == self._per_job:
                 return {_VISIBLE: ",".join(name for name, _ in taken)}, [c for _, c in taken]
-        release([claim for _, claim in taken])
+        release_all([claim for _, claim in taken])
         return None
 
 
-def release(claims: Sequence[Claim]) -> None:
+def release_all(claims: Sequence[Claim]) -> None:
     """Releases several locks."""
     for claim in claims:
         claim.release()

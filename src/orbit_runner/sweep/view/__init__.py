@@ -1,1 +1,1 @@
-"""What is shown of a sweep: a live table, a table at the end, a CSV file and an HTML page."""
+"""Shows a sweep: a live table, a final table, a CSV file and an HTML page."""

@@ -14,7 +14,7 @@ from typing import Any
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.page import sweep_page
 from orbit_runner.sweep.view.setting_axis import setting_names
-from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.files import write_atomically
 
 CSV_FILE, PAGE_FILE = "sweep.csv", "sweep.html"
 
@@ -29,8 +29,8 @@ def write_sweep_files(directory: Path, results: SweepResults) -> None:
     Raises:
         OSError: A file cannot be written.
     """
-    write_whole(directory / CSV_FILE, csv_text(results))
-    write_whole(directory / PAGE_FILE, sweep_page(directory, results))
+    write_atomically(directory / CSV_FILE, csv_text(results))
+    write_atomically(directory / PAGE_FILE, sweep_page(directory, results))
 
 
 class SweepFiles:

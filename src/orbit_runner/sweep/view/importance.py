@@ -19,9 +19,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from orbit_runner.config.serialize import inline
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.sweep.results import SweepResults, TrialResult
-from orbit_runner.sweep.view.ranking import objective_of, place
+from orbit_runner.sweep.view.ranking import objective_of, rank_key
 from orbit_runner.sweep.view.setting_axis import SweptSetting, is_number, swept_settings
 
 # With fewer trials, the shares mean nothing.
@@ -70,7 +70,7 @@ def _importance(
 ) -> Importance | None:
     having = [trial for trial in trials if setting.path in trial.settings]
     values = [trial.settings[setting.path] for trial in having]
-    ranks = average_ranks([place(trial, mode) for trial in having])  # 1 for the best.
+    ranks = average_ranks([rank_key(trial, mode) for trial in having])  # 1 for the best.
     if len(having) < LEAST_TRIALS or len(set(ranks)) < 2:
         return None
     groups = _groups(setting, values)
@@ -91,7 +91,7 @@ def _importance(
 def _groups(setting: SweptSetting, values: Sequence[float]) -> list[str]:
     """Returns the name of the group of each value."""
     if setting.categories:
-        return [inline(value) for value in values]
+        return [inline_yaml(value) for value in values]
     count = min(_MOST_GROUPS, len(values) // 4)
     ranks = average_ranks(values)  # From 1. Equal values have equal ranks, so they stay together.
     return [str(int((rank - 0.5) / len(values) * count)) for rank in ranks]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from orbit_runner.reporting.numbers import duration
+from orbit_runner.reporting.numbers import format_duration
 from orbit_runner.reporting.progress.factory import can_draw, make_progress
 from orbit_runner.reporting.progress.json_lines import JsonProgress
 from orbit_runner.sweep.results import SweepResults, TrialResult
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 class LiveTable:
     """Shows the trials of a sweep within a `with` block.
 
-    On a terminal it is a table that changes, elsewhere a line for each trial that ends.
+    On a terminal, a table that is updated; elsewhere, a line for each trial that ends.
 
     Args:
         kind: A value of `--progress`: `auto`, `bar`, `plain`, `json` or `none`.
-        interval: The seconds between lines that say that the sweep still runs.
+        interval: The seconds between lines that report that the sweep is still running.
         place: The directory of the sweep. The first line of the table shows it.
     """
 
     def __init__(self, kind: str = "auto", *, interval: float = 10.0, place: str = "") -> None:
-        self._shown: TerminalTable | TrialLines
+        self._display: TerminalTable | TrialLines
         if kind in ("auto", "bar") and can_draw(forced=kind == "bar"):
             from orbit_runner.sweep.view.terminal_table import TerminalTable
 
-            self._shown = TerminalTable(place)
+            self._display = TerminalTable(place)
         else:
-            self._shown = TrialLines(kind, interval)
+            self._display = TrialLines(kind, interval)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> LiveTable:
-        self._stack.enter_context(self._shown.shown_scope())
+        self._stack.enter_context(self._display.shown_scope())
         return self
 
     def __exit__(
@@ -65,7 +65,7 @@ class LiveTable:
             running: What each trial that is being trained does, such as `step 120 of 300`, by its
                 number; "" shows `running`.
         """
-        self._shown.update(results, running)
+        self._display.update(results, running)
 
 
 class TrialLines:
@@ -95,12 +95,12 @@ class TrialLines:
             if ended:
                 self._progress.note(f"already ended: {status_counts(results)}")
         for number in sorted(set(ended) - self._ended):
-            self._tell(results, ended[number], len(self._ended) + 1)
+            self._report_trial(results, ended[number], len(self._ended) + 1)
             self._ended.add(number)
         # A trial that is trained further ends again.
         self._ended &= set(ended)
 
-    def _tell(self, results: SweepResults, trial: TrialResult, ended: int) -> None:
+    def _report_trial(self, results: SweepResults, trial: TrialResult, ended: int) -> None:
         best = results.best
         is_best = best is not None and best.number == trial.number
         if isinstance(self._progress, JsonProgress):
@@ -114,10 +114,12 @@ class TrialLines:
                 best=is_best,
                 ended=ended,
                 trials=len(results.trials),
-                seconds_left=self._time_left.seconds(results),
+                seconds_left=self._time_left.remaining_seconds(results),
             )
             return
-        self._progress.note(_line(results, trial, ended, self._time_left.seconds(results)))
+        self._progress.note(
+            _line(results, trial, ended, self._time_left.remaining_seconds(results))
+        )
 
 
 def _line(results: SweepResults, trial: TrialResult, ended: int, left: float | None) -> str:
@@ -129,5 +131,5 @@ def _line(results: SweepResults, trial: TrialResult, ended: int, left: float | N
         f"{objective_text(trial)}{', best so far' if is_best else ''}  {values}",
         f"({ended} of {len(results.trials)}",
     ]
-    time_left = f", about {duration(left)} left)" if left else ")"
+    time_left = f", about {format_duration(left)} left)" if left else ")"
     return "  ".join(parts) + time_left

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from orbit_runner.reporting.html.page import breakable, page, paragraph, section, table
+from orbit_runner.reporting.html.page import add_line_breaks, page, paragraph, section, table
 from orbit_runner.reporting.setting_texts import value_text
 from orbit_runner.reporting.statistics import estimate_text, interval_text
 from orbit_runner.run_directory.paths import RunDirectory
@@ -18,7 +18,7 @@ from orbit_runner.sweep.view.ranking import (
     lead_text,
     objective_estimate,
     objective_text,
-    ranked,
+    rank_trials,
     status_counts,
 )
 from orbit_runner.sweep.view.scatter import setting_chart, trials_chart
@@ -38,9 +38,9 @@ def sweep_page(directory: Path, results: SweepResults) -> str:
         _headline(results),
         section("Best trial", _best(directory, results)),
         section("Settings and objective", _coordinates(results)),
-        section("Trials one by one", _by_trial(directory, results)),
+        section("Trials one by one", _trial_charts(directory, results)),
         section("Importance of settings", _importance(results)),
-        section("Objective by setting", _by_setting(results)),
+        section("Objective by setting", _setting_charts(results)),
         section("Curves of the best trial", _winner(directory, results)),
         section("Trials", _trials(directory, results)),
     ]
@@ -50,7 +50,7 @@ def sweep_page(directory: Path, results: SweepResults) -> str:
 def _headline(results: SweepResults) -> str:
     kind = str(results.search.get("type") or "")
     search = f", {escape(kind)} search" if kind else ""
-    seeds = f", {len(results.seeds)} seeds a trial" if len(results.seeds) > 1 else ""
+    seeds = f", {len(results.seeds)} seeds per trial" if len(results.seeds) > 1 else ""
     counts = status_counts(results)
     return (
         f"<p class=soft>{'Smallest' if results.mode == 'min' else 'Largest'} "
@@ -118,7 +118,7 @@ def _coordinates(results: SweepResults) -> str:
     )
 
 
-def _by_trial(directory: Path, results: SweepResults) -> str:
+def _trial_charts(directory: Path, results: SweepResults) -> str:
     charts = [trials_chart(results), objective_curves(directory, results)]
     drawn = "".join(filter(None, charts))
     if not drawn:
@@ -159,8 +159,8 @@ def _importance(results: SweepResults) -> str:
         + f"<div class=table><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
         + paragraph(
             "the line in a bar is what a setting without any effect explains by chance; a bar that "
-            f"ends near it means nothing. This is from {trials} trials: with less than "
-            f"{LEAST_TRIALS}, no shares are shown, and with less than 30 they are rough. Settings "
+            f"ends near it means nothing. This is from {trials} trials: with fewer than "
+            f"{LEAST_TRIALS}, no shares are shown, and with fewer than 30 they are rough. Settings "
             "that work only together are not found"
         )
     )
@@ -177,7 +177,7 @@ def _importance_row(one: Importance) -> str:
         f"{one.by_chance:.0%}</title></path></svg>"
     )
     return (
-        f"<tr><th scope=row>{breakable(one.setting.path)}</th>"
+        f"<tr><th scope=row>{add_line_breaks(one.setting.path)}</th>"
         f"<td class=number>{one.share:.0%}</td><td>{bar}</td><td>{_direction(one)}</td></tr>"
     )
 
@@ -191,7 +191,7 @@ def _direction(one: Importance) -> str:
     return f"{'large' if rho > 0 else 'small'} values ({rho:+.2f})"
 
 
-def _by_setting(results: SweepResults) -> str:
+def _setting_charts(results: SweepResults) -> str:
     charts = "".join(setting_chart(results, setting) for setting in swept_settings(results))
     return f"<div class=charts>{charts}</div>" if charts else ""
 
@@ -216,7 +216,7 @@ def _trials(directory: Path, results: SweepResults) -> str:
         f"<tr><th>trial</th><th>status</th><th class=number>{escape(metric)}</th>{titles}"
         "<th class=number>step</th><th>weights</th></tr>"
     )
-    rows = "".join(_trial_row(directory, trial, list(names)) for trial in ranked(results))
+    rows = "".join(_trial_row(directory, trial, list(names)) for trial in rank_trials(results))
     return f"<div class=table><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
 
 

@@ -14,7 +14,7 @@ from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     objective_of,
     objective_text,
-    ranked,
+    rank_trials,
     settings_text,
 )
 from orbit_runner.sweep.view.setting_axis import SettingAxis, setting_names, swept_settings
@@ -32,7 +32,7 @@ def parallel_coordinates(results: SweepResults) -> str:
     """Returns the chart as a figure; "" if no setting differs between trials with a value."""
     drawn = [
         trial
-        for trial in reversed(ranked(results))  # The best one last, above the others.
+        for trial in reversed(rank_trials(results))  # The best one last, above the others.
         if trial.status in _FAILED
         or (objective_of(trial) is not None and trial.status not in _NOT_DRAWN)
     ]

@@ -28,7 +28,7 @@ def objective_of(trial: TrialResult) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def ranked(results: SweepResults) -> list[TrialResult]:
+def rank_trials(results: SweepResults) -> list[TrialResult]:
     """Returns the trials: finished ones from best to worst, then stopped ones, then the others.
 
     A trial that was stopped at a later step is ahead of those that were stopped earlier.
@@ -36,12 +36,12 @@ def ranked(results: SweepResults) -> list[TrialResult]:
 
     def key(trial: TrialResult) -> tuple[float, ...]:
         last = _LAST.index(trial.status) if trial.status in _LAST else 0
-        return (*place(trial, results.mode), last, trial.number)
+        return (*rank_key(trial, results.mode), last, trial.number)
 
     return sorted(results.trials, key=key)
 
 
-def place(trial: TrialResult, mode: str) -> tuple[float, float, float]:
+def rank_key(trial: TrialResult, mode: str) -> tuple[float, float, float]:
     """Returns a key that orders trials from best to worst; trials without a result are equal."""
     value = objective_of(trial)
     worse = math.inf if value is None else value if mode == "min" else -value
@@ -77,19 +77,19 @@ def settings_text(settings: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def runner_up_test(results: SweepResults) -> tuple[TrialResult, TrialResult, PairedTest] | None:
-    """Returns the best trial, the next one, and their comparison; None with less than two seeds.
+    """Returns the best trial, the next one, and their comparison; None with fewer than two seeds.
 
     Only the seeds of which both have an objective are compared.
     """
     found = [
         trial
-        for trial in ranked(results)
+        for trial in rank_trials(results)
         if trial.status == "finished" and objective_of(trial) is not None
     ][:2]
     if len(found) < 2:
         return None
     best, second = found
-    first, other = (_by_seed(trial) for trial in (second, best))
+    first, other = (_objectives_by_seed(trial) for trial in (second, best))
     seeds = [seed for seed in first if seed in other]
     if len(seeds) < 2:
         return None
@@ -98,7 +98,7 @@ def runner_up_test(results: SweepResults) -> tuple[TrialResult, TrialResult, Pai
 
 
 def lead_text(results: SweepResults) -> str:
-    """Returns whether the lead of the best trial could be chance, as a sentence; "" if unknown."""
+    """Returns a sentence on whether the lead of the best trial could be chance; "" if unknown."""
     found = runner_up_test(results)
     if found is None:
         return ""
@@ -106,7 +106,7 @@ def lead_text(results: SweepResults) -> str:
     return f"trial {best.number} against trial {second.number}, the next best: {verdict(test)}"
 
 
-def _by_seed(trial: TrialResult) -> dict[int, float]:
+def _objectives_by_seed(trial: TrialResult) -> dict[int, float]:
     return {run.seed: run.objective for run in trial.runs if run.objective is not None}
 
 

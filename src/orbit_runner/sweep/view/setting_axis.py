@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.serialize import inline
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.reporting.html.svg_axes import Axis, format_tick
 from orbit_runner.reporting.setting_texts import short_setting_names, value_text
 from orbit_runner.sweep.results import SweepResults, TrialResult
@@ -45,7 +45,7 @@ def swept_settings(results: SweepResults) -> list[SweptSetting]:
     found = []
     for path, name in setting_names(results).items():
         values = [trial.settings[path] for trial in results.trials if path in trial.settings]
-        distinct = list({inline(value): value for value in values}.values())
+        distinct = list({inline_yaml(value): value for value in values}.values())
         missing = len(values) < len(results.trials)
         if len(distinct) + (missing and bool(distinct)) < 2:
             continue
@@ -56,7 +56,9 @@ def swept_settings(results: SweepResults) -> list[SweptSetting]:
             continue
         listed = [value for value in choices or () if value in distinct]
         others = [value for value in distinct if value not in listed]
-        found.append(SweptSetting(path, name, categories=(*listed, *sorted(others, key=inline))))
+        found.append(
+            SweptSetting(path, name, categories=(*listed, *sorted(others, key=inline_yaml)))
+        )
     return found
 
 
@@ -81,7 +83,7 @@ class SettingAxis:
     def __init__(
         self, setting: SweptSetting, trials: Sequence[TrialResult], start: float, end: float
     ) -> None:
-        self._categories = [inline(value) for value in setting.categories]
+        self._categories = [inline_yaml(value) for value in setting.categories]
         self._setting, self._start, self._end = setting, start, end
         values = [t.settings[setting.path] for t in trials if setting.path in t.settings]
         numbers = [float(value) for value in values if is_number(value)]
@@ -102,7 +104,7 @@ class SettingAxis:
         if self._axis is not None:
             return self._axis.position(float(value))
         aside = (trial.number * _GOLDEN) % 1.0 - 0.5
-        return self._center(self._categories.index(inline(value))) + aside * self.gap * 0.5
+        return self._center(self._categories.index(inline_yaml(value))) + aside * self.gap * 0.5
 
     def ticks(self) -> list[tuple[float, str]]:
         """Returns (coordinate, label) of round numbers, or of the categories."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.files import PAGE_FILE
 from orbit_runner.sweep.view.page import BEST_CONFIG
-from orbit_runner.sweep.view.ranking import lead_text, objective_of, ranked, status_counts
+from orbit_runner.sweep.view.ranking import lead_text, objective_of, rank_trials, status_counts
 from orbit_runner.sweep.view.trial_table import trial_lines
 from orbit_runner.utils.streams import use_utf8
 
@@ -32,7 +32,9 @@ def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterato
     counts = status_counts(results)
     trials = f"{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
     yield f"{results.experiment}: {trials}{f': {counts}' if counts else ''}"
-    shown = [trial for trial in ranked(results) if objective_of(trial) is not None][:_MOST_TRIALS]
+    shown = [trial for trial in rank_trials(results) if objective_of(trial) is not None][
+        :_MOST_TRIALS
+    ]
     if shown:
         yield ""
         yield from trial_lines(results, shown, width, interval=len(results.seeds) > 1)

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from orbit_runner.reporting.numbers import duration
+from orbit_runner.reporting.numbers import format_duration
 from orbit_runner.reporting.progress.live_lines import LiveLines
 from orbit_runner.sweep.results import SweepResults, TrialResult
-from orbit_runner.sweep.view.ranking import ranked
+from orbit_runner.sweep.view.ranking import rank_trials
 from orbit_runner.sweep.view.time_left import TimeLeft
 from orbit_runner.sweep.view.trial_table import trial_lines
 from orbit_runner.utils.log import log_scope
@@ -60,10 +60,10 @@ class TerminalTable:
         width = max(_LEAST_WIDTH, columns - 1)
         if results is None:
             return [Text(self._detail[:width] or "starting", style="bold")]
-        times = [f"{duration(self._time_left.elapsed())} elapsed"]
-        left = self._time_left.seconds(results)
+        times = [f"{format_duration(self._time_left.elapsed_seconds())} elapsed"]
+        left = self._time_left.remaining_seconds(results)
         if left:
-            times.append(f"about {duration(left)} left")
+            times.append(f"about {format_duration(left)} left")
         height = max(_LEAST_ROWS, self._console.height - 2)
         return table_lines(results, self._running, width, height, [*times, self._place])
 
@@ -84,7 +84,9 @@ def table_lines(
         height: The number of lines.
         notes: Texts for the first line, such as the time left.
     """
-    first = Text("  ".join([results.experiment, counts(results, running), *filter(None, notes)]))
+    first = Text(
+        "  ".join([results.experiment, count_text(results, running), *filter(None, notes)])
+    )
     first.stylize("bold", 0, len(results.experiment))
     first.truncate(width, overflow="ellipsis")
     rows = height - 3  # The first line, the titles, and the number of trials that are not shown.
@@ -99,8 +101,8 @@ def table_lines(
     return found[:height]
 
 
-def counts(results: SweepResults, running: Mapping[int, str]) -> str:
-    """Returns the number of trials that ended, run and wait, such as `3/32 ended, 2 running`."""
+def count_text(results: SweepResults, running: Mapping[int, str]) -> str:
+    """Returns the number of trials by status, such as `3 finished, 2 running, 27 pending`."""
     statuses = {trial.number: trial.status for trial in results.trials}
     pending = sum(status == "pending" for status in statuses.values())
     active = sum(statuses.get(number) == "pending" for number in running)
@@ -116,7 +118,7 @@ def visible_trials(
     """Returns the trials to show: those that run, the best ones, then others, by number."""
     if len(results.trials) <= most:
         return list(results.trials)
-    order = ranked(results)
+    order = rank_trials(results)
     active = [trial for trial in results.trials if trial.number in running]
     chosen = {trial.number: trial for trial in [*order[:1], *active, *order]}
     return sorted(list(chosen.values())[:most], key=lambda trial: trial.number)

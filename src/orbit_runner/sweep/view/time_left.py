@@ -20,25 +20,25 @@ class TimeLeft:
     def update(self, results: SweepResults) -> None:
         """Stores the steps at the first call."""
         if self.started is None:
-            self.started, self._first = self._clock(), _trained(results)
+            self.started, self._first = self._clock(), _trained_steps(results)
 
-    def elapsed(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Returns the seconds since the first results."""
         return 0.0 if self.started is None else self._clock() - self.started
 
-    def seconds(self, results: SweepResults) -> float | None:
-        """Returns the seconds left; None while nothing is known."""
-        trained = _trained(results) - self._first
+    def remaining_seconds(self, results: SweepResults) -> float | None:
+        """Returns the estimated seconds left; None before any step was trained."""
+        trained = _trained_steps(results) - self._first
         if trained <= 0:
             return None
-        return _left(results) * self.elapsed() / trained
+        return _remaining_steps(results) * self.elapsed_seconds() / trained
 
 
-def _trained(results: SweepResults) -> int:
+def _trained_steps(results: SweepResults) -> int:
     return sum(run.step for trial in results.trials for run in trial.runs)
 
 
-def _left(results: SweepResults) -> float:
+def _remaining_steps(results: SweepResults) -> float:
     """Returns the expected number of steps of trials that have not ended."""
     expected = expected_steps(results)
     pending = [trial for trial in results.trials if trial.status == "pending"]
@@ -48,7 +48,7 @@ def _left(results: SweepResults) -> float:
 
 
 def expected_steps(results: SweepResults) -> float:
-    """Returns how many steps a run takes on average, which halving makes less."""
+    """Returns the mean number of steps of a run, which halving reduces."""
     halving = results.search.get("halving")
     keep = halving.get("keep") if isinstance(halving, dict) else None
     if not isinstance(keep, (int, float)):

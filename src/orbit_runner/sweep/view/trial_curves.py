@@ -12,7 +12,7 @@ from orbit_runner.reporting.html.svg_chart import Series, line_chart
 from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_curves
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SweepResults, TrialResult
-from orbit_runner.sweep.view.ranking import objective_of, ranked
+from orbit_runner.sweep.view.ranking import objective_of, rank_trials
 
 _COLORED = 5  # Trials that have a color; the others are gray.
 _LOSS = "training_loss"
@@ -21,7 +21,7 @@ Points = Mapping[int, float]
 
 def objective_curves(directory: Path, results: SweepResults) -> str:
     """Returns a chart of the objective by step with a line for each trial; "" without records."""
-    order = [trial for trial in ranked(results) if trial.status != "excluded"]
+    order = [trial for trial in rank_trials(results) if trial.status != "excluded"]
     best = [trial for trial in order[:_COLORED] if objective_of(trial) is not None]
     colors = {trial.number: index for index, trial in enumerate(best)}
     lines = [

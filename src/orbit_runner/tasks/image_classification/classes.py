@@ -48,7 +48,7 @@ def image_mixture(
     num_classes: int | None,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> Mixture | None:
-    """Returns the mixture that training images are drawn from; None for all images alike."""
+    """Returns the mixture that training images are drawn from; None if all are equally likely."""
     return training_mixture(
         params,
         getattr(source, "origins", None),

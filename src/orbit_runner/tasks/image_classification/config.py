@@ -11,9 +11,9 @@ from orbit_runner.errors import DataError
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
+    enabled_augmentations,
     training_images,
     validation_images,
-    varying,
 )
 from orbit_runner.tasks.image_classification.models import ImageModelConfig
 from orbit_runner.tasks.imbalance.config import (
@@ -88,7 +88,7 @@ class ImageClassificationConfig(TaskConfig):
                 "classes",
             )
         yield from self._split_problems()
-        yield from self._variation_problems()
+        yield from self._augmentation_problems()
 
     def _split_problems(self) -> Iterator[tuple[str, str]]:
         names = ("source", "data_dir", "labels_file")
@@ -102,9 +102,9 @@ class ImageClassificationConfig(TaskConfig):
                 "set both to the same split",
             )
 
-    def _variation_problems(self) -> Iterator[tuple[str, str]]:
+    def _augmentation_problems(self) -> Iterator[tuple[str, str]]:
         data, size = self.train_data, self.model.input_size
-        fields = [name for name in varying(data) if name != "mixup_and_cutmix"]
+        fields = [name for name in enabled_augmentations(data) if name != "mixup_and_cutmix"]
         if data.augment == "inception":
             fields.append("augment")
         for name in fields:
@@ -118,7 +118,7 @@ class ImageClassificationConfig(TaskConfig):
         from orbit_runner.tasks.image_classification.sources import (
             check_arrays,
             image_spec,
-            misfits,
+            mismatch_problems,
         )
 
         sources = {}
@@ -130,7 +130,7 @@ class ImageClassificationConfig(TaskConfig):
                 sources[section] = source
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
-        yield from misfits(sources, self.model.num_classes, self.model.input_size)
+        yield from mismatch_problems(sources, self.model.num_classes, self.model.input_size)
         if "train_data" in sources:
             yield from self._imbalance_problems(sources["train_data"])
         # `model.problems` checks a size that is set. Otherwise it is only known from the files.

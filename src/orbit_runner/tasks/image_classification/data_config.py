@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
-from orbit_runner.config.schema.data import source_from
-from orbit_runner.errors import unknown
+from orbit_runner.config.schema.data import source_field
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
 from orbit_runner.tasks.table_split import TableSplitConfig
 
-_METHODS = (
+_RESIZE_METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
 )  # fmt: skip
 _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagenet")
@@ -128,7 +128,7 @@ class LabelsSplitConfig(TableSplitConfig):
 class ImageDataConfig(MixedDataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
-    source: str = source_from(SOURCES)
+    source: str = source_field(SOURCES)
     split: str = field(
         "",
         help="split of the dataset: train, test or all, by default depending on is_training; "
@@ -219,7 +219,7 @@ class ImageDataConfig(MixedDataConfig):
         help="side of the center crop as a fraction of the shorter side; null: the whole image",
     )  # fmt: skip
     tf_resize_method: str = field(
-        "bilinear", allowed=_METHODS, help="interpolation method for resizing images"
+        "bilinear", allowed=_RESIZE_METHODS, help="interpolation method for resizing images"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -230,7 +230,7 @@ class ImageDataConfig(MixedDataConfig):
             got = list(self.crop_area_range)
             yield "crop_area_range", f"got {got}, expected the minimum and maximum fraction"
         if self.is_training is False:
-            for name in varying(self):
+            for name in enabled_augmentations(self):
                 yield name, "augments training images; remove it, because is_training is false"
 
     @property
@@ -245,7 +245,7 @@ class ImageDataConfig(MixedDataConfig):
             yield "split", f"got {self.split!r}, but labels_split is not set"
         parts = self.labels_split.parts if self.labels_split else ()
         if parts and self.part not in parts:
-            yield "split", unknown("part", self.part, parts)
+            yield "split", unknown_name_message("part", self.part, parts)
 
     def _source_problems(self) -> Iterator[tuple[str, str]]:
         if self.source == "tfds" and not self.tfds_name:
@@ -253,7 +253,7 @@ class ImageDataConfig(MixedDataConfig):
         if self.source == "tfds":
             for name in ("data_dir", "input_path", "split"):
                 if getattr(self, name):
-                    yield name, f"is not read by `source: tfds`; set tfds_{_TFDS[name]}"
+                    yield name, f"is not read by `source: tfds`; set tfds_{_TFDS_SETTINGS[name]}"
         if self.max_bad_images and self.max_bad_records:
             yield "max_bad_records", "max_bad_images is set, too; remove one"
         if (
@@ -265,10 +265,10 @@ class ImageDataConfig(MixedDataConfig):
         if self.source == "image_csv":
             yield from self._part_problems()
         elif self.source != "synthetic" and self.split not in _SPLITS:
-            yield "split", unknown("value", self.split, _SPLITS[1:])
+            yield "split", unknown_name_message("value", self.split, _SPLITS[1:])
         if self.source == "synthetic":
-            return  # It may replace the source of any experiment, whose settings are then allowed.
-        for name, sources in _READ_BY.items():
+            return  # It can replace any source, so the settings of all sources are allowed.
+        for name, sources in _SETTING_SOURCES.items():
             read = any(one.source in sources for one in self.sources)
             if not read and getattr(self, name) != _default(name):
                 yield (
@@ -277,10 +277,10 @@ class ImageDataConfig(MixedDataConfig):
                 )
 
 
-_TFDS = {"data_dir": "data_dir", "input_path": "name", "split": "split"}
+_TFDS_SETTINGS = {"data_dir": "data_dir", "input_path": "name", "split": "split"}
 _SPLITS = ("", "train", "test", "all")
-_RECORDS = ("tfrecord", "array_record")
-_READ_BY = {
+_RECORD_SOURCES = ("tfrecord", "array_record")
+_SETTING_SOURCES = {
     "tfds_name": ("tfds",),
     "tfds_split": ("tfds",),
     "tfds_data_dir": ("tfds",),
@@ -289,10 +289,10 @@ _READ_BY = {
     "classes_file": ("image_csv",),
     "path_column": ("image_csv",),
     "label_column": ("image_csv",),
-    "image_field_key": _RECORDS,
-    "label_field_key": _RECORDS,
-    "label_offset": _RECORDS,
-    "max_bad_images": (*_RECORDS, "image_folder", "image_csv", "tfds"),
+    "image_field_key": _RECORD_SOURCES,
+    "label_field_key": _RECORD_SOURCES,
+    "label_offset": _RECORD_SOURCES,
+    "max_bad_images": (*_RECORD_SOURCES, "image_folder", "image_csv", "tfds"),
     "max_bad_records": ("tfrecord", "image_folder", "image_csv"),
 }
 
@@ -301,15 +301,17 @@ def _default(name: str) -> object:
     return ImageDataConfig.__dataclass_fields__[name].default
 
 
-def varying(config: ImageDataConfig) -> list[str]:
+def enabled_augmentations(config: ImageDataConfig) -> list[str]:
     """Returns the enabled settings that augment images one by one or in pairs."""
     fields = ("color_jitter", "aug_type", "random_erasing", "mixup_and_cutmix")
     return [name for name in fields if getattr(config, name)]
 
 
-def varies_images(config: ImageDataConfig) -> bool:
+def has_image_augmentation(config: ImageDataConfig) -> bool:
     """Returns whether images are augmented one by one."""
-    return config.augment == "inception" or bool(set(varying(config)) - {"mixup_and_cutmix"})
+    return config.augment == "inception" or bool(
+        set(enabled_augmentations(config)) - {"mixup_and_cutmix"}
+    )
 
 
 def training_images() -> ImageDataConfig:

@@ -1,4 +1,4 @@
-"""The training examples of image classification, and what is drawn for them; no TensorFlow."""
+"""The training examples of image classification, and their random draws; no TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.examples import (
     find_excluded,
     index_of,
-    is_file,
+    is_same_file,
     order_of,
     place_of,
-    unknown_id,
+    unknown_id_error,
 )
+from orbit_runner.tasks.image_classification.augmentation_draws import AugmentationDraws
 from orbit_runner.tasks.image_classification.classes import image_mixture
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.drawn import Drawn
 from orbit_runner.tasks.image_classification.sources import Source, known_classes, load_source
 
 _HEAD_BYTES = 2**16
@@ -42,8 +42,8 @@ class ImageExamples:
             classes = known_classes(load_source(config.train_data, size))
         self._source = load_source(data, size, classes)
         self.source = self._source.name
-        self._drawn = Drawn(data, self._source, size)
-        self._starts: dict[int, list[int]] = {}  # The records of each block that was read.
+        self._draws = AugmentationDraws(data, self._source, size)
+        self._starts: dict[int, list[int]] = {}  # Offsets of the records by block.
         index = "an index as `runner batch` prints it"
         kinds = {
             RecordSource: ", or FILE:RECORD",
@@ -62,11 +62,11 @@ class ImageExamples:
     ) -> list[dict[str, Any]]:
         """Returns file, label and augmentation of each chosen row."""
         del text
-        drawn = self._drawn.of_rows(rows)
+        describe_draws = self._draws.row_describer(rows)
         found = []
         for row in chosen.tolist():
-            place, size = self._place(int(rows.examples[row]))
-            found.append(place | drawn(row, size))
+            place, size = self._describe_place(int(rows.examples[row]))
+            found.append(place | describe_draws(row, size))
         return found
 
     def find(self, text: str) -> int:
@@ -76,10 +76,12 @@ class ImageExamples:
         if len(matches) == 1:
             return matches[0]
         reason = f"is the end of {len(matches)} paths; add directories" if matches else ""
-        raise unknown_id(text, self.id_help, reason, () if matches else self._names(text))
+        raise unknown_id_error(
+            text, self.id_help, reason, () if matches else self._candidate_names(text)
+        )
 
-    def _names(self, text: str) -> Iterator[str]:
-        """Yields the names that an unknown ID may have been meant to be."""
+    def _candidate_names(self, text: str) -> Iterator[str]:
+        """Yields the names that an unknown ID may be a misspelling of."""
         source, place = self._source, place_of(text)
         if isinstance(source, FileSource):
             yield from (path[-len(text) :] for path in source.paths)
@@ -89,20 +91,20 @@ class ImageExamples:
     def _matches(self, text: str) -> Iterator[int]:
         source, place = self._source, place_of(text)
         if isinstance(source, FileSource):
-            numbers = self._by_name.get(text.rpartition("/")[2], ())
-            yield from (n for n in numbers if is_file(source.paths[n], text))
+            numbers = self._numbers_by_name.get(text.rpartition("/")[2], ())
+            yield from (n for n in numbers if is_same_file(source.paths[n], text))
         if not isinstance(source, RecordSource | ArrayRecordSource) or place is None:
             return
         blocks = source.blocks
         for number, path in enumerate(source.files):
-            if not is_file(str(path), place[0]):
+            if not is_same_file(str(path), place[0]):
                 continue
             inside = (blocks.file == number) & (blocks.place <= place[1])
             inside &= place[1] < blocks.place + blocks.records
             yield from (blocks.first + place[1] - blocks.place)[inside].tolist()
 
     @functools.cached_property
-    def _by_name(self) -> dict[str, list[int]]:
+    def _numbers_by_name(self) -> dict[str, list[int]]:
         """The numbers of the image files by their names without directories."""
         assert isinstance(self._source, FileSource)
         found: dict[str, list[int]] = {}
@@ -110,23 +112,25 @@ class ImageExamples:
             found.setdefault(path.rpartition("/")[2], []).append(number)
         return found
 
-    def _place(self, number: int) -> tuple[dict[str, Any], tuple[int, int] | None]:
-        """Returns where an image is and its label; and its height and width, None if unknown."""
+    def _describe_place(self, number: int) -> tuple[dict[str, Any], tuple[int, int] | None]:
+        """Returns location and label of an image, and its height and width (None if unknown)."""
         source = self._source
         if isinstance(source, RecordSource):
-            return self._record(source, number)
+            return self._describe_record(source, number)
         if isinstance(source, ArrayRecordSource):
             file, record = source.place(number)
             found = {"file": str(source.files[file]), "record": record}
-            return self._example(source, source.read([number])[0], found)
+            return self._describe_example(source, source.read([number])[0], found)
         if isinstance(source, FileSource):
             path = source.paths[number]
-            return {"file": path} | self._label(int(source.label[number])), _size_of_file(path)
+            return {"file": path} | self._describe_label(int(source.label[number])), _size_of_file(
+                path
+            )
         labels, image = source.arrays.get("label"), source.arrays.get("image")
-        label = {} if labels is None else self._label(_row(labels, number))
+        label = {} if labels is None else self._describe_label(_array_row(labels, number))
         return label, None if image is None else tuple(image.shape[1:3])
 
-    def _record(
+    def _describe_record(
         self, source: RecordSource, number: int
     ) -> tuple[dict[str, Any], tuple[int, int] | None]:
         blocks = source.blocks
@@ -136,9 +140,9 @@ class ImageExamples:
             self._starts[block] = record_starts(path, int(blocks.offset[block]))
         start = self._starts[block][inner]
         place = {"file": str(path), "record": int(blocks.place[block]) + inner, "offset": start}
-        return self._example(source, record_data(path, start), place)
+        return self._describe_example(source, record_data(path, start), place)
 
-    def _example(
+    def _describe_example(
         self, source: RecordSource | ArrayRecordSource, record: bytes, place: dict[str, Any]
     ) -> tuple[dict[str, Any], tuple[int, int] | None]:
         try:
@@ -147,9 +151,9 @@ class ImageExamples:
             height, width, _ = image_shape(bytes_of(features[source.image_key]))
         except (ValueError, KeyError):
             return place, None  # The pipeline will report it.
-        return place | self._label(label), (height, width)
+        return place | self._describe_label(label), (height, width)
 
-    def _label(self, label: Any) -> dict[str, Any]:
+    def _describe_label(self, label: Any) -> dict[str, Any]:
         names = self._source.labels
         if names is not None and isinstance(label, int) and 0 <= label < len(names):
             return {"label": label, "class": str(names[label])}
@@ -163,7 +167,7 @@ def _sequence(source: Source, data: ImageDataConfig) -> Sequence:
     return ShuffledSequence(source.size, seed, window > 1)
 
 
-def _row(array: Any, number: int) -> Any:
+def _array_row(array: Any, number: int) -> Any:
     rows = stored_rows(array)
     return rows[number % len(rows)].tolist()
 

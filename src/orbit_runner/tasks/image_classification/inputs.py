@@ -18,7 +18,7 @@ from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.tasks.image_classification.augmentation import variation
+from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.classes import image_mixture
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
@@ -51,30 +51,32 @@ def train_inputs(
     settings: dict[str, Any] = _train_settings(params, excluded) | {
         "start_step": start_step,
         "input_context": input_context,
-        "options": PipelineOptions.of(params),
+        "options": PipelineOptions.from_config(params),
     }
     if is_ready(source, params, input_size):
         shuffle = params.shuffle_buffer_size > 1
-        return train_dataset(source, shuffle=shuffle, mixture=mixture, element=_pair, **settings)
+        return train_dataset(
+            source, shuffle=shuffle, mixture=mixture, element=_train_element, **settings
+        )
     window: dict[str, Any] = {
         "shuffle_buffer_size": params.shuffle_buffer_size,
         "num_classes": num_classes,
     }
-    if mixture is None and _is_plain(source, params, input_size):
-        return train_records(source, element=_pair, **window, **settings)
+    if mixture is None and _can_decode_by_batch(source, params, input_size):
+        return train_records(source, element=_train_element, **window, **settings)
     shape, _ = image_spec(source, input_size)
     batches = train_images(
         source,
         shape=shape,
         resize=input_size is not None,
         bad=bad or BadImages("train_data", params.max_bad_images),
-        variation=variation(params, source),
-        mixing=_mixing(params, num_classes),
+        preprocessing=make_preprocessing(params, source),
+        mixing=_make_mixing(params, num_classes),
         mixture=mixture,
         **window,
         **settings,
     )
-    return batches.map(_triple if params.max_bad_images else _pair)
+    return batches.map(_weighted_element if params.max_bad_images else _train_element)
 
 
 def chunks(
@@ -97,12 +99,14 @@ def chunks(
             global_batch_size=params.global_batch_size,
             replicas=replicas,
             drop_remainder=params.drop_remainder,
-            element=_add_weights,
+            element=_eval_element,
         )
     shuffle = params.shuffle_buffer_size > 1
     settings = _train_settings(params, excluded)
     settings["mixture"] = image_mixture(params, source, num_classes, excluded)
-    return train_chunks(source, replicas=replicas, shuffle=shuffle, element=_pair, **settings)
+    return train_chunks(
+        source, replicas=replicas, shuffle=shuffle, element=_train_element, **settings
+    )
 
 
 def eval_inputs(
@@ -121,41 +125,43 @@ def eval_inputs(
         "global_batch_size": params.global_batch_size,
         "drop_remainder": params.drop_remainder,
         "input_context": input_context,
-        "options": PipelineOptions.of(params),
+        "options": PipelineOptions.from_config(params),
         "cache": params.cache,
     }
     if is_ready(source, params, input_size):
-        return eval_dataset(source, element=_add_weights, **settings)
-    if _is_plain(source, params, input_size):
-        return eval_records(source, num_classes=num_classes, element=_add_weights, **settings)
+        return eval_dataset(source, element=_eval_element, **settings)
+    if _can_decode_by_batch(source, params, input_size):
+        return eval_records(source, num_classes=num_classes, element=_eval_element, **settings)
     shape, _ = image_spec(source, input_size)
     batches = eval_images(
         source,
         shape=shape,
         resize=input_size is not None,
         bad=bad or BadImages("validation_data", params.max_bad_images),
-        variation=variation(params, source),
+        preprocessing=make_preprocessing(params, source),
         num_classes=num_classes,
         **settings,
     )
-    return batches.map(_triple)
+    return batches.map(_weighted_element)
 
 
-def _is_plain(source: Source, params: ImageDataConfig, size: Size) -> TypeGuard[RecordSource]:
-    """Returns whether images need only be decoded, a batch at a time."""
-    asked = size is not None or params.max_bad_images or params.mixup_and_cutmix
-    return isinstance(source, RecordSource) and not asked
+def _can_decode_by_batch(
+    source: Source, params: ImageDataConfig, size: Size
+) -> TypeGuard[RecordSource]:
+    """Returns whether images need nothing but decoding, which works on whole batches."""
+    needs_more = size is not None or params.max_bad_images or params.mixup_and_cutmix
+    return isinstance(source, RecordSource) and not needs_more
 
 
-def _pair(batch: dict[str, Any]) -> Any:
+def _train_element(batch: dict[str, Any]) -> Any:
     return batch["image"], batch["label"]
 
 
-def _triple(batch: dict[str, Any]) -> Any:
+def _weighted_element(batch: dict[str, Any]) -> Any:
     return batch["image"], batch["label"], batch["weight"]
 
 
-def _add_weights(batch: dict[str, Any], weight: tf.Tensor) -> Any:
+def _eval_element(batch: dict[str, Any], weight: tf.Tensor) -> Any:
     return batch["image"], batch["label"], weight
 
 
@@ -163,17 +169,17 @@ def _train_settings(params: ImageDataConfig, excluded: np.ndarray) -> dict[str, 
     return {
         "global_batch_size": params.global_batch_size,
         "seed": params.seed or 0,
-        "augmentation": _augmentation(params),
+        "augmentation": _make_crop_flip(params),
         "excluded": excluded,
     }
 
 
-def _augmentation(params: ImageDataConfig) -> CropFlip | None:
+def _make_crop_flip(params: ImageDataConfig) -> CropFlip | None:
     if params.augment in ("none", "inception"):
         return None
     return CropFlip(padding=params.augment_padding, flip=params.augment == "crop_flip")
 
 
-def _mixing(params: ImageDataConfig, num_classes: int) -> Mixing | None:
-    asked = params.mixup_and_cutmix
-    return None if asked is None else Mixing(num_classes=num_classes, **asked.as_dict())
+def _make_mixing(params: ImageDataConfig, num_classes: int) -> Mixing | None:
+    config = params.mixup_and_cutmix
+    return None if config is None else Mixing(num_classes=num_classes, **config.as_dict())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.models.resnet_depths import nearest_depths, valid_depth
+from orbit_runner.models.resnet_depths import is_valid_depth, nearest_depths
 from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
 
 
@@ -91,7 +91,7 @@ class ResNetCifarConfig(ImageModelConfig):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields a depth that the version does not have."""
         yield from super().problems()
-        if not valid_depth(self.depth, self.version):
+        if not is_valid_depth(self.depth, self.version):
             rule = "6n+2" if self.version == 1 else "9n+2"
             near = " and ".join(str(depth) for depth in nearest_depths(self.depth, self.version))
             yield (
@@ -100,23 +100,23 @@ class ResNetCifarConfig(ImageModelConfig):
             )
 
 
-def _batch_norm_momentum(default: float) -> float:
+def _batch_norm_momentum_field(default: float) -> float:
     return field(
         default, ge=0.0, le=1.0, help="momentum of the moving averages in batch normalization"
     )
 
 
-def _batch_norm_epsilon(default: float) -> float:
+def _batch_norm_epsilon_field(default: float) -> float:
     return field(
         default, gt=0.0, help="small constant added to the variance in batch normalization"
     )
 
 
-def _use_sync_bn() -> bool:
+def _use_sync_bn_field() -> bool:
     return field(False, help="synchronize batch normalization statistics across replicas")
 
 
-def _rate(default: float, help: str) -> float:
+def _rate_field(default: float, help: str) -> float:
     return field(default, ge=0.0, le=0.99, help=help)
 
 
@@ -136,10 +136,10 @@ class ResNetConfig(ImageModelConfig):
     zero_init_last_bn: bool = field(
         False, help="initialize the scale of each block's last batch normalization to 0"
     )
-    dropout_rate: float = _rate(0.0, "dropout rate of the pooled features")
-    batch_norm_momentum: float = _batch_norm_momentum(0.9)
-    batch_norm_epsilon: float = _batch_norm_epsilon(1e-5)
-    use_sync_bn: bool = _use_sync_bn()
+    dropout_rate: float = _rate_field(0.0, "dropout rate of the pooled features")
+    batch_norm_momentum: float = _batch_norm_momentum_field(0.9)
+    batch_norm_epsilon: float = _batch_norm_epsilon_field(1e-5)
+    use_sync_bn: bool = _use_sync_bn_field()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields `zero_init_last_bn` if blocks do not end in a batch normalization."""
@@ -160,11 +160,13 @@ class VitConfig(ImageModelConfig):
         allowed=("token", "gap"),
         help="input of the classifier: encoding of the class token, or mean of the patches (gap)",
     )
-    dropout_rate: float = _rate(0.0, "dropout rate of the embedded patches and of the MLP outputs")
-    attention_dropout_rate: float = _rate(
+    dropout_rate: float = _rate_field(
+        0.0, "dropout rate of the embedded patches and of the MLP outputs"
+    )
+    attention_dropout_rate: float = _rate_field(
         0.0, "dropout rate of the attention weights and of the attention outputs"
     )
-    init_stochastic_depth_rate: float = _rate(
+    init_stochastic_depth_rate: float = _rate_field(
         0.0, "probability of dropping the last block in training; linearly lower for earlier blocks"
     )
     original_init: bool = field(
@@ -185,8 +187,8 @@ class EfficientNetConfig(ImageModelConfig):
         allowed=tuple(f"b{size}" for size in range(8)),
         help="variant, which determines width and depth: b0 to b7",
     )
-    dropout_rate: float = _rate(0.2, "dropout rate of the pooled features")
-    stochastic_depth_drop_rate: float = _rate(
+    dropout_rate: float = _rate_field(0.2, "dropout rate of the pooled features")
+    stochastic_depth_drop_rate: float = _rate_field(
         0.2,
         "upper bound of a block's dropping probability, which grows linearly "
         "from 0 at the first block",
@@ -197,6 +199,6 @@ class EfficientNetConfig(ImageModelConfig):
         le=1.0,
         help="squeeze-and-excitation ratio: squeezed channels / input channels; 0: disable it",
     )
-    batch_norm_momentum: float = _batch_norm_momentum(0.99)
-    batch_norm_epsilon: float = _batch_norm_epsilon(1e-3)
-    use_sync_bn: bool = _use_sync_bn()
+    batch_norm_momentum: float = _batch_norm_momentum_field(0.99)
+    batch_norm_epsilon: float = _batch_norm_epsilon_field(1e-3)
+    use_sync_bn: bool = _use_sync_bn_field()

@@ -29,7 +29,7 @@ def classification_examples(
         names: The names of the classes.
         total: The number of examples of the dataset; None if unknown.
     """
-    found = find_mistakes(model, batches, most=_MISTAKES)
+    found = find_mistakes(model, batches, max_mistakes=_MISTAKES)
     return ReportExamples(
         note=found.note(total),
         confusion=found.confusion,

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.images.eval_image import decode_for_evaluation
-from orbit_runner.data.images.train_image import Variation
+from orbit_runner.data.images.train_image import Preprocessing
 from orbit_runner.errors import first_line
 from orbit_runner.tasks.serving import Prediction, Serving
 
@@ -32,20 +32,20 @@ def image_serving(
     images = tf.TensorSpec([None, *model.input_shape[1:]], model.inputs[0].dtype, name="images")
     one = tf.TensorSpec(images.shape[1:], images.dtype)
 
-    def answer(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+    def classify(batch: tf.Tensor) -> dict[str, tf.Tensor]:
         logits = tf.cast(model(batch, training=False), tf.float32)
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
     @tf.function(input_signature=[images])
     def image_tensor(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return answer(images)
+        return classify(images)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="images")])
     def image_bytes(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        def decoded(data: tf.Tensor) -> tf.Tensor:
+        def decode_image(data: tf.Tensor) -> tf.Tensor:
             return tf.ensure_shape(tf.cast(decode(data), one.dtype), one.shape)
 
-        return answer(tf.map_fn(decoded, images, fn_output_signature=one))
+        return classify(tf.map_fn(decode_image, images, fn_output_signature=one))
 
     @tf.function(input_signature=[])
     def class_names() -> dict[str, tf.Tensor]:
@@ -55,8 +55,8 @@ def image_serving(
     return Serving(signatures=signatures, default=BYTES)
 
 
-def decoder(
-    variation: Variation, shape: Sequence[int], *, resize: bool
+def make_decoder(
+    preprocessing: Preprocessing, shape: Sequence[int], *, resize: bool
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns a function that decodes an image file as evaluation does.
 
@@ -67,8 +67,8 @@ def decoder(
     return functools.partial(
         decode_for_evaluation,
         shape=shape,
-        center_crop_fraction=variation.center_crop_fraction if resize else None,
-        method=variation.method,
+        center_crop_fraction=preprocessing.center_crop_fraction if resize else None,
+        method=preprocessing.method,
     )
 
 
@@ -94,18 +94,20 @@ class ImagePredictor:
         for argument in arguments or ["-"]:
             if argument == "-":
                 stripped = (line.rstrip("\r\n") for line in lines)
-                yield from (found for name in stripped if name for found in _images(Path(name)))
+                yield from (
+                    found for name in stripped if name for found in _find_images(Path(name))
+                )
             else:
-                yield from _images(Path(argument))
+                yield from _find_images(Path(argument))
 
     def predict(self, items: Sequence[Path]) -> list[Prediction]:
         """Returns each image's labels with probabilities, the most probable first, or its error."""
         self._path_width = max(self._path_width, *(len(str(path)) for path in items))
-        read = [_read(path) for path in items]
-        rows = iter(self._probabilities([data for data in read if isinstance(data, bytes)]))
+        contents = [_read_file(path) for path in items]
+        rows = iter(self._probabilities([data for data in contents if isinstance(data, bytes)]))
         return [
-            self._answer(path, next(rows) if isinstance(data, bytes) else data)
-            for path, data in zip(items, read, strict=True)
+            self._prediction(path, next(rows) if isinstance(data, bytes) else data)
+            for path, data in zip(items, contents, strict=True)
         ]
 
     def _probabilities(self, images: list[bytes]) -> list[Any]:
@@ -120,22 +122,22 @@ class ImagePredictor:
                 return [f"cannot be decoded: {_reason(error)}"]
             return [self._probabilities([image])[0] for image in images]
 
-    def _answer(self, path: Path, found: Any) -> Prediction:
+    def _prediction(self, path: Path, found: Any) -> Prediction:
         shown = f"{path!s:<{self._path_width}}"
         if isinstance(found, str):
             return Prediction(f"{shown}  error: {found}", {"image": str(path), "error": found})
         best = sorted(range(len(found)), key=lambda index: -found[index])[: self._top_k]
-        said = [f"{self._names[k]:<{self._label_width}} {found[k]:.4f}" for k in best]
+        labels = [f"{self._names[k]:<{self._label_width}} {found[k]:.4f}" for k in best]
         answers = [
             {"label": self._names[k], "class": k, "probability": float(f"{found[k]:.6g}")}
             for k in best
         ]
         return Prediction(
-            "  ".join([shown, *said]).rstrip(), {"image": str(path), "predictions": answers}
+            "  ".join([shown, *labels]).rstrip(), {"image": str(path), "predictions": answers}
         )
 
 
-def _images(path: Path) -> Iterator[Path]:
+def _find_images(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
@@ -144,7 +146,7 @@ def _images(path: Path) -> Iterator[Path]:
     yield from sorted(found) or [path]
 
 
-def _read(path: Path) -> bytes | str:
+def _read_file(path: Path) -> bytes | str:
     """Returns the content of a file, or a string with the error."""
     if path.is_dir():
         return f"no images in this directory (allowed: {', '.join(_SUFFIXES)})"
@@ -156,5 +158,5 @@ def _read(path: Path) -> bytes | str:
 
 def _reason(error: Exception) -> str:
     """Returns the reason without the graph nodes that TensorFlow puts before and after it."""
-    said = str(error).partition("[[")[0].strip().rpartition("\n")[2]
-    return said.rpartition("}}")[2].strip() or first_line(error)
+    message = str(error).partition("[[")[0].strip().rpartition("\n")[2]
+    return message.rpartition("}}")[2].strip() or first_line(error)

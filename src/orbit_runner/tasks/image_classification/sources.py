@@ -11,7 +11,7 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.array_record.source import ArrayRecordSource
-from orbit_runner.data.bad_records.image_files import without_bad_images
+from orbit_runner.data.bad_records.image_files import exclude_bad_images
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
@@ -19,29 +19,32 @@ from orbit_runner.data.fingerprint import (
     describe_directories,
     describe_files,
 )
-from orbit_runner.data.images.csv_labels import untrained_class
+from orbit_runner.data.images.csv_labels import find_untrained_class
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.join_sources import ImageSource, join_images
-from orbit_runner.data.source import ArraySource, Repeated, leaves
+from orbit_runner.data.source import ArraySource, RepeatedArray, leaves
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError, first_line
 from orbit_runner.registry import SOURCES
-from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, varies_images
+from orbit_runner.tasks.image_classification.data_config import (
+    ImageDataConfig,
+    has_image_augmentation,
+)
 from orbit_runner.tasks.imbalance.config import setting_of_source
 
 Source = ImageSource
 Size = Sequence[int] | None
 
-_SIZE, _CLASSES = (32, 32, 3), 10
+_DEFAULT_SIZE, _DEFAULT_CLASSES = (32, 32, 3), 10
 # Synthetic images repeat once they take this much memory.
 _SYNTHETIC_BYTES = 2**26
 
 
 @functools.lru_cache(maxsize=8)
-def _files(name: str, **settings: Any) -> Source:
+def _load_cached(name: str, **settings: Any) -> Source:
     return SOURCES.get(name).load()(**settings)
 
 
@@ -81,18 +84,18 @@ def _load_mixed(
 def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> Source:
     source = _load_all(config, input_size, num_classes)
     if config.max_bad_records and isinstance(source, FileSource):
-        return without_bad_images(source, config.max_bad_records)
+        return exclude_bad_images(source, config.max_bad_records)
     return source
 
 
 def _load_all(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> Source:
     if config.source == "synthetic":
-        return _synthetic(config, input_size or _SIZE, num_classes or _CLASSES)
+        return _load_synthetic(config, input_size or _DEFAULT_SIZE, num_classes or _DEFAULT_CLASSES)
     if config.source == "tfds":
         usual = ("train",) if config.is_training else ("validation", "test")
-        return _files(
+        return _load_cached(
             "tfds",
-            usual=usual,
+            default_splits=usual,
             data_dir=config.tfds_data_dir,
             any_size=input_size is not None,
             split=config.tfds_split,
@@ -102,7 +105,7 @@ def _load_all(config: ImageDataConfig, input_size: Size, num_classes: int | None
     if config.source == "tfrecord" and config.max_bad_records:
         places["max_bad_records"] = config.max_bad_records
     if config.source in ("tfrecord", "array_record"):
-        return _files(
+        return _load_cached(
             config.source,
             **places,
             split=config.split,
@@ -112,7 +115,7 @@ def _load_all(config: ImageDataConfig, input_size: Size, num_classes: int | None
             any_size=input_size is not None,
         )
     if config.source == "image_csv":
-        return _files(
+        return _load_cached(
             "image_csv",
             **places,
             part=config.part,
@@ -122,7 +125,7 @@ def _load_all(config: ImageDataConfig, input_size: Size, num_classes: int | None
             label_column=config.label_column,
             row_split=_row_split(config),
         )
-    return _files(
+    return _load_cached(
         config.source, **places, split=config.split or ("train" if config.is_training else "test")
     )
 
@@ -141,7 +144,7 @@ def source_files(source: Source) -> list[DataFile]:
         rows = record_files(source.files, source.indexes)
         if not source.left_out:
             return rows
-        # With other records, the examples of a step are others.
+        # If other records are left out, the steps have other examples.
         return [*rows, *describe_arrays({"records left out": np.array(source.left_out)})]
     if isinstance(source, FileSource):
         places, start = {}, 0
@@ -157,7 +160,7 @@ def source_files(source: Source) -> list[DataFile]:
     return [] if source.name == "synthetic" else describe_arrays(source.arrays)
 
 
-def _synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: int) -> Source:
+def _load_synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: int) -> Source:
     spec = config.synthetic.as_dict()
     features = spec["features"] or {
         "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
@@ -190,7 +193,7 @@ def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int,
                 "set model.input_size",
                 field="source",
             )
-        return source.image_shape if input_size is None else _three(input_size), "uint8"
+        return source.image_shape if input_size is None else _shape_tuple(input_size), "uint8"
     image: Any = source.arrays.get("image", 0)
     if np.ndim(image) != 4:
         names = ", ".join(path for path, _ in leaves(source.arrays))
@@ -199,14 +202,14 @@ def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int,
             field="source",
         )
     if input_size is None or tuple(input_size) == image.shape[1:]:
-        return _three(image.shape[1:]), image.dtype.name
+        return _shape_tuple(image.shape[1:]), image.dtype.name
     if image.dtype != np.uint8 or image.shape[3] not in (1, 3):
         raise DataError(
             f"{source.name}: got images {list(image.shape[1:])} of {image.dtype}, expected uint8 "
             f"images with 1 or 3 channels, to resize to {list(input_size)}",
             field="source",
         )
-    return _three(input_size), "uint8"
+    return _shape_tuple(input_size), "uint8"
 
 
 def is_ready(source: Source, params: ImageDataConfig, input_size: Size) -> TypeGuard[ArraySource]:
@@ -216,18 +219,18 @@ def is_ready(source: Source, params: ImageDataConfig, input_size: Size) -> TypeG
     if params.source == "synthetic":
         return True
     same = image_spec(source, input_size)[0] == image_spec(source)[0]
-    return same and not varies_images(params) and params.mixup_and_cutmix is None
+    return same and not has_image_augmentation(params) and params.mixup_and_cutmix is None
 
 
 def check_arrays(source: Source) -> None:
-    """Raises `DataError` if labels in memory are not integers from 0 on, or pixels are not finite.
+    """Raises `DataError` if labels in memory are negative or no integers, or pixels are not finite.
 
     Call it once per source, because it checks every image.
     """
     if not isinstance(source, ArraySource):
         return
     label, image = (source.arrays.get(name, np.zeros(())) for name in ("label", "image"))
-    label, image = (a.rows if isinstance(a, Repeated) else a for a in (label, image))
+    label, image = (a.rows if isinstance(a, RepeatedArray) else a for a in (label, image))
     problem = ""
     if "label" not in source.arrays or label.ndim != 1 or label.dtype.kind not in "iu":
         got = f"{label.dtype} {list(label.shape)}" if "label" in source.arrays else "none"
@@ -244,7 +247,7 @@ def check_arrays(source: Source) -> None:
         raise DataError(f"{source.name}: {problem}", field="source")
 
 
-def _three(shape: Sequence[int]) -> tuple[int, int, int]:
+def _shape_tuple(shape: Sequence[int]) -> tuple[int, int, int]:
     height, width, channels = shape
     return height, width, channels
 
@@ -264,7 +267,7 @@ def pixel_statistics(
 
 
 def known_classes(source: Source) -> int | None:
-    """Returns the number of classes, or None if it takes reading all files to know it."""
+    """Returns the number of classes, or None if only reading all files would tell."""
     if source.labels is not None:
         return len(source.labels)
     if not isinstance(source, ArraySource):
@@ -272,7 +275,7 @@ def known_classes(source: Source) -> int | None:
     return source.num_classes or int(source.arrays["label"].max()) + 1
 
 
-def misfits(
+def mismatch_problems(
     sources: Mapping[str, Source], num_classes: int | None, input_size: Size = None
 ) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for datasets that do not match each other or the network.
@@ -297,11 +300,11 @@ def misfits(
                 f"got images {list(shape)} of {dtype}, expected {list(expected[0])} of "
                 f"{expected[1]} as in {first}",
             )
-    yield from _other_labels(sources)
-    yield from _untrained_classes(sources)
+    yield from _label_problems(sources)
+    yield from _untrained_class_problems(sources)
 
 
-def _other_labels(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+def _label_problems(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
     named = [(section, s.labels) for section, s in sources.items() if s.labels is not None]
     for section, labels in named[1:]:
         first, expected = named[0]
@@ -317,7 +320,7 @@ def _other_labels(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
             )
 
 
-def _untrained_classes(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+def _untrained_class_problems(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
     listed = [
         (section, source)
         for section, source in sources.items()
@@ -325,6 +328,6 @@ def _untrained_classes(sources: Mapping[str, Source]) -> Iterator[tuple[str, str
     ]
     for section, source in listed[1:]:
         train = listed[0][1]
-        problem = untrained_class(train, source) if train.labels == source.labels else ""
+        problem = find_untrained_class(train, source) if train.labels == source.labels else ""
         if problem:
             yield f"{section}.labels_file", problem

@@ -13,7 +13,7 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
-from orbit_runner.tasks.image_classification.augmentation import variation
+from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.classes import classes_of
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
@@ -21,8 +21,8 @@ from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, 
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
-    decoder,
     image_serving,
+    make_decoder,
 )
 from orbit_runner.tasks.image_classification.sources import (
     Source,
@@ -32,7 +32,7 @@ from orbit_runner.tasks.image_classification.sources import (
     pixel_statistics,
 )
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.imbalance.weighted_labels import split_counts, training_labels
+from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples
@@ -42,7 +42,7 @@ from orbit_runner.tasks.serving import Serving
 class ImageClassificationTask(Task):
     """Image classification with one label per image.
 
-    Counts the images that do not decode over the whole run.
+    Over the whole run, it counts the images that do not decode.
     """
 
     task_config: ImageClassificationConfig
@@ -59,7 +59,7 @@ class ImageClassificationTask(Task):
         It maps images [batch, height, width, channels], usually uint8, to float32 logits
         [batch, classes].
         """
-        config, source = self.task_config, self._main_source()
+        config, source = self.task_config, self._training_source()
         options = config.model.as_dict() | {"num_classes": self._num_classes()}
         options.pop("input_size")  # Images are resized to it, and the shape below includes it.
         shape, dtype = image_spec(source, config.model.input_size)
@@ -151,7 +151,7 @@ class ImageClassificationTask(Task):
 
         In training with weights, `labels` are labels and weights.
         """
-        labels, weights = split_counts(labels)
+        labels, weights = split_labels(labels)
         kwargs |= weights
         if len(labels.shape) == 2:
             labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
@@ -177,7 +177,7 @@ class ImageClassificationTask(Task):
 
     def training_classes(self) -> Classes:
         """Returns the class of each training image."""
-        return classes_of(self.task_config, self._main_source())
+        return classes_of(self.task_config, self._training_source())
 
     def build_metrics(self, training: bool = True) -> list[Any]:
         """Returns the accuracy, and in evaluation the top-k accuracy and those of the config."""
@@ -187,9 +187,9 @@ class ImageClassificationTask(Task):
             metrics.append(
                 tf_keras.metrics.SparseTopKCategoricalAccuracy(k=k, name=f"top_{k}_accuracy")
             )
-        return metrics if training else [*metrics, *self._more_metrics()]
+        return metrics if training else [*metrics, *self._config_metrics()]
 
-    def _more_metrics(self) -> list[Any]:
+    def _config_metrics(self) -> list[Any]:
         return make_metrics(
             self.task_config.metrics,
             kind="sparse",
@@ -200,10 +200,10 @@ class ImageClassificationTask(Task):
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns signatures for images as files and as tensors, and for the class names."""
-        config, source = self.task_config, self._main_source()
+        config, source = self.task_config, self._training_source()
         names = source.labels or range(self._num_classes())
-        decode = decoder(
-            variation(config.validation_data, source),
+        decode = make_decoder(
+            make_preprocessing(config.validation_data, source),
             model.input_shape[1:],
             resize=config.model.input_size is not None,
         )
@@ -218,7 +218,7 @@ class ImageClassificationTask(Task):
     @property
     def class_names(self) -> Sequence[str]:
         """The names of the classes; empty if the dataset does not have them."""
-        return self._main_source().labels or ()
+        return self._training_source().labels or ()
 
     def report_examples(self, model: tf_keras.Model, batches: Iterable[Any]) -> ReportExamples:
         """Returns the confusion matrix and the worst mistakes."""
@@ -226,12 +226,12 @@ class ImageClassificationTask(Task):
         return classification_examples(model, batches, names=self.class_names, total=total)
 
     def _num_classes(self) -> int:
-        classes = self.task_config.model.num_classes or known_classes(self._main_source())
+        classes = self.task_config.model.num_classes or known_classes(self._training_source())
         if classes is None:
             raise SettingError("task.model.num_classes", "is not set")
         return classes
 
-    def _main_source(self) -> Source:
+    def _training_source(self) -> Source:
         model = self.task_config.model
         return load_source(self.task_config.train_data, model.input_size, model.num_classes)
 

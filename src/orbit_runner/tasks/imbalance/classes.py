@@ -39,7 +39,7 @@ def classes_of_labels(
     """Returns the classes of labels [n] or [n, 1], integers from 0, or one-hot [n, classes].
 
     Without `names`, the names are the numbers, of at least `count` classes. Raises `DataError` if
-    the labels are no classes.
+    the labels are not classes.
     """
     rows = stored_rows(labels)
     repeats = len(rows) < len(labels)
@@ -61,13 +61,13 @@ def classes_of_labels(
 
 
 def classes_of_column(column: Column) -> Classes:
-    """Returns the classes of a category of a table, in the order of its texts that occur."""
+    """Returns the classes of a categorical column: its texts that occur, in the order of codes."""
     codes, numbers = np.unique(column.values, return_inverse=True)
     return Classes(numbers, [column.vocabulary[code] if code >= 0 else "" for code in codes])
 
 
 def class_weights(
-    asked: str | Mapping[str, Any],
+    setting: str | Mapping[str, Any],
     classes: Classes,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> dict[str, float]:
@@ -77,15 +77,15 @@ def class_weights(
     all classes have the same weight in total, and the mean weight of an example is 1. A class
     without examples has the weight 1.
     """
-    if asked != BALANCED:
-        assert isinstance(asked, Mapping)
-        given = {str(name): float(weight) for name, weight in asked.items()}
+    if setting != BALANCED:
+        assert isinstance(setting, Mapping)
+        given = {str(name): float(weight) for name, weight in setting.items()}
         return {name: given[name] for name in classes.names}
     counts = classes.counts(excluded)
-    there = int((counts > 0).sum())
+    present = int((counts > 0).sum())
     total = int(counts.sum())
     return {
-        name: total / (there * count) if count else 1.0
+        name: total / (present * count) if count else 1.0
         for name, count in zip(classes.names, counts.tolist(), strict=True)
     }
 
@@ -96,7 +96,7 @@ def training_mixture(
     classes: Callable[[], Classes],
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> Mixture | None:
-    """Returns the mixture that a section draws from, or None if it draws from all examples alike.
+    """Returns the mixture that a section draws from, or None if all examples are equally likely.
 
     Args:
         data: The section.
@@ -114,7 +114,7 @@ def training_mixture(
         assert origins is not None
         weights = [one.weight for one in data.mixture]
         names = [f"mixture[{number}]" for number in range(len(weights))]
-        return _named("mixture", origins, weights, names, excluded)
+        return _make_mixture("mixture", origins, weights, names, excluded)
     if not data.class_sampling:
         return None
     found = classes()
@@ -124,7 +124,7 @@ def training_mixture(
     if isinstance(data.class_sampling, Mapping):
         given = {str(name): float(weight) for name, weight in data.class_sampling.items()}
         shares = [given[name] for name in found.names]
-    return _named("class_sampling", found.numbers, shares, found.names, excluded)
+    return _make_mixture("class_sampling", found.numbers, shares, found.names, excluded)
 
 
 def imbalance_problems(
@@ -147,7 +147,7 @@ def imbalance_problems(
         yield f"train_data.{name}", str(error)
 
 
-def _named(
+def _make_mixture(
     setting: str,
     groups: np.ndarray,
     weights: Sequence[float],

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.errors import nearest, unknown
+from orbit_runner.errors import nearest_name_hint, unknown_name_message
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 BALANCED = "balanced"
-# What the sources of a mixture may set differently.
-_OF_A_SOURCE = ("source", "data_dir", "input_path", "function")
+# The settings of a section that the sources of a mixture can override.
+_SOURCE_SETTINGS = ("source", "data_dir", "input_path", "function")
 
 
 def class_weights_field() -> Any:
@@ -30,7 +30,7 @@ def class_weights_field() -> Any:
 
 @config_class
 class MixtureSource(Config):
-    """One of the sources of a mixture. What it does not set is that of the section."""
+    """A source of a mixture. Settings that it leaves out are those of the section."""
 
     weight: float = field(1.0, ge=0.0, help="share in the batches, relative to the other sources")
     source: str = field("", help="name of the dataset")
@@ -69,7 +69,7 @@ class MixedDataConfig(DataConfig):
             yield "mixture", "all weights are 0"
         known = {one.name for one in dataclasses.fields(self)}
         for number, one in enumerate(self.mixture):
-            for name in _OF_A_SOURCE:
+            for name in _SOURCE_SETTINGS:
                 if getattr(one, name) and name not in known:
                     yield f"mixture[{number}].{name}", "is not read by this task"
 
@@ -81,47 +81,47 @@ class MixedDataConfig(DataConfig):
         return tuple(
             self.replace(
                 mixture=(),
-                **{name: value for name in _OF_A_SOURCE if (value := getattr(one, name))},
+                **{name: value for name in _SOURCE_SETTINGS if (value := getattr(one, name))},
             )
             for one in self.mixture
         )
 
 
 def setting_of_source(number: int, name: str) -> str:
-    """Returns the setting `name` of a source of a mixture, or of its section if that has it."""
-    return f"mixture[{number}].{name}" if name in _OF_A_SOURCE else name
+    """Returns the path of a source's setting `name`, which may be that of its whole section."""
+    return f"mixture[{number}].{name}" if name in _SOURCE_SETTINGS else name
 
 
-def value_problems(name: str, asked: str | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def value_problems(name: str, weights: str | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for a value that is neither `balanced` nor weights by class."""
-    if isinstance(asked, str):
-        if asked not in ("", BALANCED):
-            hint = nearest(asked, [BALANCED])
-            yield name, f"got {asked!r}{hint}\nallowed: {BALANCED}, or a weight for each class"
+    if isinstance(weights, str):
+        if weights not in ("", BALANCED):
+            hint = nearest_name_hint(weights, [BALANCED])
+            yield name, f"got {weights!r}{hint}\nallowed: {BALANCED}, or a weight for each class"
         return
-    for key, value in asked.items():
+    for key, value in weights.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or value < 0:
             yield f"{name}.{key}", f"got {value!r}, expected a number of at least 0"
             return
-    if not any(asked.values()):
+    if not any(weights.values()):
         yield name, "all weights are 0"
 
 
 def class_problems(
-    name: str, asked: str | Mapping[str, Any], classes: Sequence[str]
+    name: str, weights: str | Mapping[str, Any], classes: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for weights of unknown classes, and for classes without weight.
 
     `classes` are the names of all classes.
     """
-    if isinstance(asked, str):
+    if isinstance(weights, str):
         return
-    keys = [str(key) for key in asked]
+    keys = [str(key) for key in weights]
     known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
     for key in keys:
         if key not in classes:
-            yield name, f"unknown class {key!r}{nearest(key, classes)}\nclasses: {known}"
+            yield name, f"unknown class {key!r}{nearest_name_hint(key, classes)}\nclasses: {known}"
             return
     lacking = [one for one in classes if one not in keys]
     if lacking:
@@ -134,8 +134,8 @@ def source_problems(
 ) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for unknown data sources of a section and of its mixture."""
     if data.source not in known:
-        yield f"{section}.source", unknown("data source", data.source, known)
+        yield f"{section}.source", unknown_name_message("data source", data.source, known)
     for number, one in enumerate(data.mixture):
         if one.source and one.source not in known:
             place = f"{section}.mixture[{number}].source"
-            yield place, unknown("data source", one.source, known)
+            yield place, unknown_name_message("data source", one.source, known)

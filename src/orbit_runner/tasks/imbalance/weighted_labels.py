@@ -14,7 +14,7 @@ class WeightedLabels(NamedTuple):
 
     labels: Any
     weights: tf.Tensor  # In the loss.
-    counts: tf.Tensor  # In the metrics, which do not know the weights of classes.
+    counts: tf.Tensor  # In the metrics, which ignore class weights.
 
 
 def training_labels(
@@ -37,15 +37,15 @@ def training_labels(
     """
     if not by_class:
         return labels if weights is None else (labels, weights)
-    own = _weights(
+    example_weights = _weights(
         np.array([*by_class.values()], np.float32), labels if classes is None else classes
     )
     if weights is None:
-        return WeightedLabels(labels, own, tf.ones_like(own))
-    return WeightedLabels(labels, own * weights, weights)
+        return WeightedLabels(labels, example_weights, tf.ones_like(example_weights))
+    return WeightedLabels(labels, example_weights * weights, weights)
 
 
-def split_counts(labels: Any) -> tuple[Any, dict[str, tf.Tensor]]:
+def split_labels(labels: Any) -> tuple[Any, dict[str, tf.Tensor]]:
     """Returns the labels alone, and the arguments of a metric with the weights of its examples."""
     if not isinstance(labels, tuple):
         return labels, {}

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.data import SyntheticConfig, source_from
+from orbit_runner.config.schema.data import SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.signatures import (
     Signature,
@@ -16,7 +16,7 @@ from orbit_runner.config.signatures import (
     literal_defaults,
     reference_problem,
 )
-from orbit_runner.errors import DataError, unknown
+from orbit_runner.errors import DataError, unknown_name_message
 from orbit_runner.registry import ARRAY_SOURCES
 from orbit_runner.tasks.imbalance.config import (
     MixedDataConfig,
@@ -24,29 +24,29 @@ from orbit_runner.tasks.imbalance.config import (
     value_problems,
 )
 from orbit_runner.tasks.keras.keras_names import (
-    is_passed,
+    is_passed_function,
     item_problems,
     layer_problems,
     metric_problems,
 )
 
 SECTIONS = ("train_data", "validation_data")
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 _NO_IMAGES = "the function that returns the arrays can augment them"
 _NO_SPLIT = "set task.validation_split, or name other arrays in validation_data"
 _NO_SYNTHETIC = "name a function that returns random arrays"
 _NO_DIRECTORY = "set input_path, with its directory"
 # The settings that only one source reads.
-_READ_BY = {
+_SETTING_SOURCES = {
     "function": "arrays",
     "arguments": "arrays",
     "input_path": "npz",
     "digest": "memory",
     "features": "memory",
 }
-_NEEDED = {"arrays": "function", "npz": "input_path", "memory": "digest"}
+_REQUIRED_SETTINGS = {"arrays": "function", "npz": "input_path", "memory": "digest"}
 # The sources that can be in a mixture.
-_MIXED = ("arrays", "npz")
+_MIXTURE_SOURCES = ("arrays", "npz")
 
 
 @config_class
@@ -56,7 +56,7 @@ class KerasModelConfig(Config):
     shorthand: ClassVar[str] = "build"
     build: str = field("", help="function that returns the model, with its module: my_nets:build")
     arguments: Mapping[str, Any] = field(
-        factory=lambda: _NONE,
+        factory=lambda: _NO_ARGUMENTS,
         help="keyword arguments of the function; those with plain defaults are filled in",
     )
     layers: list[str | Mapping[str, Any]] | None = field(
@@ -86,7 +86,7 @@ class KerasModelConfig(Config):
             yield "build", problem
 
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for a function that does not exist or other arguments."""
+        """Yields (field, message) for a function that does not exist, or wrong arguments."""
         yield from _call_problems(self.build, self.arguments, "build")
 
 
@@ -94,16 +94,16 @@ class KerasModelConfig(Config):
 class KerasDataConfig(MixedDataConfig):
     """Arrays of inputs and labels, and their input pipeline."""
 
-    source: str = source_from(ARRAY_SOURCES)
+    source: str = source_field(ARRAY_SOURCES)
     function: str = field(
         "", help="`source: arrays`: function that returns the arrays: my_package.data:load"
     )
     arguments: Mapping[str, Any] = field(
-        factory=lambda: _NONE, help="`source: arrays`: keyword arguments of the function"
+        factory=lambda: _NO_ARGUMENTS, help="`source: arrays`: keyword arguments of the function"
     )
     digest: str = field("", help="`source: memory`: SHA-256 of arrays that Python code passed")
     features: Mapping[str, Any] = field(
-        factory=lambda: _NONE, help="`source: memory`: shapes and types of these arrays"
+        factory=lambda: _NO_ARGUMENTS, help="`source: memory`: shapes and types of these arrays"
     )
     data_dir: str = field("", help="directory of the dataset files", unsupported=_NO_DIRECTORY)
     split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)
@@ -120,32 +120,35 @@ class KerasDataConfig(MixedDataConfig):
         yield from super().problems()
         known = [entry.name for entry in ARRAY_SOURCES.entries()]
         if self.source and self.source not in known:
-            yield "source", unknown("data source", self.source, known)
+            yield "source", unknown_name_message("data source", self.source, known)
             return
-        needed = _NEEDED.get(self.source)
-        if needed and not self.mixture and not getattr(self, needed):
-            yield needed, f"is not set; `source: {self.source}` requires it"
+        required = _REQUIRED_SETTINGS.get(self.source)
+        if required and not self.mixture and not getattr(self, required):
+            yield required, f"is not set; `source: {self.source}` requires it"
         for number, one in enumerate(self.sources if self.mixture else ()):
-            if one.source not in _MIXED:
-                yield f"mixture[{number}].source", unknown("data source", one.source, _MIXED)
-            elif not getattr(one, _NEEDED[one.source]):
-                yield f"mixture[{number}].{_NEEDED[one.source]}", "is not set"
-        for name, source in _READ_BY.items():
+            if one.source not in _MIXTURE_SOURCES:
+                yield (
+                    f"mixture[{number}].source",
+                    unknown_name_message("data source", one.source, _MIXTURE_SOURCES),
+                )
+            elif not getattr(one, _REQUIRED_SETTINGS[one.source]):
+                yield f"mixture[{number}].{_REQUIRED_SETTINGS[one.source]}", "is not set"
+        for name, source in _SETTING_SOURCES.items():
             if getattr(self, name) and source not in {one.source for one in self.sources}:
                 yield name, f"is read only by `source: {source}`, got source {self.source!r}"
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield "function", problem
 
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for a function that does not exist or other arguments."""
+        """Yields (field, message) for a function that does not exist, or wrong arguments."""
         yield from _call_problems(self.function, self.arguments, "function")
 
 
-def _train() -> KerasDataConfig:
+def _training_data() -> KerasDataConfig:
     return KerasDataConfig(is_training=True)
 
 
-def _validation() -> KerasDataConfig:
+def _validation_data() -> KerasDataConfig:
     return KerasDataConfig(is_training=False, drop_remainder=False)
 
 
@@ -157,8 +160,8 @@ class KerasConfig(TaskConfig):
     model: KerasModelConfig = field(
         factory=KerasModelConfig, help="the model, or the function that builds it"
     )
-    train_data: KerasDataConfig = field(factory=_train, help="training data")
-    validation_data: KerasDataConfig = field(factory=_validation, help="validation data")
+    train_data: KerasDataConfig = field(factory=_training_data, help="training data")
+    validation_data: KerasDataConfig = field(factory=_validation_data, help="validation data")
     validation_split: float = field(
         0.0,
         ge=0.0,
@@ -197,7 +200,11 @@ class KerasConfig(TaskConfig):
         for name, message in self.model.preflight():
             yield f"model.{name}", message
         from orbit_runner.tasks.imbalance.classes import imbalance_problems
-        from orbit_runner.tasks.keras.sources import array_classes, misfits, section_source
+        from orbit_runner.tasks.keras.sources import (
+            array_classes,
+            mismatch_problems,
+            section_source,
+        )
 
         found: dict[str, Any] = {}
         for section in SECTIONS:
@@ -212,7 +219,7 @@ class KerasConfig(TaskConfig):
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
         if len(found) == len(SECTIONS):
-            yield from misfits(*found.values())
+            yield from mismatch_problems(*found.values())
         train = found.get(SECTIONS[0])
         if train is not None:
             yield from imbalance_problems(self, train.origins, lambda: array_classes(train))
@@ -245,9 +252,9 @@ class KerasConfig(TaskConfig):
 
 
 def _signature_of(reference: str) -> Signature | str | None:
-    if reference_problem(reference, "") or is_passed(reference):
+    if reference_problem(reference, "") or is_passed_function(reference):
         return None
-    from orbit_runner.tasks.keras.memory import script_problem
+    from orbit_runner.tasks.keras.passed_objects import script_problem
 
     return script_problem(reference) or declared_parameters(reference)
 

@@ -31,7 +31,7 @@ def train_inputs(
         start_step,
         excluded=excluded,
         mixture=mixture,
-        element=_example,
+        element=_train_element,
     )
 
 
@@ -45,7 +45,7 @@ def eval_inputs(
     `counts` is 0 for rows that only pad the last batch, else 1. If examples have weights, it is a
     pair of counts and weights.
     """
-    return array_inputs.eval_inputs(source, params, input_context, element=_counted_example)
+    return array_inputs.eval_inputs(source, params, input_context, element=_eval_element)
 
 
 def chunks(
@@ -62,14 +62,14 @@ def chunks(
         replicas,
         excluded=excluded,
         mixture=mixture,
-        element=_example,
-        eval_element=_counted_example,
+        element=_train_element,
+        eval_element=_eval_element,
     )
 
 
-def _example(batch: dict[str, Any]) -> Any:
+def _train_element(batch: dict[str, Any]) -> Any:
     return (batch[X], batch[Y], batch[W]) if W in batch else (batch[X], batch[Y])
 
 
-def _counted_example(batch: dict[str, Any], count: tf.Tensor) -> Any:
+def _eval_element(batch: dict[str, Any], count: tf.Tensor) -> Any:
     return batch[X], batch[Y], (count, batch[W]) if W in batch else count

@@ -15,18 +15,18 @@ from orbit_runner.config.signatures import (
     reference_problem,
     source_path,
 )
-from orbit_runner.errors import unknown
+from orbit_runner.errors import unknown_name_message
 
 _IMPORT = re.compile(r"^from (tf_keras\.src\.\S+) import (\w+)(?: as (\w+))?$", re.MULTILINE)
 # Base classes, which are not metrics or losses themselves.
 _BASES = {
     "losses": ("Loss", "Reduction"),
-    # `accuracy` is the one that fits labels and outputs, as in Keras, and not this class.
+    # As in Keras, `accuracy` selects the one that fits labels and outputs, not this class.
     "metrics": ("Accuracy", "Mean", "MeanMetricWrapper", "MeanTensor", "Metric", "Sum"),
     "layers": ("Layer", "Wrapper", "AbstractRNNCell", "Input", "InputSpec", "InputLayer"),
 }
 _ACCURACY = ("accuracy", "acc")
-# The runner decides these itself.
+# The runner sets these arguments.
 _RESERVED = {"losses": ("reduction", "name"), "metrics": ("dtype", "name"), "layers": ()}
 _KINDS = {"losses": "loss", "metrics": "metric", "layers": "layer"}
 NAME, ALIAS = "name", "as"
@@ -37,9 +37,9 @@ def keras_classes(kind: str) -> Mapping[str, str]:
     """Returns the classes of `losses`, `metrics` or `layers`: name to `module:Class`.
 
     Losses and metrics have names such as `mean_squared_error`; layers have the names of their
-    classes. Returns {} if Keras is not installed in the usual form.
+    classes. Returns {} if the source of Keras is not found.
     """
-    text = _listing(kind)
+    text = _read_init_file(kind)
     if text is None:
         return {}
     found = {
@@ -57,12 +57,12 @@ def _short_names(kind: str) -> Mapping[str, str]:
     """Returns the short names of functions, such as `mse`, and what they stand for."""
     return {
         alias.lower(): name
-        for _, name, alias in _IMPORT.findall(_listing(kind) or "")
+        for _, name, alias in _IMPORT.findall(_read_init_file(kind) or "")
         if alias and name[:1].islower()
     }
 
 
-def _listing(kind: str) -> str | None:
+def _read_init_file(kind: str) -> str | None:
     try:
         path = source_path(f"tf_keras.{kind}")
     except ImportError:
@@ -102,17 +102,19 @@ def item_problems(kind: str, item: str | Mapping[str, Any]) -> Iterator[str]:
     if kind == "metrics":
         arguments.pop(ALIAS, None)
     if ":" in name:
-        yield from _own_problems(name, arguments, f"my_package:My{_KINDS[kind].capitalize()}")
+        yield from _user_class_problems(
+            name, arguments, f"my_package:My{_KINDS[kind].capitalize()}"
+        )
         return
     if kind == "metrics" and name in _ACCURACY:
         for argument in arguments:
-            yield f"accuracy: {unknown('argument', argument, ())}"
+            yield f"accuracy: {unknown_name_message('argument', argument, ())}"
         return
     known = keras_classes(kind)
     reference = find_class(kind, name)
     if reference is None:
         if known:
-            yield unknown(_KINDS[kind], name, _names(kind))
+            yield unknown_name_message(_KINDS[kind], name, _names(kind))
         return
     yield from _argument_problems(kind, name, reference, arguments)
 
@@ -127,7 +129,7 @@ def layer_problems(layer: str | Mapping[str, Any]) -> Iterator[str]:
     name, arguments = split_layer(layer)
     if find_class("layers", name) is None:
         if keras_classes("layers"):
-            yield unknown("layer", name, _names("layers"))
+            yield unknown_name_message("layer", name, _names("layers"))
         return
     yield from _argument_problems("layers", name, keras_classes("layers")[name], arguments)
 
@@ -159,11 +161,13 @@ def _argument_problems(
             yield message
 
 
-def _own_problems(reference: str, arguments: Mapping[str, Any], example: str) -> Iterator[str]:
+def _user_class_problems(
+    reference: str, arguments: Mapping[str, Any], example: str
+) -> Iterator[str]:
     if problem := reference_problem(reference, example):
         yield problem
         return
-    if is_passed(reference):
+    if is_passed_function(reference):
         return
     signature = declared_parameters(reference)
     if isinstance(signature, str):
@@ -173,9 +177,9 @@ def _own_problems(reference: str, arguments: Mapping[str, Any], example: str) ->
             yield message
 
 
-def is_passed(reference: str) -> bool:
+def is_passed_function(reference: str) -> bool:
     """Returns whether a function was passed to `orbit_runner.run` in this process."""
-    from orbit_runner.tasks.keras.memory import FUNCTIONS
+    from orbit_runner.tasks.keras.passed_objects import FUNCTIONS
 
     return reference in FUNCTIONS
 
@@ -185,7 +189,7 @@ def metric_problems(
 ) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for metrics that do not exist or have the name of another one.
 
-    `taken` are the names of the metrics that the task has in any case.
+    `taken` are the names of the metrics that the task always has.
     """
     names = {"loss", *taken}
     for index, item in enumerate(metrics):

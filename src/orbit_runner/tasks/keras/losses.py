@@ -1,4 +1,4 @@
-"""Losses by the names of Keras, as a value for each example, and whether they fit the labels."""
+"""Builds per-example losses from the names of Keras, and checks that they fit the labels."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tasks.keras.keras_names import find_class, split_item
-from orbit_runner.tasks.keras.memory import load_function
 from orbit_runner.tasks.keras.outputs import Labels, Outputs
+from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.utils.log import note
 
 _PATH = "task.loss"
 _SPARSE = "SparseCategoricalCrossentropy"
 _CATEGORICAL = ("CategoricalCrossentropy", "CategoricalFocalCrossentropy")
 _BINARY = ("BinaryCrossentropy", "BinaryFocalCrossentropy")
-_FOR_NUMBERS = "mse, mae, huber, log_cosh"
+_REGRESSION_LOSSES = "mse, mae, huber, log_cosh"
 
 
 class FunctionLoss(tf_keras.losses.Loss):
@@ -50,8 +50,8 @@ class ExampleLoss:
     @property
     def name(self) -> str:
         """The name of the class of the loss, or of the function."""
-        own = isinstance(self._loss, FunctionLoss)
-        return str(self._loss.name) if own else type(self._loss).__name__
+        is_function = isinstance(self._loss, FunctionLoss)
+        return str(self._loss.name) if is_function else type(self._loss).__name__
 
     def __call__(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """Returns the loss of each example, float32 [batch].
@@ -62,7 +62,7 @@ class ExampleLoss:
         mask = getattr(outputs, "_keras_mask", None)
         outputs = tf.cast(outputs, tf.float32)
         if self.kind != "sparse":
-            labels = _as_outputs(labels, outputs)
+            labels = _match_rank(labels, outputs)
         losses = tf.cast(self._loss(labels, outputs), tf.float32)
         rank = losses.shape.rank
         if rank == 1:
@@ -77,8 +77,8 @@ class ExampleLoss:
 
 def make_loss(item: str | Mapping[str, Any], labels: Labels, outputs: Outputs) -> ExampleLoss:
     """Returns the loss of a config. Raises `SettingError` if it does not fit labels and outputs."""
-    name, arguments = split_item(item or _default(labels, outputs))
-    loss = _build(name, arguments)
+    name, arguments = split_item(item or _default_loss(labels, outputs))
+    loss = _build_loss(name, arguments)
     found = ExampleLoss(loss, bool(arguments.get("from_logits", False)))
     check_fit(found, labels, outputs)
     return found
@@ -118,13 +118,13 @@ def _sparse_problem(labels: Labels, outputs: Outputs) -> str:
     if not labels.are_integers:
         return (
             f"got labels {labels}, expected integers\nconvert them, or use a loss for numbers: "
-            f"{_FOR_NUMBERS}"
+            f"{_REGRESSION_LOSSES}"
         )
     if not (_matches(labels.shape, expected) or _matches(labels.shape, (*expected, 1))):
         return f"got labels {labels} and outputs {outputs}, expected one class number per output"
     width = outputs.width
     if labels.low is not None and labels.low < 0:
-        return f"got labels {labels}, expected class numbers from 0 on"
+        return f"got labels {labels}, expected class numbers starting at 0"
     if width is not None and labels.high is not None and labels.high >= width:
         return (
             f"got labels {labels}, but the model has {width} outputs, for classes 0 to "
@@ -149,7 +149,7 @@ def _matches(shape: tuple[int, ...], other: tuple[int | None, ...]) -> bool:
     return all(size is None or size == own for own, size in zip(shape, other, strict=True))
 
 
-def _default(labels: Labels, outputs: Outputs) -> str | dict[str, Any]:
+def _default_loss(labels: Labels, outputs: Outputs) -> str | dict[str, Any]:
     """Returns the loss that labels and outputs require."""
     activation = outputs.activation
     if labels.are_integers and not _sparse_problem(labels, outputs) and (outputs.width or 0) > 1:
@@ -162,7 +162,7 @@ def _default(labels: Labels, outputs: Outputs) -> str | dict[str, Any]:
     elif labels.are_integers and labels.high is not None and labels.high <= 1:
         candidates = "binary_crossentropy, {name: binary_crossentropy, from_logits: true}, mse"
     else:
-        candidates = f"{_FOR_NUMBERS}, binary_crossentropy, categorical_crossentropy"
+        candidates = f"{_REGRESSION_LOSSES}, binary_crossentropy, categorical_crossentropy"
     raise SettingError(
         _PATH,
         f"is not set, and labels {labels} with outputs {outputs} do not determine it\n"
@@ -170,9 +170,9 @@ def _default(labels: Labels, outputs: Outputs) -> str | dict[str, Any]:
     )
 
 
-def _build(name: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
+def _build_loss(name: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
     if ":" in name:
-        return _own_loss(name, arguments)
+        return _build_user_loss(name, arguments)
     reference = find_class("losses", name)
     cls = getattr(tf_keras.losses, (reference or "").partition(":")[2], None)
     if cls is None:
@@ -183,7 +183,7 @@ def _build(name: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
         raise SettingError(_PATH, f"{name}: {first_line(error)}") from error
 
 
-def _own_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
+def _build_user_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
     found: Any = load_function(reference, _PATH)
     if not isinstance(found, type):
         return FunctionLoss(found, arguments)
@@ -197,8 +197,8 @@ def _own_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss
     return loss
 
 
-def _as_outputs(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Returns labels [batch] as [batch, 1] if the outputs have that shape, and the reverse."""
+def _match_rank(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns labels [batch] as [batch, 1] if the outputs have that shape, and vice versa."""
     labels = tf.cast(labels, outputs.dtype)
     ranks = labels.shape.rank, outputs.shape.rank
     if None in ranks:

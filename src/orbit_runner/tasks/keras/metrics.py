@@ -10,15 +10,15 @@ import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tasks.keras.keras_names import ALIAS, find_class, snake_case, split_item
-from orbit_runner.tasks.keras.memory import load_function
+from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.metrics import SparseAccuracy
 
 # They take class numbers as labels. All other metrics take labels of the shape of the outputs.
-_TAKE_CLASSES = (
+_CLASS_NUMBER_METRICS = (
     *("SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy"),
     *("SparseCategoricalCrossentropy", "SparseCategoricalHinge", "IoU", "MeanIoU", "Accuracy"),
 )
-_PROBABILITIES = {"sparse": tf.nn.softmax, "categorical": tf.nn.softmax, "binary": tf.nn.sigmoid}
+_ACTIVATIONS = {"sparse": tf.nn.softmax, "categorical": tf.nn.softmax, "binary": tf.nn.sigmoid}
 
 
 class ConvertedMetric:
@@ -67,11 +67,11 @@ def make_metrics(
     probabilities; classes of the user get the labels and outputs as they are. Raises `SettingError`
     if a metric does not exist or its result is not a single number.
     """
-    maker = _Maker(kind, from_logits, tuple(label_shape), tuple(output_shape))
-    return [maker.make(item, f"{path}[{index}]") for index, item in enumerate(items)]
+    factory = _MetricFactory(kind, from_logits, tuple(label_shape), tuple(output_shape))
+    return [factory.make(item, f"{path}[{index}]") for index, item in enumerate(items)]
 
 
-class _Maker:
+class _MetricFactory:
     """Builds metrics for one kind of labels and outputs."""
 
     def __init__(
@@ -88,13 +88,13 @@ class _Maker:
         name, arguments = split_item(item)
         shown = str(arguments.pop(ALIAS, "") or _plain_name(name))
         if ":" in name:
-            own = _own_metric(name, arguments, shown, path)
-            return _require_number(ConvertedMetric(own, lambda y, p: (y, p)), path)
+            user_metric = _build_user_metric(name, arguments, shown, path)
+            return _require_number(ConvertedMetric(user_metric, lambda y, p: (y, p)), path)
         if name in ("accuracy", "acc"):
             return self._accuracy(shown)
         cls = _keras_class(name, path)
         if cls.__name__ == "AUC" and arguments.get("multi_label"):
-            arguments.setdefault("num_labels", self._outputs[-1])  # So that it is built now.
+            arguments.setdefault("num_labels", self._outputs[-1])  # It creates its variables now.
         try:
             metric = cls(**arguments, name=shown)
         except (TypeError, ValueError) as error:
@@ -102,7 +102,7 @@ class _Maker:
         if not metric.built and type(metric).build is not tf_keras.layers.Layer.build:
             shape = [None, *self._outputs]
             metric.build(tf.TensorShape(shape), tf.TensorShape(shape))
-        takes_classes = cls.__name__ in _TAKE_CLASSES
+        takes_classes = cls.__name__ in _CLASS_NUMBER_METRICS
         keeps_logits = bool(arguments.get("from_logits"))
         converted = ConvertedMetric(metric, self._conversion(takes_classes, keeps_logits))
         return _require_number(converted, path)
@@ -123,7 +123,7 @@ class _Maker:
     def _conversion(
         self, takes_classes: bool, keeps_logits: bool
     ) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-        activation = _PROBABILITIES.get(self._kind) if self._from_logits else None
+        activation = _ACTIVATIONS.get(self._kind) if self._from_logits else None
         one_hot = self._kind == "sparse" and not takes_classes
 
         def convert(labels: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -153,7 +153,7 @@ def _keras_class(name: str, path: str) -> Any:
     return cls
 
 
-def _own_metric(reference: str, arguments: dict[str, Any], name: str, path: str) -> Any:
+def _build_user_metric(reference: str, arguments: dict[str, Any], name: str, path: str) -> Any:
     found: Any = load_function(reference, path)
     if not isinstance(found, type) or not issubclass(found, tf_keras.metrics.Metric):
         raise SettingError(path, f"{reference} is not a subclass of tf_keras.metrics.Metric")

@@ -6,12 +6,12 @@ from typing import Any
 
 import tf_keras
 
-from orbit_runner.config.serialize import plain
+from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tasks.keras.config import KerasModelConfig
 from orbit_runner.tasks.keras.keras_names import split_layer
-from orbit_runner.tasks.keras.memory import load_function
+from orbit_runner.tasks.keras.passed_objects import load_function
 
 _BUILD = "task.model.build"
 
@@ -23,8 +23,8 @@ def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
     function cannot be called or returns anything else.
     """
     if config.layers is not None:
-        return _stacked(config, inputs)
-    function, arguments = load_function(config.build, _BUILD), plain(config.arguments)
+        return _build_sequential(config, inputs)
+    function, arguments = load_function(config.build, _BUILD), plain_value(config.arguments)
     signature = actual_parameters(function)
     if signature is not None:
         for argument, message in argument_problems(signature, arguments, config.build):
@@ -56,7 +56,7 @@ def _require_keras_2(model: Any, reference: str) -> None:
     raise SettingError(_BUILD, f"{reference} returns {kind}, expected a tf_keras.Model")
 
 
-def _stacked(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
+def _build_sequential(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
     if isinstance(inputs, dict):
         raise SettingError(
             "task.model.layers",
@@ -72,7 +72,7 @@ def _stacked(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
         if cls is None:
             raise SettingError(path, f"unknown layer {name!r}")
         try:
-            model.add(cls(**plain(arguments)))
+            model.add(cls(**plain_value(arguments)))
         except (TypeError, ValueError) as error:
             raise SettingError(path, f"{name}: {first_line(error)}") from error
     return model

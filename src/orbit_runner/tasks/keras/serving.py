@@ -40,7 +40,7 @@ def make_serving(
     def predict(*values: tf.Tensor) -> dict[str, tf.Tensor]:
         features = values[0] if single else dict(zip(names, values, strict=True))
         outputs = tf.cast(model(features, training=False), tf.float32)
-        return {_OUTPUTS: outputs, **_classes(outputs, kind, from_logits)}
+        return {_OUTPUTS: outputs, **_class_outputs(outputs, kind, from_logits)}
 
     # Inputs of a signature have names that are identifiers.
     arguments = [
@@ -50,7 +50,7 @@ def make_serving(
     return Serving({PREDICT: named_function(predict, arguments)}, default=PREDICT)
 
 
-def _classes(outputs: tf.Tensor, kind: str, from_logits: bool) -> dict[str, tf.Tensor]:
+def _class_outputs(outputs: tf.Tensor, kind: str, from_logits: bool) -> dict[str, tf.Tensor]:
     if kind == "binary":
         return {_PROBABILITIES: tf.sigmoid(outputs) if from_logits else outputs}
     if kind not in ("sparse", "categorical"):
@@ -105,7 +105,7 @@ class ArrayPredictor:
     def predict(self, items: Sequence[dict[str, np.ndarray] | str]) -> list[Prediction]:
         """Returns the outputs for each row, or what is wrong with it."""
         rows = [item for item in items if not isinstance(item, str)]
-        answers = iter(self._answers(rows) if rows else [])
+        answers = iter(self._predict_rows(rows) if rows else [])
         found = []
         for item in items:
             index, self._count = self._count, self._count + 1
@@ -115,7 +115,7 @@ class ArrayPredictor:
                 found.append(_prediction(index, next(answers)))
         return found
 
-    def _answers(self, rows: Sequence[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
+    def _predict_rows(self, rows: Sequence[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
         stacked = {
             name: tf.constant(np.stack([row[name] for row in rows]), spec.dtype)
             for name, spec in self._specs.items()
@@ -165,7 +165,7 @@ class ArrayPredictor:
 
 
 def _prediction(index: int, answer: Mapping[str, Any]) -> Prediction:
-    data = {name: _rounded(value) for name, value in answer.items()}
+    data = {name: _round_values(value) for name, value in answer.items()}
     if _CLASS in data and np.ndim(data[_CLASS]) == 0:
         best = float(np.max(answer[_PROBABILITIES]))
         text = f"{index}: class {data[_CLASS]} ({best:.4f})"
@@ -175,10 +175,10 @@ def _prediction(index: int, answer: Mapping[str, Any]) -> Prediction:
     return Prediction(text, {"row": index, **data})
 
 
-def _rounded(value: Any) -> Any:
+def _round_values(value: Any) -> Any:
     """Returns an array as lists. Numbers have six digits, because the rest is noise."""
     if np.ndim(value):
-        return [_rounded(item) for item in value]
+        return [_round_values(item) for item in value]
     number = np.asarray(value).item()
     return float(f"{number:.6g}") if isinstance(number, float) else number
 

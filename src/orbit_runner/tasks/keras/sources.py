@@ -14,7 +14,7 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.serialize import plain
+from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -30,7 +30,7 @@ from orbit_runner.data.source import ArraySource, leaves
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
-from orbit_runner.tasks.keras.memory import ARRAYS, load_function
+from orbit_runner.tasks.keras.passed_objects import ARRAYS, load_function
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
@@ -52,13 +52,13 @@ def section_source(config: KerasConfig, section: str) -> ArraySource | None:
     data = getattr(config, section)
     if not config.validation_split:
         return load_source(data) if data.source else None
-    return _part(load_source(config.train_data), config.validation_split, section)
+    return _select_section(load_source(config.train_data), config.validation_split, section)
 
 
 def load_source(data: KerasDataConfig) -> ArraySource:
     """Returns the arrays that a section names. They are loaded once per process."""
     if data.mixture:
-        return _joined(tuple(load_source(one) for one in data.sources))
+        return _join_sources(tuple(load_source(one) for one in data.sources))
     if data.source == "memory":
         if data.digest not in ARRAYS:
             raise DataError(
@@ -69,7 +69,7 @@ def load_source(data: KerasDataConfig) -> ArraySource:
         return ARRAYS[data.digest]
     if data.source == "npz":
         return _read_files(input_paths(data), tuple(map(_mtime, input_paths(data))))
-    return _call(data.function, json.dumps(plain(data.arguments), sort_keys=True))
+    return _call_function(data.function, json.dumps(plain_value(data.arguments), sort_keys=True))
 
 
 def source_files(data: KerasDataConfig) -> list[DataFile]:
@@ -84,12 +84,12 @@ def source_files(data: KerasDataConfig) -> list[DataFile]:
 
 
 @functools.lru_cache(maxsize=4)
-def _joined(sources: tuple[ArraySource, ...]) -> ArraySource:
+def _join_sources(sources: tuple[ArraySource, ...]) -> ArraySource:
     return join_arrays(sources)
 
 
 def array_classes(source: ArraySource) -> Classes:
-    """Returns the class of each example. Raises `DataError` if the labels are no classes."""
+    """Returns the class of each example. Raises `DataError` if they are not classes."""
     return classes_of_labels(source.arrays[Y])
 
 
@@ -123,7 +123,9 @@ def arrays_of(found: Any, name: str) -> ArraySource:
     return ArraySource(name, tree)
 
 
-def misfits(train: ArraySource, validation: ArraySource | None) -> Iterator[tuple[str, str]]:
+def mismatch_problems(
+    train: ArraySource, validation: ArraySource | None
+) -> Iterator[tuple[str, str]]:
     """Yields (field, message) if the arrays of validation differ in shape or type."""
     if validation is None:
         return
@@ -132,8 +134,8 @@ def misfits(train: ArraySource, validation: ArraySource | None) -> Iterator[tupl
         if expected.get(path) != got.get(path):
             yield (
                 "validation_data.source",
-                f"got {path} {_words(got.get(path))}, expected {_words(expected.get(path))} as in "
-                "train_data",
+                f"got {path} {_format_spec(got.get(path))}, expected "
+                f"{_format_spec(expected.get(path))} as in train_data",
             )
 
 
@@ -145,7 +147,7 @@ def specs_of(source: ArraySource) -> dict[str, tuple[tuple[int, ...], str]]:
     }
 
 
-def held_out(count: int, fraction: float) -> np.ndarray:
+def held_out_mask(count: int, fraction: float) -> np.ndarray:
     """Returns which of `count` examples are held out, bool [count].
 
     It depends only on the index and the fraction, so examples that are added at the end do not move
@@ -161,8 +163,8 @@ def held_out(count: int, fraction: float) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=4)
-def _part(source: ArraySource, fraction: float, section: str) -> ArraySource:
-    chosen = held_out(source.size, fraction)
+def _select_section(source: ArraySource, fraction: float, section: str) -> ArraySource:
+    chosen = held_out_mask(source.size, fraction)
     if section == "train_data":
         chosen = ~chosen
     if not chosen.any():
@@ -225,20 +227,20 @@ def _weights(array: np.ndarray, name: str) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=4)
-def _call(function: str, arguments: str) -> ArraySource:
+def _call_function(function: str, arguments: str) -> ArraySource:
     if "tensorflow" not in sys.modules:  # The function may import it.
         prepare_environment(RuntimeConfig())
     importlib.invalidate_caches()
     try:
-        called = load_function(function, "function")
+        loaded = load_function(function, "function")
     except SettingError as error:
         raise DataError(error.reason, field="function") from error
-    given, signature = json.loads(arguments), actual_parameters(called)
+    kwargs, signature = json.loads(arguments), actual_parameters(loaded)
     if signature is not None:
-        for argument, message in argument_problems(signature, given, function):
+        for argument, message in argument_problems(signature, kwargs, function):
             raise DataError(message, field=f"arguments.{argument}")
     try:
-        found = called(**given)
+        found = loaded(**kwargs)
     except OSError as error:
         reason = f"{function}: {type(error).__name__}: {first_line(error)}"
         raise DataError(reason, field="function") from error
@@ -252,9 +254,9 @@ def _read_files(paths: tuple[str, ...], times: tuple[int, ...]) -> ArraySource:
     if any(part.keys() != parts[0].keys() for part in parts):
         keys = "; ".join(", ".join(sorted(part)) for part in parts)
         raise DataError(f"the files have different arrays: {keys}", field="input_path")
-    joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
-        return arrays_of(joined, ", ".join(paths))
+        return arrays_of(arrays, ", ".join(paths))
     except DataError as error:
         raise DataError(str(error), field="input_path") from error
 
@@ -266,5 +268,5 @@ def _mtime(path: str) -> int:
         return 0
 
 
-def _words(spec: tuple[tuple[int, ...], str] | None) -> str:
+def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
     return "none" if spec is None else f"{spec[1]} {list(spec[0])}"

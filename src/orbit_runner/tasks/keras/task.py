@@ -18,7 +18,7 @@ from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
 from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.inputs import chunks, eval_inputs, train_inputs
-from orbit_runner.tasks.keras.keras_names import is_passed, split_item
+from orbit_runner.tasks.keras.keras_names import is_passed_function, split_item
 from orbit_runner.tasks.keras.losses import ExampleLoss, make_loss
 from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.keras.model_builder import build_model
@@ -146,7 +146,7 @@ class KerasTask(Task):
 
     def example_losses(self, labels: Any, model_outputs: Any) -> tf.Tensor:
         """Returns the loss of each example, float32 [batch]."""
-        return self._built_loss()(labels, model_outputs)
+        return self._require_loss()(labels, model_outputs)
 
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
         """Updates the metrics, which count each example once, whatever its weight."""
@@ -155,7 +155,7 @@ class KerasTask(Task):
 
     def build_metrics(self, training: bool = True) -> list[Any]:
         """Returns the metrics of the config."""
-        loss = self._built_loss()
+        loss = self._require_loss()
         return make_metrics(
             self.task_config.metrics,
             kind=loss.kind,
@@ -172,12 +172,12 @@ class KerasTask(Task):
         return [
             f"{path}: {name} is not in a module that can be imported"
             for path, name in items
-            if name and is_passed(name)
+            if name and is_passed_function(name)
         ]
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which maps inputs to outputs."""
-        loss = self._built_loss()
+        loss = self._require_loss()
         return make_serving(model, self._specs(), loss.kind, from_logits=loss.from_logits)
 
     def predictor(
@@ -196,7 +196,7 @@ class KerasTask(Task):
         except DataError as error:
             raise SettingError(f"task.train_data.{error.field}", str(error)) from error
 
-    def _built_loss(self) -> ExampleLoss:
+    def _require_loss(self) -> ExampleLoss:
         if self._loss is None:
             raise RuntimeError("build_model must be called first")
         return self._loss

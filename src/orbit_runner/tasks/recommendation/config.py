@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_from
+from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.errors import DataError, unknown
+from orbit_runner.errors import DataError, unknown_name_message
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 
 _NO_IMAGES = "there are no images to augment"
@@ -77,7 +77,7 @@ class SyntheticRatingsConfig(SyntheticConfig):
 class RecommendationDataConfig(DataConfig):
     """The choices of users and their input pipeline."""
 
-    source: str = source_from(RATING_SOURCES)
+    source: str = source_field(RATING_SOURCES)
     variant: str = field(
         "",
         allowed=("", "100k", "1m", "20m"),
@@ -143,11 +143,11 @@ class RatingEvalData(RecommendationDataConfig):
     )
 
 
-def _train() -> RatingTrainData:
+def _training_data() -> RatingTrainData:
     return RatingTrainData(is_training=True)
 
 
-def _validation() -> RatingEvalData:
+def _validation_data() -> RatingEvalData:
     return RatingEvalData(is_training=False, drop_remainder=False)
 
 
@@ -157,8 +157,8 @@ class RecommendationConfig(TaskConfig):
 
     excludes_examples: ClassVar[bool] = True
     model: NeuMFConfig = field(factory=NeuMFConfig, help="the model", variants=RATING_MODELS)
-    train_data: RatingTrainData = field(factory=_train, help="training data")
-    validation_data: RatingEvalData = field(factory=_validation, help="validation data")
+    train_data: RatingTrainData = field(factory=_training_data, help="training data")
+    validation_data: RatingEvalData = field(factory=_validation_data, help="validation data")
     top_k: int = field(10, ge=1, help="k of HR@k and NDCG@k")
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -171,7 +171,7 @@ class RecommendationConfig(TaskConfig):
         for section in SECTIONS:
             data = getattr(self, section)
             if data.source not in sources:
-                yield f"{section}.source", unknown("data source", data.source, sources)
+                yield f"{section}.source", unknown_name_message("data source", data.source, sources)
         among = self.validation_data.num_eval_negatives
         if among and self.top_k > among:
             setting = "validation_data.num_eval_negatives"
@@ -179,7 +179,7 @@ class RecommendationConfig(TaskConfig):
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files of the datasets."""
-        from orbit_runner.tasks.recommendation.sources import load_source, misfits
+        from orbit_runner.tasks.recommendation.sources import load_source, mismatch_problems
 
         found = {}
         for section in SECTIONS:
@@ -189,7 +189,7 @@ class RecommendationConfig(TaskConfig):
                 yield f"{section}.{error.field}", str(error)
         if len(found) == len(SECTIONS):
             train, validation = (found[section] for section in SECTIONS)
-            yield from misfits(train, validation, self.validation_data.num_eval_negatives)
+            yield from mismatch_problems(train, validation, self.validation_data.num_eval_negatives)
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""

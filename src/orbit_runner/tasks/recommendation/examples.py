@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.order.exclusion import excluding_sequence
+from orbit_runner.data.order.exclusion import exclude_examples
 from orbit_runner.data.order.sequences import ShuffledSequence
 from orbit_runner.data.order.step_order import RowOrder, StepRows
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource
@@ -15,9 +15,9 @@ from orbit_runner.data.sampling.salts import NEGATIVES
 from orbit_runner.tasks.examples import (
     find_excluded,
     index_of,
-    is_file,
+    is_same_file,
     place_of,
-    unknown_id,
+    unknown_id_error,
 )
 from orbit_runner.tasks.recommendation.config import RatingTrainData
 from orbit_runner.tasks.recommendation.sources import load_interactions, load_source
@@ -33,12 +33,12 @@ class RatingExamples:
 
     def __init__(self, data: RatingTrainData) -> None:
         self._data, self._ratings = data, load_source(data)
-        self._each, self._seed = 1 + data.num_negatives, data.seed or 0
-        self._size = self._ratings.size * self._each
+        self._group_size, self._seed = 1 + data.num_negatives, data.seed or 0
+        self._size = self._ratings.size * self._group_size
         self.excluded = find_excluded(data, self._size, self.find)
         sequence = ShuffledSequence(self._size, self._seed, data.shuffle_buffer_size > 1)
         self.source = self._ratings.name
-        self.order = RowOrder(excluding_sequence(sequence, self.excluded), data.global_batch_size)
+        self.order = RowOrder(exclude_examples(sequence, self.excluded), data.global_batch_size)
 
     def describe(
         self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
@@ -46,9 +46,9 @@ class RatingExamples:
         """Returns user, item, label and the line of the choice of each chosen row."""
         del text
         ids, epochs, ratings = rows.examples[chosen], rows.epochs[chosen], self._ratings
-        choices = ids // self._each
+        choices = ids // self._group_size
         users, items = ratings.users[choices], ratings.items[choices]
-        is_choice = ids % self._each == 0
+        is_choice = ids % self._group_size == 0
         drawn = self._negatives(ids, epochs, users)
         lines = self._lines(users, items)
         return [
@@ -72,28 +72,32 @@ class RatingExamples:
         user, slash, item = text.partition("/")
         if slash and user.isdecimal() and item.isdecimal():
             return self._index(text, int(user), int(item))
-        place, made = place_of(text), load_interactions(self._data)
-        if place is None or not made.first_line or not is_file(str(made.files[0]), place[0]):
-            raise unknown_id(text, self.id_help)
-        row = made.row_of(place[1])
+        place, interactions = place_of(text), load_interactions(self._data)
+        if (
+            place is None
+            or not interactions.first_line
+            or not is_same_file(str(interactions.files[0]), place[0])
+        ):
+            raise unknown_id_error(text, self.id_help)
+        row = interactions.row_of(place[1])
         if row is None:
-            raise unknown_id(text, self.id_help, f"has {len(made.users):,} ratings")
-        return self._index(text, int(made.users[row]), int(made.items[row]))
+            raise unknown_id_error(text, self.id_help, f"has {len(interactions.users):,} ratings")
+        return self._index(text, int(interactions.users[row]), int(interactions.items[row]))
 
     def _index(self, text: str, user: int, item: int) -> int:
         ratings: RatingSource = self._ratings
         known = [np.flatnonzero(ratings.user_ids == user), np.flatnonzero(ratings.item_ids == item)]
         for name, found in zip(("user", "item"), known, strict=True):
             if not len(found):
-                raise unknown_id(text, self.id_help, f"names a {name} that is not trained on")
+                raise unknown_id_error(text, self.id_help, f"names a {name} that is not trained on")
         row, column = (int(found[0]) for found in known)
         start, stop = ratings.starts[row : row + 2]
         choice = start + int(np.searchsorted(ratings.items[start:stop], column))
         if choice == stop or ratings.items[choice] != column:
             held_out = ratings.held_out[row] == column
             reason = "is held out of training" if held_out else "is not a rating"
-            raise unknown_id(text, self.id_help, reason)
-        return int(choice) * self._each
+            raise unknown_id_error(text, self.id_help, reason)
+        return int(choice) * self._group_size
 
     def _negatives(self, ids: np.ndarray, epochs: np.ndarray, users: np.ndarray) -> np.ndarray:
         """Returns the items that `TrainingPairs` draws, int64 [b]."""
@@ -111,19 +115,26 @@ class RatingExamples:
 
     def _lines(self, users: np.ndarray, items: np.ndarray) -> list[tuple[str, int] | None]:
         """Returns the file and the line of each choice; None if the source has no lines."""
-        made = load_interactions(self._data)
-        if not made.first_line:
+        interactions = load_interactions(self._data)
+        if not interactions.first_line:
             return [None] * len(users)
         pairs = self._ratings.user_ids[users], self._ratings.item_ids[items]
-        rows = latest_rows(made, *pairs)
-        return [(str(made.files[0]), int(line)) for line in made.lines_of(rows)]
+        rows = latest_rows(interactions, *pairs)
+        return [(str(interactions.files[0]), int(line)) for line in interactions.lines_of(rows)]
 
 
-def latest_rows(made: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+def latest_rows(interactions: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:
     """Returns the latest interaction of each pair of published ids, which must exist: int64 [b]."""
-    among = np.flatnonzero(np.isin(made.users, users) & np.isin(made.items, items))
+    among = np.flatnonzero(np.isin(interactions.users, users) & np.isin(interactions.items, items))
     # The last of equal keys is the latest; the last in the file if the times are equal.
-    among = among[np.argsort(made.times[among], kind="stable")]
-    latest = dict(zip(zip(made.users[among].tolist(), made.items[among].tolist(), strict=True),
-                      among.tolist(), strict=True))  # fmt: skip
+    among = among[np.argsort(interactions.times[among], kind="stable")]
+    latest = dict(
+        zip(
+            zip(
+                interactions.users[among].tolist(), interactions.items[among].tolist(), strict=True
+            ),
+            among.tolist(),
+            strict=True,
+        )
+    )
     return np.array([latest[pair] for pair in zip(users.tolist(), items.tolist(), strict=True)])

@@ -31,8 +31,8 @@ def train_inputs(
         load_source(params),
         start_step=start_step,
         input_context=input_context,
-        options=PipelineOptions.of(params),
-        **_settings(params, excluded),
+        options=PipelineOptions.from_config(params),
+        **_train_settings(params, excluded),
     )
 
 
@@ -42,21 +42,21 @@ def chunks(
     """Returns the batches of `train_inputs` or `eval_inputs` by step."""
     source = load_source(params)
     if isinstance(params, RatingTrainData):
-        return pair_chunks(source, replicas=replicas, **_settings(params, excluded))
+        return pair_chunks(source, replicas=replicas, **_train_settings(params, excluded))
     return user_chunks(source, replicas=replicas, **_eval_settings(params))
 
 
 def eval_inputs(
     params: RatingEvalData, input_context: tf.distribute.InputContext | None
 ) -> tf.data.Dataset:
-    """Returns one worker's evaluation batches of `({user, item}, there, weight)`, each user once.
+    """Returns one worker's evaluation batches of `({user, item}, mask, weight)`, each user once.
 
     See `Candidates` for the items of a user.
     """
     return eval_users(
         load_source(params),
         input_context=input_context,
-        options=PipelineOptions.of(params),
+        options=PipelineOptions.from_config(params),
         cache=params.cache,
         **_eval_settings(params),
     )
@@ -71,7 +71,7 @@ def _eval_settings(params: RatingEvalData) -> dict[str, Any]:
     }
 
 
-def _settings(params: RatingTrainData, excluded: np.ndarray) -> dict[str, Any]:
+def _train_settings(params: RatingTrainData, excluded: np.ndarray) -> dict[str, Any]:
     return {
         "num_negatives": params.num_negatives,
         "global_batch_size": params.global_batch_size,

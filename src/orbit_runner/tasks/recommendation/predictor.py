@@ -30,7 +30,7 @@ class UserPredictor:
         """
         for argument in arguments or ["-"]:
             if argument == "-":
-                yield from _fill(lines)
+                yield from _nonblank_lines(lines)
             elif _is_id(argument):
                 yield argument.strip()
             else:
@@ -39,38 +39,38 @@ class UserPredictor:
     def predict(self, items: Sequence[str]) -> list[Prediction]:
         """Returns the best items of each user, or what is wrong with the id."""
         ids = [int(item) if _is_id(item) else None for item in items]
-        asked = [user for user in ids if user is not None]
-        answers = iter(self._answers(asked) if asked else [])
+        valid_ids = [user for user in ids if user is not None]
+        answers = iter(self._predict_users(valid_ids) if valid_ids else [])
         return [
-            _refusal(f"got {item!r}, expected a user id, an integer", item)
+            _error_prediction(f"got {item!r}, expected a user id, an integer", item)
             if user is None
             else next(answers)
             for item, user in zip(items, ids, strict=True)
         ]
 
-    def _answers(self, users: Sequence[int]) -> list[Prediction]:
+    def _predict_users(self, users: Sequence[int]) -> list[Prediction]:
         found = self._signature(
             user=tf.constant(users, tf.int64), k=tf.constant(self._top_k, tf.int32)
         )
         item, score, known = (np.asarray(found[name]) for name in ("item", "score", "known"))
         return [
-            _answer(user, item[row], score[row])
+            _prediction(user, item[row], score[row])
             if known[row]
-            else _refusal(f"user {user} is not in the training set", user)
+            else _error_prediction(f"user {user} is not in the training set", user)
             for row, user in enumerate(users)
         ]
 
 
-def _answer(user: int, items: np.ndarray, scores: np.ndarray) -> Prediction:
-    there = ~np.isnan(scores)
-    pairs = list(zip(items[there].tolist(), scores[there].tolist(), strict=True))
+def _prediction(user: int, items: np.ndarray, scores: np.ndarray) -> Prediction:
+    valid = ~np.isnan(scores)
+    pairs = list(zip(items[valid].tolist(), scores[valid].tolist(), strict=True))
     return Prediction(
         text=f"{user}: " + "  ".join(f"{item} ({score:.4f})" for item, score in pairs),
         data={"user": user, "items": [{"item": item, "score": score} for item, score in pairs]},
     )
 
 
-def _refusal(reason: str, user: int | str) -> Prediction:
+def _error_prediction(reason: str, user: int | str) -> Prediction:
     return Prediction(text=reason, data={"user": user, "error": reason})
 
 
@@ -84,12 +84,12 @@ def _is_id(text: str) -> bool:
 def _lines_of(name: str) -> Iterator[str]:
     try:
         with Path(name).expanduser().open(encoding="utf-8") as file:
-            yield from _fill(file)
+            yield from _nonblank_lines(file)
     except (OSError, UnicodeDecodeError):
         raise RunnerError(
             f"got {name!r}, expected a user id, a text file of ids, or - for standard input"
         ) from None
 
 
-def _fill(lines: Iterable[str]) -> Iterator[str]:
+def _nonblank_lines(lines: Iterable[str]) -> Iterator[str]:
     return (line.strip() for line in lines if line.strip())

@@ -16,7 +16,7 @@ def ranks_and_losses(
     score: Score,
     users: tf.Tensor,
     items: tf.Tensor,
-    there: tf.Tensor,
+    mask: tf.Tensor,
     *,
     num_negatives: int,
     block_pairs: int = BLOCK_PAIRS,
@@ -24,7 +24,7 @@ def ranks_and_losses(
     """Returns the number of candidates ahead of the first, and the loss, both float32 [b].
 
     `score` maps users and items, int32 [pairs], to logits, float32 [pairs]. `users` are int32 [b].
-    `items` are the candidates, int32 [b, m], the held-out one first. `there` is bool [b, m]: which
+    `items` are the candidates, int32 [b, m], the held-out one first. `mask` is bool [b, m]: which
     candidates count. A candidate is ahead unless its score is below that of the first, so that ties
     and NaN count against the model.
 
@@ -33,15 +33,15 @@ def ranks_and_losses(
     are comparable.
     """
     first = score(users, items[:, 0])
-    items, there = items[:, 1:], there[:, 1:]
+    items, mask = items[:, 1:], mask[:, 1:]
     width = max(1, min(items.shape[1], block_pairs // users.shape[0]))
     blocks = -(-items.shape[1] // width)
     padding = [[0, 0], [0, blocks * width - items.shape[1]]]
-    items, there = tf.pad(items, padding), tf.pad(there, padding)
+    items, mask = tf.pad(items, padding), tf.pad(mask, padding)
 
-    def block(number: tf.Tensor, ahead: tf.Tensor, losses: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        here = slice(number * width, (number + 1) * width)
-        counts, pairs = there[:, here], tf.reshape(items[:, here], [-1])
+    def add_block(number: tf.Tensor, ahead: tf.Tensor, losses: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        columns = slice(number * width, (number + 1) * width)
+        counts, pairs = mask[:, columns], tf.reshape(items[:, columns], [-1])
         logits = tf.reshape(score(tf.repeat(users, width), pairs), [-1, width])
         over = counts & tf.logical_not(logits < first[:, tf.newaxis])
         entropy = tf.where(counts, tf.nn.softplus(logits), 0.0)
@@ -50,10 +50,10 @@ def ranks_and_losses(
 
     _, ahead, losses = tf.while_loop(
         lambda number, *_: number < blocks,
-        block,
+        add_block,
         [tf.constant(0), tf.zeros_like(first), tf.zeros_like(first)],
         parallel_iterations=1,
     )
-    count = tf.reduce_sum(tf.cast(there, tf.float32), 1)
+    count = tf.reduce_sum(tf.cast(mask, tf.float32), 1)
     mean = tf.math.divide_no_nan(losses, count)
     return ahead, (tf.nn.softplus(-first) + num_negatives * mean) / (1 + num_negatives)

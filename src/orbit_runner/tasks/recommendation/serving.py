@@ -14,15 +14,15 @@ from orbit_runner.tasks.serving import Serving
 NO_ITEM = -1
 
 
-class Catalogue(tf.Module):
+class Catalog(tf.Module):
     """The published ids and the choices of each user, in tables that are saved with the model."""
 
     def __init__(self, source: RatingSource) -> None:
         super().__init__(name="catalogue")
-        self.user_ids = _table(source.user_ids, "user_ids")
-        self.item_ids = _table(source.item_ids, "item_ids")
-        self.starts = _table(source.starts, "starts")
-        self.chosen = _table(source.items, "chosen")
+        self.user_ids = _make_table(source.user_ids, "user_ids")
+        self.item_ids = _make_table(source.item_ids, "item_ids")
+        self.starts = _make_table(source.starts, "starts")
+        self.chosen = _make_table(source.items, "chosen")
         self.num_items = source.num_items
 
 
@@ -39,45 +39,45 @@ def make_serving(model: tf_keras.Model, source: RatingSource) -> Serving:
 
     `model` maps `user` and `item`, int32 [batch], to logits.
     """
-    tables = Catalogue(source)
+    tables = Catalog(source)
 
     def score(users: tf.Tensor, items: tf.Tensor) -> tf.Tensor:
         return tf.sigmoid(model({"user": users, "item": items}, training=False))
 
-    @tf.function(input_signature=[_ids("user"), _ids("item")])
+    @tf.function(input_signature=[_ids_spec("user"), _ids_spec("item")])
     def pairs(user: tf.Tensor, item: tf.Tensor) -> dict[str, tf.Tensor]:
-        users, known = _number(tables.user_ids, user)
-        items, exists = _number(tables.item_ids, item)
+        users, known = _look_up_ids(tables.user_ids, user)
+        items, exists = _look_up_ids(tables.item_ids, item)
         known &= exists
         return {"score": tf.where(known, score(users, items), np.nan), "known": known}
 
-    @tf.function(input_signature=[_ids("user"), tf.TensorSpec([], tf.int32, name="k")])
+    @tf.function(input_signature=[_ids_spec("user"), tf.TensorSpec([], tf.int32, name="k")])
     def top_k(user: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-        users, known = _number(tables.user_ids, user)
+        users, known = _look_up_ids(tables.user_ids, user)
         # Without any user, `map_fn` would not know the width of its result.
         count = tf.size(users)
         filled = tf.pad(users, [[0, tf.cast(count == 0, tf.int32)]])
         # One user at a time, so that the pairs of only one user are in memory.
         items, scores = tf.map_fn(
-            lambda one: _best(score, tables, one, k),
+            lambda one: _top_items(score, tables, one, k),
             filled,
             fn_output_signature=(
                 tf.TensorSpec([None], tf.int64),
                 tf.TensorSpec([None], tf.float32),
             ),
         )
-        there = known[:, tf.newaxis]
+        valid = known[:, tf.newaxis]
         return {
-            "item": tf.where(there, items[:count], NO_ITEM),
-            "score": tf.where(there, scores[:count], np.nan),
+            "item": tf.where(valid, items[:count], NO_ITEM),
+            "score": tf.where(valid, scores[:count], np.nan),
             "known": known,
         }
 
     return Serving({"pairs": pairs, "top_k": top_k}, default="top_k", resources=[tables])
 
 
-def _best(
-    score: Score, tables: Catalogue, user: tf.Tensor, k: tf.Tensor
+def _top_items(
+    score: Score, tables: Catalog, user: tf.Tensor, k: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     items = tf.range(tables.num_items)
     scores = score(tf.fill([tables.num_items], user), items)
@@ -89,22 +89,22 @@ def _best(
     # `k` may be larger than the number of items.
     scores = tf.pad(scores, [[0, tf.maximum(k - tables.num_items, 0)]], constant_values=-1.0)
     best, places = tf.math.top_k(scores, k)
-    there = best >= 0.0
-    found = tf.gather(tables.item_ids, tf.where(there, places, 0))
-    return tf.where(there, found, NO_ITEM), tf.where(there, best, np.nan)
+    valid = best >= 0.0
+    found = tf.gather(tables.item_ids, tf.where(valid, places, 0))
+    return tf.where(valid, found, NO_ITEM), tf.where(valid, best, np.nan)
 
 
-def _number(ids: tf.Variable, wanted: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _look_up_ids(ids: tf.Variable, requested: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     known = tf.convert_to_tensor(ids)
-    places = tf.minimum(tf.searchsorted(known, wanted), tf.size(known) - 1)
-    there = tf.equal(tf.gather(known, places), wanted)
-    return tf.where(there, places, 0), there
+    places = tf.minimum(tf.searchsorted(known, requested), tf.size(known) - 1)
+    valid = tf.equal(tf.gather(known, places), requested)
+    return tf.where(valid, places, 0), valid
 
 
-def _ids(name: str) -> tf.TensorSpec:
+def _ids_spec(name: str) -> tf.TensorSpec:
     return tf.TensorSpec([None], tf.int64, name=name)
 
 
-def _table(array: np.ndarray, name: str) -> tf.Variable:
+def _make_table(array: np.ndarray, name: str) -> tf.Variable:
     with tf.device("CPU:0"):
         return tf.Variable(array, trainable=False, name=name)

@@ -19,26 +19,26 @@ def load_source(config: RecommendationDataConfig) -> RatingSource:
 
     They are loaded once per process. Raises `DataError` if they are missing or invalid.
     """
-    return _load(config.source, _settings(config), config.min_interactions)
+    return _load(config.source, _source_settings(config), config.min_interactions)
 
 
 def load_interactions(config: RecommendationDataConfig) -> Interactions:
     """Returns all choices of one section in the order of its file, loaded once per process."""
-    return _interactions(config.source, _settings(config))
+    return _load_interactions(config.source, _source_settings(config))
 
 
-def _settings(config: RecommendationDataConfig) -> tuple[tuple[str, object], ...]:
+def _source_settings(config: RecommendationDataConfig) -> tuple[tuple[str, object], ...]:
     if config.source == "synthetic":
-        made = config.synthetic
+        synthetic = config.synthetic
         settings = ("num_examples", "num_items", "kind", "seed")
-        return tuple((name, getattr(made, name)) for name in settings)
-    paths, folder = input_paths(config), config.data_dir
+        return tuple((name, getattr(synthetic, name)) for name in settings)
+    paths, directory = input_paths(config), config.data_dir
     limit = config.max_bad_records
     return (
-        ("data_dir", folder),
+        ("data_dir", directory),
         ("input_path", paths),
         ("variant", config.variant),
-        # Other sources do not know it.
+        # Other sources do not have this argument.
         *((("max_bad_records", limit),) if limit else ()),
     )
 
@@ -53,20 +53,20 @@ def _load(
     name: str, settings: tuple[tuple[str, object], ...], min_interactions: int
 ) -> RatingSource:
     # Not from the cache below, because a run needs all choices only here.
-    return leave_one_out(_read(name, settings), min_interactions)
+    return leave_one_out(_read_interactions(name, settings), min_interactions)
 
 
 @functools.lru_cache(maxsize=1)
-def _interactions(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
-    return _read(name, settings)
+def _load_interactions(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
+    return _read_interactions(name, settings)
 
 
-def _read(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
+def _read_interactions(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
     found: Interactions = RATING_SOURCES.get(name).load()(**dict(settings))
     return found
 
 
-def misfits(
+def mismatch_problems(
     train: RatingSource, validation: RatingSource, num_negatives: int
 ) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for choices of training and validation that do not match.
@@ -81,7 +81,8 @@ def misfits(
     if not same:
         yield (
             "validation_data.source",
-            f"got {_describe(validation)}, expected those of train_data: {_describe(train)}\n"
+            f"got {_describe_source(validation)}, expected those of train_data: "
+            f"{_describe_source(train)}\n"
             "both sections must read the same dataset: one choice per user is held out of training",
         )
     if num_negatives >= validation.num_items:
@@ -92,5 +93,5 @@ def misfits(
         )
 
 
-def _describe(source: RatingSource) -> str:
+def _describe_source(source: RatingSource) -> str:
     return f"{source.num_users:,} users and {source.num_items:,} items of {source.name}"

@@ -50,7 +50,7 @@ class RecommendationTask(Task):
         """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
 
         For training, it yields `({user, item}, label)` endlessly. For evaluation, it yields
-        `({user, item}, there, weight)`, each user once.
+        `({user, item}, mask, weight)`, each user once.
         """
         if isinstance(params, RatingTrainData):
             return train_inputs(params, input_context, start_step, self.excluded_examples(params))
@@ -86,15 +86,15 @@ class RecommendationTask(Task):
     ) -> dict[str, tf.Tensor]:
         """Ranks the held-out item of each user of a batch, on one replica.
 
-        `inputs` are `({user, item}, there, weight)`. Returns `loss`, the mean over the batch's
+        `inputs` are `({user, item}, mask, weight)`. Returns `loss`, the mean over the batch's
         users, and `examples`, their number; both float32 scalars.
         """
-        features, there, weights = inputs
+        features, mask, weights = inputs
         ahead, losses = ranks_and_losses(
             lambda user, item: self.inference_step({"user": user, "item": item}, model),
             features["user"],
             features["item"],
-            there,
+            mask,
             num_negatives=self.task_config.train_data.num_negatives,
         )
         for metric in metrics or []:

@@ -16,7 +16,7 @@ from orbit_runner.data.tables.summary import (
     row_hashes,
     summarize,
 )
-from orbit_runner.errors import DataError, nearest
+from orbit_runner.errors import DataError, nearest_name_hint
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
@@ -33,10 +33,10 @@ from orbit_runner.tasks.tabular.sources import (
 )
 
 Problems = Iterator[tuple[str, str]]
-# More classes than this are rather numbers.
-_MOST_CLASSES = 10_000
-# A column of texts that nearly all differ is an ID or free text.
-_MOST_TEXTS = 1000
+# A target with more classes probably consists of numbers.
+_MAX_CLASSES = 10_000
+# If nearly all texts of a column differ, it is an ID or free text.
+_MAX_TEXTS = 1000
 
 
 def table_problems(config: TabularConfig) -> Problems:
@@ -84,7 +84,7 @@ def _name_problems(config: TabularConfig) -> Problems:
 
 def _name_problem(name: str, kinds: Mapping[str, str]) -> str:
     if name not in kinds:
-        return f"unknown column {name!r}{nearest(name, kinds)}"
+        return f"unknown column {name!r}{nearest_name_hint(name, kinds)}"
     if kinds[name] not in (NUMBER, CATEGORY):
         return f"column {name!r} has type {kinds[name]}, expected numbers, booleans or texts"
     return ""
@@ -106,11 +106,12 @@ def _value_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Probl
 
 
 def _missing_problem(column: Column, part: TablePart) -> str:
-    rows = np.flatnonzero(column.missing())
+    rows = np.flatnonzero(column.is_missing())
     if not len(rows):
         return ""
     return (
-        f"column {column.name!r} has no value in {part.where(int(rows[0]))}{_others(rows)}\n"
+        f"column {column.name!r} has no value in {part.row_location(int(rows[0]))}"
+        f"{_other_rows(rows)}\n"
         "a target needs a value in each row: fill it in, or remove the rows"
     )
 
@@ -120,7 +121,7 @@ def _class_problems(
 ) -> Problems:
     train, validation = (columns[section] for section in SECTIONS)
     known = set(train.text_counts()) - {""}
-    if len(known) > _MOST_CLASSES:
+    if len(known) > _MAX_CLASSES:
         yield (
             path,
             f"column {name!r} has {len(known):,} classes\nfor numbers, set type: {REGRESSION}",
@@ -128,14 +129,14 @@ def _class_problems(
     elif len(known) < 2:
         yield path, f"column {name!r} has only the class {', '.join(known)!r} in training"
     new = np.array([text not in known for text in (*validation.vocabulary, "")])
-    rows = np.flatnonzero(new[validation.values] & ~validation.missing())
+    rows = np.flatnonzero(new[validation.values] & ~validation.is_missing())
     if len(rows):
         got = validation.text(int(rows[0]))
-        where = parts["validation_data"].where(int(rows[0]))
+        where = parts["validation_data"].row_location(int(rows[0]))
         yield (
             path,
-            f"column {name!r} has the class {got!r} in {where}{_others(rows)}, which no training "
-            f"row has{nearest(got, known)}",
+            f"column {name!r} has the class {got!r} in {where}{_other_rows(rows)}, which no "
+            f"training row has{nearest_name_hint(got, known)}",
         )
 
 
@@ -149,7 +150,7 @@ def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Prob
             yield (
                 "weight_column",
                 f"column {config.weight_column!r} has {values[rows[0]]:g} in "
-                f"{part.where(int(rows[0]))}{_others(rows)}, expected 0 or more",
+                f"{part.row_location(int(rows[0]))}{_other_rows(rows)}, expected 0 or more",
             )
         elif not values.any():
             yield "weight_column", f"all weights of {section} are 0"
@@ -159,11 +160,11 @@ def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
     listed = (*config.features.numeric, *config.features.categorical)
     for name, kind in feature_kinds(config).items():
         column = part.column(name)
-        if column.missing().all():
+        if column.is_missing().all():
             yield "features", f"column {name!r} has no values in training"
         elif kind == CATEGORY and name not in listed:
             texts = len(column.text_counts())
-            if texts > max(_MOST_TEXTS, part.size // 2):
+            if texts > max(_MAX_TEXTS, part.size // 2):
                 yield (
                     "features",
                     f"column {name!r} has {texts:,} different texts in {part.size:,} rows, as an "
@@ -171,7 +172,7 @@ def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
                 )
 
 
-def _others(rows: Sequence[int] | np.ndarray) -> str:
+def _other_rows(rows: Sequence[int] | np.ndarray) -> str:
     more = len(rows) - 1
     return f" and {more:,} other row{'s' if more > 1 else ''}" if more else ""
 
@@ -183,8 +184,8 @@ def equal_rows(config: TabularConfig) -> EqualRows:
     return leaked_rows(train, validation, row_hashes(train, names), row_hashes(validation, names))
 
 
-def first_look(config: TabularConfig) -> TableSummary:
-    """Returns the first look at both sections. Raises `DataError` if one cannot be read."""
+def summarize_table(config: TabularConfig) -> TableSummary:
+    """Returns a summary of both sections. Raises `DataError` if one cannot be read."""
     features = feature_kinds(config)
     roles = dict.fromkeys(features, "feature")
     for path, name, kind in named_columns(config, "train_data"):

@@ -169,13 +169,13 @@ class TabularConfig(TaskConfig):
 
     def _class_problems(self) -> Iterator[tuple[str, str]]:
         count = sum(target.type == CLASSIFICATION for target in self.targets)
-        asked = {
+        settings = {
             "class_weights": self.class_weights,
             "train_data.class_sampling": self.train_data.class_sampling,
         }
         if count != 1:
-            for name in (name for name, value in asked.items() if value):
-                yield name, f"got {count} targets of classification, expected one"
+            for name in (name for name, value in settings.items() if value):
+                yield name, f"got {count} classification targets, expected one"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files, the columns and the values that a run needs."""
@@ -191,14 +191,14 @@ class TabularConfig(TaskConfig):
         part = load_part(self, SECTIONS[0])
         columns = {target.column: part.column(target.column) for target in self.targets}
 
-        def about(row: int) -> dict[str, Any]:
+        def describe_row(row: int) -> dict[str, Any]:
             targets = {name: column.text(row) for name, column in columns.items()}
-            return {"place": part.where(row), "targets": targets}
+            return {"place": part.row_location(row), "targets": targets}
 
         def mixture(excluded: Any) -> Any:
             return table_mixture(self, data, excluded)
 
-        return ArrayExamples(part.source.name, part.size, data, about, mixture)
+        return ArrayExamples(part.source.name, part.size, data, describe_row, mixture)
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
@@ -208,9 +208,9 @@ class TabularConfig(TaskConfig):
 
     def data_summary(self) -> Any:
         """Returns a first look at the table, or None if it cannot be read."""
-        from orbit_runner.tasks.tabular.checks import first_look
+        from orbit_runner.tasks.tabular.checks import summarize_table
 
         try:
-            return first_look(self)
+            return summarize_table(self)
         except DataError:
             return None

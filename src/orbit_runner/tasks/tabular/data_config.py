@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.data import source_from
-from orbit_runner.errors import unknown
+from orbit_runner.config.schema.data import source_field
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
 from orbit_runner.tasks.table_split import TableSplitConfig
 
 _NO_IMAGES = "there are no images to augment"
-_READ_BY = {
+_SETTING_SOURCES = {
     "delimiter": ("csv",),
     "column_names": ("csv",),
     "missing_values": ("csv",),
@@ -30,7 +30,7 @@ _READ_BY = {
 class TableDataConfig(MixedDataConfig):
     """A table and its pipeline."""
 
-    source: str = source_from(TABLE_SOURCES)
+    source: str = source_field(TABLE_SOURCES)
     split: str = field(
         "",
         help="part of the rows, by a name that task.split defines; by default train or "
@@ -73,7 +73,7 @@ class TableDataConfig(MixedDataConfig):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields settings that the source does not read, or needs."""
+        """Yields settings that the source ignores, and required ones that are missing."""
         yield from super().problems()
         if len(self.delimiter) != 1:
             yield "delimiter", f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
@@ -86,8 +86,8 @@ class TableDataConfig(MixedDataConfig):
         if self.source == "tfds" and self.data_dir:
             yield "data_dir", "is not read by `source: tfds`; set tfds_data_dir"
         if self.source == "synthetic":
-            return  # It may replace the source of any experiment, whose settings are then allowed.
-        for name, sources in _READ_BY.items():
+            return  # It can replace any source, so the settings of all sources are allowed.
+        for name, sources in _SETTING_SOURCES.items():
             read = any(one.source in sources for one in self.sources)
             if not read and getattr(self, name) != _default(name):
                 read_by = " or ".join(map(repr, sources))
@@ -146,4 +146,4 @@ def part_problems(
     if split is None and data.split:
         yield f"{section}.split", f"got {data.split!r}, but task.split is not set"
     elif split is not None and split.parts and data.part not in split.parts:
-        yield f"{section}.split", unknown("part", data.part, split.parts)
+        yield f"{section}.split", unknown_name_message("part", data.part, split.parts)

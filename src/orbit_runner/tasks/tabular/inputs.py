@@ -73,7 +73,7 @@ def train_inputs(
         start_step,
         excluded=excluded,
         mixture=mixture,
-        element=_element,
+        element=_train_element,
     )
 
 
@@ -83,7 +83,7 @@ def eval_inputs(
     input_context: tf.distribute.InputContext | None,
 ) -> tf.data.Dataset:
     """Returns one worker's batches of `(features, targets, weight)`, each row once."""
-    return array_inputs.eval_inputs(source, params, input_context, element=_weighted)
+    return array_inputs.eval_inputs(source, params, input_context, element=_eval_element)
 
 
 def chunks(
@@ -100,16 +100,16 @@ def chunks(
         replicas,
         excluded=excluded,
         mixture=mixture,
-        element=_element,
-        eval_element=_weighted,
+        element=_train_element,
+        eval_element=_eval_element,
     )
 
 
-def _element(batch: dict[str, Any]) -> Any:
+def _train_element(batch: dict[str, Any]) -> Any:
     pair = batch[_FEATURES], batch[_TARGETS]
     return (*pair, batch[_WEIGHT]) if _WEIGHT in batch else pair
 
 
-def _weighted(batch: dict[str, Any], weight: tf.Tensor) -> Any:
+def _eval_element(batch: dict[str, Any], weight: tf.Tensor) -> Any:
     weight = weight * batch[_WEIGHT] if _WEIGHT in batch else weight
     return batch[_FEATURES], batch[_TARGETS], weight

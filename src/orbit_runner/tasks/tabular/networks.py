@@ -14,7 +14,7 @@ from orbit_runner.tasks.tabular.text_layers import TextColumnMeans
 
 layers = tf_keras.layers
 NUMERIC, CATEGORICAL, TOKENS = "numeric", "categorical", "tokens"
-_WIDEST = 50
+_MAX_EMBEDDING_WIDTH = 50
 
 
 def mlp(
@@ -35,9 +35,9 @@ def mlp(
     For the settings, see `TabularModelConfig`.
     """
     inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
-    x = hidden_layers(_joined(parts, "features"), hidden_units, dropout_rate)
-    outputs = {name: _head(name, width)(x) for name, width in _widths(fitted).items()}
-    return tf_keras.Model(inputs, _scaled(outputs, fitted), name="mlp")
+    x = hidden_layers(_concatenate(parts, "features"), hidden_units, dropout_rate)
+    outputs = {name: _head(name, width)(x) for name, width in _output_widths(fitted).items()}
+    return tf_keras.Model(inputs, _rescale_outputs(outputs, fitted), name="mlp")
 
 
 def wide_deep(
@@ -55,19 +55,21 @@ def wide_deep(
     columns. Inputs and outputs are those of `mlp`.
     """
     inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
-    x = hidden_layers(_joined(parts, "features"), hidden_units, dropout_rate)
+    x = hidden_layers(_concatenate(parts, "features"), hidden_units, dropout_rate)
     sizes = [len(texts) for texts in fitted.categorical.values()]
     outputs = {}
-    for name, width in _widths(fitted).items():
+    for name, width in _output_widths(fitted).items():
         terms = [_head(name, width)(x)]
         if NUMERIC in parts:
-            wide = layers.Dense(width, use_bias=False, dtype="float32", name=f"{_safe(name)}_wide")
+            wide = layers.Dense(
+                width, use_bias=False, dtype="float32", name=f"{_layer_name(name)}_wide"
+            )
             terms.append(wide(parts[NUMERIC]))
         if sizes:
-            table = CategoryWeights(sizes, width, name=f"{_safe(name)}_wide_categories")
+            table = CategoryWeights(sizes, width, name=f"{_layer_name(name)}_wide_categories")
             terms.append(table(inputs[CATEGORICAL]))
-        outputs[name] = layers.Add(dtype="float32", name=f"{_safe(name)}_sum")(terms)
-    return tf_keras.Model(inputs, _scaled(outputs, fitted), name="wide_deep")
+        outputs[name] = layers.Add(dtype="float32", name=f"{_layer_name(name)}_sum")(terms)
+    return tf_keras.Model(inputs, _rescale_outputs(outputs, fitted), name="wide_deep")
 
 
 class NormalizeColumns(tf_keras.layers.Layer):
@@ -205,10 +207,10 @@ def _encoded_inputs(
 
 
 def _embedding_width(size: int) -> int:
-    return min(_WIDEST, math.ceil(math.sqrt(size)))
+    return min(_MAX_EMBEDDING_WIDTH, math.ceil(math.sqrt(size)))
 
 
-def _joined(parts: Mapping[str, Any], name: str) -> Any:
+def _concatenate(parts: Mapping[str, Any], name: str) -> Any:
     values = list(parts.values())
     return layers.Concatenate(name=name)(values) if len(values) > 1 else values[0]
 
@@ -222,7 +224,7 @@ def hidden_layers(x: Any, hidden_units: Sequence[int], dropout_rate: float) -> A
     return x
 
 
-def _widths(fitted: Preprocessing) -> dict[str, int]:
+def _output_widths(fitted: Preprocessing) -> dict[str, int]:
     return {name: len(classes) for name, classes in fitted.classes.items()} | dict.fromkeys(
         fitted.scales, 1
     )
@@ -230,17 +232,17 @@ def _widths(fitted: Preprocessing) -> dict[str, int]:
 
 def _head(name: str, width: int) -> Any:
     # The softmax of the loss is not accurate enough in 16 bits.
-    return layers.Dense(width, dtype="float32", name=_safe(name))
+    return layers.Dense(width, dtype="float32", name=_layer_name(name))
 
 
-def _scaled(outputs: Mapping[str, Any], fitted: Preprocessing) -> dict[str, Any]:
+def _rescale_outputs(outputs: Mapping[str, Any], fitted: Preprocessing) -> dict[str, Any]:
     found = dict(outputs)
     for name, scale in fitted.scales.items():
-        found[name] = Rescale(scale, name=f"{_safe(name)}_unit")(outputs[name])
+        found[name] = Rescale(scale, name=f"{_layer_name(name)}_unit")(outputs[name])
     return found
 
 
-def _safe(name: str) -> str:
+def _layer_name(name: str) -> str:
     """Returns the name of a target as that of a layer, which allows few characters."""
     text = "".join(one if one.isascii() and one.isalnum() else "_" for one in name)
     return f"target_{text}"

@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.tables.jsonl import text_of
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.serving import Prediction
-from orbit_runner.tasks.tabular.rows import Row, csv_rows, json_rows, peek
+from orbit_runner.tasks.tabular.rows import Row, csv_rows, json_rows, peek_line
 from orbit_runner.tasks.tabular.serving import COLUMNS, PREDICT, TARGETS, texts_of
 
 
@@ -26,35 +26,37 @@ class RowPredictor:
     ) -> None:
         self._delimiter, self._missing = delimiter, missing_values
         self._signature = signatures[PREDICT]
-        said = signatures[COLUMNS]()
-        pairs = zip(texts_of(said["name"]), texts_of(said["argument"]), strict=True)
-        numbers = said["is_number"].numpy().tolist()
+        description = signatures[COLUMNS]()
+        pairs = zip(texts_of(description["name"]), texts_of(description["argument"]), strict=True)
+        numbers = description["is_number"].numpy().tolist()
         self._columns = [(*pair, bool(number)) for pair, number in zip(pairs, numbers, strict=True)]
         self._texts = {
-            name: frozenset(texts_of(said[f"texts_{argument}"]))
+            name: frozenset(texts_of(description[f"texts_{argument}"]))
             for name, argument, _ in self._columns
-            if f"texts_{argument}" in said
+            if f"texts_{argument}" in description
         }
-        said = signatures[TARGETS]()
+        description = signatures[TARGETS]()
         self._classes = {}
-        for name, output in zip(texts_of(said["name"]), texts_of(said["output"]), strict=True):
-            classes = said.get(f"classes_{output}")
+        for name, output in zip(
+            texts_of(description["name"]), texts_of(description["output"]), strict=True
+        ):
+            classes = description.get(f"classes_{output}")
             self._classes[name] = (output, None if classes is None else texts_of(classes))
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
         """Yields rows, in order.
 
         Arguments are CSV files with a header, files of JSON lines (`.jsonl`), or `-` for standard
-        input: JSON objects, one per line, or CSV with a header if the first line is no object.
+        input: JSON objects, one per line, or CSV with a header if the first line is not an object.
         Raises `RunnerError` if an argument is not a file.
         """
         for argument in arguments or ["-"]:
             if argument == "-":
-                yield from self._rows("standard input", lines)
+                yield from self._read_rows("standard input", lines)
                 continue
             try:
                 with Path(argument).expanduser().open(encoding="utf-8", newline="") as file:
-                    yield from self._rows(argument, file)
+                    yield from self._read_rows(argument, file)
             except (OSError, UnicodeDecodeError):
                 raise RunnerError(
                     f"got {argument!r}, expected a CSV file, a file of JSON lines, or - for "
@@ -63,17 +65,17 @@ class RowPredictor:
 
     def predict(self, items: Sequence[Row]) -> list[Prediction]:
         """Returns the predictions for each row, or what is wrong with it."""
-        checked = [self._checked(row) for row in items]
-        good = [values for values in checked if not isinstance(values, str)]
-        answers = iter(self._answers(good) if good else [])
+        parsed = [self._parse_row(row) for row in items]
+        valid = [values for values in parsed if not isinstance(values, str)]
+        answers = iter(self._predict_rows(valid) if valid else [])
         return [
-            row.refusal(values)
+            row.error_prediction(values)
             if isinstance(values, str)
             else self._prediction(row, values, next(answers))
-            for row, values in zip(items, checked, strict=True)
+            for row, values in zip(items, parsed, strict=True)
         ]
 
-    def _checked(self, row: Row) -> list[Any] | str:
+    def _parse_row(self, row: Row) -> list[Any] | str:
         """Returns the value of each column, or what is wrong."""
         if row.problem:
             return row.problem
@@ -89,13 +91,13 @@ class RowPredictor:
                 return f"column {name!r}: got {got}, expected a {'number' if is_number else 'text'}"
         return found
 
-    def _answers(self, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    def _predict_rows(self, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         columns = zip(*rows, strict=True)
-        given = {
+        inputs = {
             argument: tf.constant(values, tf.float32 if is_number else tf.string)
             for (_, argument, is_number), values in zip(self._columns, columns, strict=True)
         }
-        found = {name: value.numpy() for name, value in self._signature(**given).items()}
+        found = {name: value.numpy() for name, value in self._signature(**inputs).items()}
         return [
             {name: found[output][row] for name, (output, _) in self._classes.items()}
             for row in range(len(rows))
@@ -123,8 +125,8 @@ class RowPredictor:
             texts.append(f"new: {', '.join(f'{name} {text!r}' for name, text in new.items())}")
         return Prediction(f"{row.where}: {'  '.join(texts)}", data)
 
-    def _rows(self, where: str, lines: Iterable[str]) -> Iterator[Row]:
-        first, lines = peek(lines)
+    def _read_rows(self, where: str, lines: Iterable[str]) -> Iterator[Row]:
+        first, lines = peek_line(lines)
         if first.lstrip().startswith("{") or where.endswith(".jsonl"):
             yield from json_rows(where, lines)
         else:

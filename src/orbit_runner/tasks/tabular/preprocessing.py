@@ -19,13 +19,13 @@ from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, load_readers
 from orbit_runner.tasks.tabular.texts import TextFit, fit_text
-from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.files import read_json_object
 
 # The file in the run directory.
-KEPT = "preprocessing.json"
+PREPROCESSING_FILE = "preprocessing.json"
 _FORMAT = 1
-# What was fitted faster is not worth a file in the cache.
+# A faster fit is not cached.
 _CACHED_SECONDS = 0.2
 
 
@@ -68,20 +68,20 @@ class Preprocessing:
 
 def _recode(column: Column, texts: Sequence[str], *, first: int, other: int) -> np.ndarray:
     index = {text: number for number, text in enumerate(texts, first)}
-    # The last one is that of missing values, whose code is -1.
+    # The last text is that of missing values, whose code is -1.
     table = [index.get(text, other) for text in (*column.vocabulary, "")]
     return np.array(table, np.int32)[column.values]
 
 
 def fit(config: TabularConfig) -> Preprocessing:
-    """Returns what the training rows give. Raises `DataError` if they cannot be read."""
+    """Fits the values on the training rows. Raises `DataError` if they cannot be read."""
     part, kinds = load_part(config, "train_data"), feature_kinds(config)
     regression = {target.column for target in config.targets if target.type == REGRESSION}
     return Preprocessing(
         numeric={n: _fit_number(part.column(n)) for n, kind in kinds.items() if kind == NUMBER},
-        categorical={n: _texts(part, n) for n, kind in kinds.items() if kind == CATEGORY},
+        categorical={n: _category_texts(part, n) for n, kind in kinds.items() if kind == CATEGORY},
         classes={
-            target.column: _texts(part, target.column)
+            target.column: _category_texts(part, target.column)
             for target in config.targets
             if target.column not in regression
         },
@@ -91,29 +91,29 @@ def fit(config: TabularConfig) -> Preprocessing:
 
 
 def fit_or_load(config: TabularConfig) -> Preprocessing:
-    """Returns the same as `fit`, from the cache if it took long and the files have not changed."""
+    """Returns the result of `fit`, from the cache if it is slow and the files have not changed."""
     entry = _cache_entry(config)
-    found = load_kept(entry, config) if entry is not None else None
+    found = load_preprocessing(entry, config) if entry is not None else None
     if found is None:
         began = time.monotonic()
         found = fit(config)
         if entry is not None and time.monotonic() - began > _CACHED_SECONDS:
             # If the cache cannot be written, the next run only takes longer.
             with contextlib.suppress(OSError):
-                write_aside(entry, keep(config, found))
+                write_shared_file(entry, serialize_preprocessing(config, found))
     return found
 
 
 def _cache_entry(config: TabularConfig) -> Path | None:
-    files = [path for path, *_ in _files(load_readers(config, "train_data"))]
+    files = [path for path, *_ in _file_status(load_readers(config, "train_data"))]
     if not files:
         return None
     text = json.dumps([files, _settings(config)])
-    return cache_folder("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.fit.json"
+    return cache_directory("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.fit.json"
 
 
 def _fit_number(column: Column) -> NumberFit:
-    missing = column.missing()
+    missing = column.is_missing()
     values = column.values[~missing] if missing.any() else column.values
     if not len(values):
         return NumberFit(0.0, 1.0, True)
@@ -123,39 +123,39 @@ def _fit_number(column: Column) -> NumberFit:
     return NumberFit(mean, deviation or 1.0, bool(missing.any()))
 
 
-def _texts(part: TablePart, name: str) -> tuple[str, ...]:
+def _category_texts(part: TablePart, name: str) -> tuple[str, ...]:
     return tuple(part.column(name).text_counts())
 
 
-def keep(config: TabularConfig, fitted: Preprocessing) -> bytes:
-    """Returns the file for the run directory."""
-    said = {
+def serialize_preprocessing(config: TabularConfig, fitted: Preprocessing) -> bytes:
+    """Returns the content of the file for the run directory."""
+    content = {
         "format": _FORMAT,
         "settings": _settings(config),
-        "files": _files(load_readers(config, "train_data")),
+        "files": _file_status(load_readers(config, "train_data")),
         **dataclasses.asdict(fitted),
     }
-    return json.dumps(said, ensure_ascii=False, indent=1).encode() + b"\n"
+    return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
-def load_kept(path: Path, config: TabularConfig) -> Preprocessing | None:
+def load_preprocessing(path: Path, config: TabularConfig) -> Preprocessing | None:
     """Returns what an earlier start of the run fitted, or None if it has to be fitted again.
 
     It is valid for the same columns and parts. The files must be unchanged, or missing: a trained
-    model is used where the data is not.
+    model can be used without its data.
     """
     try:
-        said = read_json_object(path)
-        if said["format"] != _FORMAT or said["settings"] != _settings(config):
+        content = read_json_object(path)
+        if content["format"] != _FORMAT or content["settings"] != _settings(config):
             return None
-        if not said["files"] or not all(_is_unchanged(*file) for file in said["files"]):
+        if not content["files"] or not all(_is_unchanged(*file) for file in content["files"]):
             return None
         return Preprocessing(
-            numeric={name: NumberFit(**fit) for name, fit in said["numeric"].items()},
-            categorical={name: tuple(texts) for name, texts in said["categorical"].items()},
-            classes={name: tuple(texts) for name, texts in said["classes"].items()},
-            scales={name: NumberFit(**fit) for name, fit in said["scales"].items()},
-            texts={name: _load_text(fit) for name, fit in said.get("texts", {}).items()},
+            numeric={name: NumberFit(**fit) for name, fit in content["numeric"].items()},
+            categorical={name: tuple(texts) for name, texts in content["categorical"].items()},
+            classes={name: tuple(texts) for name, texts in content["classes"].items()},
+            scales={name: NumberFit(**fit) for name, fit in content["scales"].items()},
+            texts={name: _load_text(fit) for name, fit in content.get("texts", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -168,7 +168,7 @@ def _load_text(fit: Mapping[str, Any]) -> TextFit:
 def _settings(config: TabularConfig) -> Any:
     """Returns the settings that the result depends on besides the files, as JSON values."""
     data, features = config.train_data, config.features.as_dict()
-    # Files that were written before there were texts do not have this setting.
+    # Files from before text columns existed do not have this setting.
     if not features["text"]:
         del features["text"]
     found: dict[str, Any] = {
@@ -188,7 +188,7 @@ def _settings(config: TabularConfig) -> Any:
     return json.loads(json.dumps(found))
 
 
-def _files(readers: Sequence[TableReader]) -> list[tuple[str, int, int]]:
+def _file_status(readers: Sequence[TableReader]) -> list[tuple[str, int, int]]:
     if not all(reader.files for reader in readers):
         return []
     status = [(path.absolute(), path.stat()) for one in readers for path in one.files]

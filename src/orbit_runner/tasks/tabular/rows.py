@@ -20,8 +20,8 @@ class Row:
     values: Mapping[str, Any]
     problem: str = ""
 
-    def refusal(self, reason: str) -> Prediction:
-        """Returns that there is no prediction for the row."""
+    def error_prediction(self, reason: str) -> Prediction:
+        """Returns a prediction that reports an error for the row."""
         return Prediction(f"{self.where}: error: {reason}", {"row": self.where, "error": reason})
 
 
@@ -64,14 +64,14 @@ def json_rows(where: str, lines: Iterable[str]) -> Iterator[Row]:
             yield Row(place, {}, str(error).removeprefix(f"{place}: "))
 
 
-def peek(lines: Iterable[str]) -> tuple[str, Iterator[str]]:
+def peek_line(lines: Iterable[str]) -> tuple[str, Iterator[str]]:
     """Returns the first line, "" if there is none, and all lines."""
     rest = iter(lines)
     first = next(rest, "")
-    return first, _chained(first, rest)
+    return first, _chain(first, rest)
 
 
-def _chained(first: str, rest: Iterable[str]) -> Iterator[str]:
+def _chain(first: str, rest: Iterable[str]) -> Iterator[str]:
     if first:
         yield first
     yield from rest

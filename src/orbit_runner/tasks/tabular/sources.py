@@ -19,14 +19,14 @@ from orbit_runner.data.fingerprint import (
 from orbit_runner.data.join_sources import join_tables
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.tables.bad_rows import without_bad_rows
+from orbit_runner.data.tables.bad_rows import exclude_bad_rows
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, TEXT, TableSource
 from orbit_runner.data.tables.hashing import hash_rows, value_bits
 from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value
 from orbit_runner.data.tables.summary import TablePart
-from orbit_runner.errors import DataError, nearest
+from orbit_runner.errors import DataError, nearest_name_hint
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_column, training_mixture
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
@@ -34,8 +34,8 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 SYNTHETIC = "synthetic"
 # The joined tables of mixtures.
-_JOINED: dict[tuple[Any, ...], TablePart] = {}
-_MOST_JOINED = 4
+_JOINED_TABLES: dict[tuple[Any, ...], TablePart] = {}
+_MAX_JOINED_TABLES = 4
 
 
 def load_reader(config: TabularConfig, section: str) -> TableReader:
@@ -50,7 +50,7 @@ def load_readers(config: TabularConfig, section: str) -> list[TableReader]:
 
 def _reader(config: TabularConfig, data: TableDataConfig) -> TableReader:
     if data.source == SYNTHETIC:
-        return _synthetic(config, data)
+        return _load_synthetic(config, data)
     if data.source == "tfds":
         options = TableOptions(tfds_name=data.tfds_name, tfds_splits=_tfds_splits(config, data))
         return _open(data.source, data.tfds_data_dir, input_paths(data), options)
@@ -66,7 +66,7 @@ def _reader(config: TabularConfig, data: TableDataConfig) -> TableReader:
 
 
 def _tfds_splits(config: TabularConfig, data: TableDataConfig) -> tuple[str, ...]:
-    """Returns the split that a section reads, or those of which it reads the first that exists."""
+    """Returns the split that a section reads, or several: it reads the first that exists."""
     if data.tfds_split:
         return (data.tfds_split,)
     # With `task.split`, both sections read parts of the same rows.
@@ -82,7 +82,7 @@ def _open(
     )
 
 
-def _synthetic(config: TabularConfig, data: TableDataConfig) -> TableReader:
+def _load_synthetic(config: TabularConfig, data: TableDataConfig) -> TableReader:
     return _synthesize(
         json.dumps(
             {
@@ -133,7 +133,7 @@ def feature_kinds(config: TabularConfig) -> dict[str, str]:
     """Returns the kind of each feature by name: numbers, categories, texts, as in the config.
 
     Without lists in the config, they are the columns that nothing else uses, in the order of the
-    training table, with the kinds that it tells.
+    training table, with the kinds that its reader infers.
     """
     numeric, categorical = config.features.numeric, config.features.categorical
     if not config.features.names:
@@ -157,29 +157,29 @@ def load_part(config: TabularConfig, section: str) -> TablePart:
     if not data.mixture:
         return _rows_of(config, data, sources[0])
     key = tuple(sources), data.part, repr(config.split), tuple(feature_kinds(config))
-    if key not in _JOINED:
-        while len(_JOINED) >= _MOST_JOINED:
-            del _JOINED[next(iter(_JOINED))]
+    if key not in _JOINED_TABLES:
+        while len(_JOINED_TABLES) >= _MAX_JOINED_TABLES:
+            del _JOINED_TABLES[next(iter(_JOINED_TABLES))]
         parts = zip(data.sources, sources, strict=True)
-        _JOINED[key] = join_tables([_rows_of(config, one, source) for one, source in parts])
-    return _JOINED[key]
+        _JOINED_TABLES[key] = join_tables([_rows_of(config, one, source) for one, source in parts])
+    return _JOINED_TABLES[key]
 
 
 def _rows_of(config: TabularConfig, data: TableDataConfig, source: TableSource) -> TablePart:
     split = config.split
     if split is None or data.source == SYNTHETIC:
-        return TablePart(source, without_bad_rows(source))
+        return TablePart(source, exclude_bad_rows(source))
     if split.column:
         rows = rows_with_value(source.columns[split.column], data.part)
-        return TablePart(source, without_bad_rows(source, rows))
-    by = split.hash_of or tuple(feature_kinds(config))
-    places = _positions(source, tuple(by), split.seed)
+        return TablePart(source, exclude_bad_rows(source, rows))
+    hash_columns = split.hash_of or tuple(feature_kinds(config))
+    places = _positions(source, tuple(hash_columns), split.seed)
     rows = rows_of_fraction(places, split.fractions or {}, data.part)
-    return TablePart(source, without_bad_rows(source, rows))
+    return TablePart(source, exclude_bad_rows(source, rows))
 
 
 def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
-    """Returns the columns that are used of each source of a section."""
+    """Returns each source of a section, with the columns that are used."""
     kinds = {name: kind for _, name, kind in reversed([*named_columns(config, section)])}
     # A column that is a feature keeps the kind of the feature if it also decides on the part.
     kinds |= feature_kinds(config)
@@ -187,17 +187,18 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
     kinds = {name: CATEGORY if kind == TEXT else kind for name, kind in kinds.items()}
     readers = load_readers(config, section)
     for number, reader in enumerate(readers):
-        lacking = next((name for name in kinds if name not in reader.kinds), "")
-        if number and lacking in readers[0].kinds:
+        missing = next((name for name in kinds if name not in reader.kinds), "")
+        if number and missing in readers[0].kinds:
             raise DataError(
-                f"{_where(reader)}: has no column {lacking!r}{nearest(lacking, reader.kinds)}, "
-                f"which {_where(readers[0])} of mixture[0] has",
+                f"{_reader_name(reader)}: has no column {missing!r}"
+                f"{nearest_name_hint(missing, reader.kinds)}, which {_reader_name(readers[0])} of "
+                "mixture[0] has",
                 field=f"mixture[{number}]",
             )
     return [_load(reader, tuple(kinds.items())) for reader in readers]
 
 
-def _where(reader: TableReader) -> str:
+def _reader_name(reader: TableReader) -> str:
     return str(reader.files[0]) if reader.files else reader.name
 
 
@@ -207,8 +208,8 @@ def _load(reader: TableReader, kinds: tuple[tuple[str, str], ...]) -> TableSourc
 
 
 @functools.lru_cache(maxsize=2)
-def _positions(source: TableSource, by: tuple[str, ...], seed: int) -> np.ndarray:
-    return positions(hash_rows(source.columns[name] for name in by), seed)
+def _positions(source: TableSource, hash_columns: tuple[str, ...], seed: int) -> np.ndarray:
+    return positions(hash_rows(source.columns[name] for name in hash_columns), seed)
 
 
 def source_files(config: TabularConfig, section: str) -> list[DataFile]:
@@ -224,14 +225,14 @@ def source_files(config: TabularConfig, section: str) -> list[DataFile]:
 
 
 def target_classes(config: TabularConfig) -> Classes:
-    """Returns the class of each training row, of the only target of classification.
+    """Returns the class of each training row, of the only classification target.
 
     Raises `DataError` if there is none, or there are several.
     """
     names = [target.column for target in config.targets if target.type == CLASSIFICATION]
     if len(names) != 1:
         raise DataError(
-            f"got {len(names)} targets of classification, expected one, whose classes have weights"
+            f"got {len(names)} classification targets, expected one, whose classes have weights"
         )
     return classes_of_column(load_part(config, "train_data").column(names[0]))
 
@@ -239,7 +240,7 @@ def target_classes(config: TabularConfig) -> Classes:
 def table_mixture(
     config: TabularConfig, data: TableDataConfig, excluded: np.ndarray = NO_EXAMPLES
 ) -> Mixture | None:
-    """Returns the mixture that the rows of a section are drawn from; None for all rows alike."""
+    """Returns the mixture that a section's rows are drawn from; None if all are equally likely."""
     if not data.is_training or not (data.mixture or data.class_sampling):
         return None
     part = load_part(config, "train_data")

@@ -15,14 +15,14 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.imbalance.weighted_labels import split_counts, training_labels
+from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.tabular.metrics import AbsoluteError, RootSquaredError
-from orbit_runner.tasks.tabular.prepared import PreparedTable
+from orbit_runner.tasks.tabular.prepared_table import PreparedTable
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.tasks.tabular.sources import target_classes
 
@@ -33,7 +33,7 @@ class TabularTask(Task):
     task_config: TabularConfig
 
     def build_model(self) -> tf_keras.Model:
-        """Builds the network `model.name`, and writes what was fitted to the run directory.
+        """Builds the network `model.name`, and writes the fitted values to the run directory.
 
         For its inputs and outputs, see `orbit_runner.tasks.tabular.networks`.
         """
@@ -54,7 +54,7 @@ class TabularTask(Task):
         """
         source = self.arrays(params)
         if params.is_training:
-            self.table.note_equal_rows()
+            self.table.warn_about_equal_rows()
             return train_inputs(
                 params,
                 source,
@@ -80,7 +80,7 @@ class TabularTask(Task):
     ) -> dict[str, tf.Tensor]:
         """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
         features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        classes = targets[self._classified] if self.loss_by_class else None
+        classes = targets[self._class_target] if self.loss_by_class else None
         labels = training_labels(targets, weights, self.loss_by_class, classes)
         return super().train_step((features, labels), model, optimizer, metrics)
 
@@ -140,17 +140,17 @@ class TabularTask(Task):
 
         In training with weights, `labels` are targets and weights.
         """
-        labels, weights = split_counts(labels)
+        labels, weights = split_labels(labels)
         kwargs |= weights
         for name, metric in zip(self._metric_targets, metrics, strict=bool(metrics)):
             metric.update_state(labels[name], model_outputs[name], **kwargs)
 
     def training_classes(self) -> Classes:
-        """Returns the class of each training row, of the only target of classification."""
+        """Returns the class of each training row, of the only classification target."""
         return target_classes(self.table.config)
 
     @functools.cached_property
-    def _classified(self) -> str:
+    def _class_target(self) -> str:
         targets = self.task_config.targets
         return next(one.column for one in targets if one.type == CLASSIFICATION)
 
@@ -179,11 +179,11 @@ class TabularTask(Task):
 
     @property
     def fitted(self) -> Preprocessing:
-        """What was fitted on the training rows, from the run directory if it is there."""
+        """The values fitted on the training rows, from the run directory if they are there."""
         return self.table.fitted
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
-        """Returns the rows of a section as arrays, which are made once."""
+        """Returns the rows of a section as arrays, which are created once."""
         return self.table.arrays(params)
 
     @functools.cached_property

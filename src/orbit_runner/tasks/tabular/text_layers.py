@@ -57,6 +57,6 @@ def mean_of_tokens(encoded: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
 
     `tokens` are int32 [batch, length]. Without tokens, it is 0.
     """
-    there = tf.cast(tf.not_equal(tokens, PAD), encoded.dtype)
-    total = tf.reduce_sum(encoded * there[:, :, tf.newaxis], axis=1)
-    return total / tf.maximum(tf.reduce_sum(there, axis=1, keepdims=True), 1)
+    mask = tf.cast(tf.not_equal(tokens, PAD), encoded.dtype)
+    total = tf.reduce_sum(encoded * mask[:, :, tf.newaxis], axis=1)
+    return total / tf.maximum(tf.reduce_sum(mask, axis=1, keepdims=True), 1)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.data.text.source import PAD, Ragged
 from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from orbit_runner.data.text.tokenizer.words import (
     WordTokenizer,
     encode_words,
@@ -26,7 +26,7 @@ from orbit_runner.tasks.tabular.config import WORDS, TextColumnConfig
 
 @dataclasses.dataclass(frozen=True)
 class TextFit:
-    """The tokens of a column of texts.
+    """The vocabulary of a column of texts.
 
     Attributes:
         max_length: The number of tokens of each text that the model sees.
@@ -45,19 +45,19 @@ class TextFit:
 
     def tokens(self, column: Column) -> np.ndarray:
         """Returns the tokens of each row, int32 [n, max_length], padded with 0."""
-        # The last one is that of missing values, whose code is -1.
+        # The last text is that of missing values, whose code is -1.
         texts = [*column.vocabulary, ""]
         if self.sentencepiece:
             rows = self._subwords.encode(texts).cut(self.max_length)
         else:
             rows = encode_words(texts, self.words)
-        return _padded(rows, self.max_length)[column.values]
+        return _pad_rows(rows, self.max_length)[column.values]
 
     def encode(self, tokenizer: Tokenizer, texts: tf.Tensor) -> tf.Tensor:
         """Returns the same tokens of texts, string [n], with the result of `make_tokenizer`."""
         ids = tokenizer.encode(texts, self.max_length)
-        lacking = self.max_length - tf.shape(ids)[1]
-        return tf.ensure_shape(tf.pad(ids, [[0, 0], [0, lacking]]), [None, self.max_length])
+        padding = self.max_length - tf.shape(ids)[1]
+        return tf.ensure_shape(tf.pad(ids, [[0, 0], [0, padding]]), [None, self.max_length])
 
     def decode(self, rows: Iterable[Sequence[int]]) -> list[str]:
         """Returns the texts of rows of tokens, as the model sees them."""
@@ -84,7 +84,7 @@ class Tokenizer(Protocol):
 
 
 def fit_text(config: TextColumnConfig, column: Column) -> TextFit:
-    """Returns what the training rows of a column give.
+    """Fits the vocabulary of a column on the training rows.
 
     Raises `DataError` if the texts have fewer subwords than `vocab_size`.
     """
@@ -92,14 +92,14 @@ def fit_text(config: TextColumnConfig, column: Column) -> TextFit:
     if config.tokenizer == WORDS:
         return TextFit(config.max_length, frequent_words(counts, config.vocab_size))
     try:
-        built = build(counts, size=config.vocab_size, character_coverage=1.0)
+        vocabulary = build_vocabulary(counts, size=config.vocab_size, character_coverage=1.0)
     except DataError as error:
         problem = f"column {config.column!r}: {error.field}: {error}"
         raise DataError(problem, field="columns") from error
-    return TextFit(config.max_length, sentencepiece=base64.b64encode(built.model).decode())
+    return TextFit(config.max_length, sentencepiece=base64.b64encode(vocabulary.model).decode())
 
 
-def _padded(rows: Ragged, width: int) -> np.ndarray:
+def _pad_rows(rows: Ragged, width: int) -> np.ndarray:
     """Returns the first tokens of each row, padded with 0: int32 [n, width]."""
     found = np.full((rows.size, width), PAD, np.int32)
     places = np.arange(len(rows.values)) - np.repeat(rows.offsets[:-1], rows.lengths)

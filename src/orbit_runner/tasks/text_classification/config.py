@@ -82,16 +82,16 @@ class TextClassificationConfig(TaskConfig):
         """Yields problems with the files, the columns and the values that a run needs."""
         from orbit_runner.tasks.tabular.checks import table_problems
 
-        for path, message in table_problems(self.as_table()):
+        for path, message in table_problems(self.to_tabular_config()):
             yield setting_of_table(path), message
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
-        return self.as_table().data_files()
+        return self.to_tabular_config().data_files()
 
     def data_summary(self) -> Any:
         """Returns a first look at the table, or None if it cannot be read."""
-        return self.as_table().data_summary()
+        return self.to_tabular_config().data_summary()
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""
@@ -104,8 +104,8 @@ class TextClassificationConfig(TaskConfig):
             path = setting_of_table(setting_of_error("train_data", error))
             raise SettingError(f"task.{path}", str(error)) from error
 
-    def as_table(self) -> TabularConfig:
-        """Returns the table of this task: one text feature, and one target."""
+    def to_tabular_config(self) -> TabularConfig:
+        """Returns this task as one on a table, with one text feature and one target."""
         return TabularConfig(
             features=FeaturesConfig(text=[self.text]),
             targets=[TargetConfig(column=self.label_column)],
@@ -117,7 +117,7 @@ class TextClassificationConfig(TaskConfig):
 
 
 def setting_of_table(path: str) -> str:
-    """Returns the setting of this task that is the one of the table, both without `task`."""
+    """Converts the path of a setting of the table to that of this task, both without `task`."""
     if path.startswith("features"):
         return "text.column" if path.endswith("column") else "text"
     return "label_column" if path.startswith("targets") else path

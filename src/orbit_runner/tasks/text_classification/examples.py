@@ -11,10 +11,10 @@ from orbit_runner.data.order.step_order import StepRows
 from orbit_runner.tasks.examples import (
     find_excluded,
     index_of,
-    is_file,
+    is_same_file,
     order_of,
     place_of,
-    unknown_id,
+    unknown_id_error,
 )
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, table_mixture
@@ -27,14 +27,14 @@ class TextExamples:
     id_help = "an index as `runner batch` prints it, or FILE:ROW"
 
     def __init__(self, config: TextClassificationConfig, data: TableDataConfig) -> None:
-        self._part = load_part(config.as_table(), "train_data")
+        self._part = load_part(config.to_tabular_config(), "train_data")
         self._texts = self._part.column(config.text.column)
         self._labels = self._part.column(config.label_column)
         self.source = self._part.source.name
         self.excluded = find_excluded(data, self._part.size, self.find)
         shuffle = data.shuffle_buffer_size > 1
         sequence = ShuffledSequence(self._part.size, data.seed or 0, shuffle)
-        mixture = table_mixture(config.as_table(), data, self.excluded)
+        mixture = table_mixture(config.to_tabular_config(), data, self.excluded)
         self.order = order_of(data, sequence, self.excluded, mixture)
 
     def describe(
@@ -43,7 +43,7 @@ class TextExamples:
         """Returns file and row, the class, and perhaps the text of each chosen row."""
         found = []
         for example in rows.examples[chosen].tolist():
-            one = {"place": self._part.where(example), "class": self._labels.text(example)}
+            one = {"place": self._part.row_location(example), "class": self._labels.text(example)}
             found.append(one | ({"text": self._texts.text(example)} if text else {}))
         return found
 
@@ -54,19 +54,19 @@ class TextExamples:
             return found
         row = self._row(*place) if place else None
         if row is None:
-            raise unknown_id(text, self.id_help)
+            raise unknown_id_error(text, self.id_help)
         if self._part.rows is None:
             return row
         index = int(np.searchsorted(self._part.rows, row))
         if index == self._part.size or self._part.rows[index] != row:
-            raise unknown_id(text, self.id_help, "is in another part of the table")
+            raise unknown_id_error(text, self.id_help, "is in another part of the table")
         return index
 
     def _row(self, file: str, number: int) -> int | None:
         """Returns a row, counted through all files; None if there is no such row."""
         before = 0
         for name, rows in self._part.source.parts:
-            if is_file(name, file) and 1 <= number <= rows:
+            if is_same_file(name, file) and 1 <= number <= rows:
                 return before + number - 1
             before += rows
         return None

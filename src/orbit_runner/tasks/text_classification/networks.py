@@ -132,12 +132,12 @@ class TextEncoder(tf_keras.layers.Layer):
 
     def call(self, tokens: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Returns [batch, width] for int32 tokens [batch, length]."""
-        there = tf.not_equal(tokens, PAD)
+        is_token = tf.not_equal(tokens, PAD)
         x = self.embedding(tokens)
         x += tf.cast(self.position(x), x.dtype)
         x = self.dropout(x, training=training)
         length = tokens.shape[1]
-        mask = tf.repeat(tf.cast(there, tf.int32)[:, tf.newaxis], length, axis=1)
+        mask = tf.repeat(tf.cast(is_token, tf.int32)[:, tf.newaxis], length, axis=1)
         encoded = self.encoder(x, attention_mask=mask, training=training)
         # The encoder ends with a normalization in float32.
         return mean_of_tokens(encoded, tokens)
@@ -146,7 +146,7 @@ class TextEncoder(tf_keras.layers.Layer):
 class BertTextEncoder(tf_keras.layers.Layer):
     """Model Garden's `BertEncoderV2`, and the mean over all tokens.
 
-    The texts have no token of their own for the whole text, so the pooler is not used.
+    The pooler is not used, because the texts have no `[CLS]` token.
     """
 
     def __init__(self, *, name: str, **encoder: Any) -> None:

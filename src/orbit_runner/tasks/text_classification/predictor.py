@@ -13,13 +13,13 @@ from orbit_runner.data.text.lines import read_lines
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.rows import Row, csv_rows, json_rows, peek
+from orbit_runner.tasks.tabular.rows import Row, csv_rows, json_rows, peek_line
 from orbit_runner.tasks.tabular.serving import texts_of
 from orbit_runner.tasks.text_classification.serving import NAMES, TEXT
-from orbit_runner.tasks.translation.predictor import LIKE_A_FILE
+from orbit_runner.tasks.translation.predictor import FILE_PATTERN
 
 _TOP_K = 3
-_WIDEST = 60
+_MAX_TEXT_WIDTH = 60
 
 
 class TextPredictor:
@@ -45,33 +45,33 @@ class TextPredictor:
 
         Arguments are sentences, CSV files (`.csv`), files of JSON lines (`.jsonl`), other files,
         whose lines are texts, or `-` for standard input: JSON objects, one per line, or texts if
-        the first line is no object. Raises `RunnerError` if an argument looks like a file that does
-        not exist.
+        the first line is not an object. Raises `RunnerError` if an argument looks like a file that
+        does not exist.
         """
         for argument in arguments or ["-"]:
             if argument == "-":
-                first, lines = peek(lines)
+                first, lines = peek_line(lines)
                 is_json = first.lstrip().startswith("{")
-                yield from self._rows("standard input", lines, ".jsonl" if is_json else "")
+                yield from self._read_rows("standard input", lines, ".jsonl" if is_json else "")
             elif Path(argument).is_file():
-                yield from self._file(argument)
-            elif LIKE_A_FILE.fullmatch(argument):
+                yield from self._read_file(argument)
+            elif FILE_PATTERN.fullmatch(argument):
                 raise RunnerError(f"file not found: {argument}")
             else:
                 yield Row("", {self._column: argument})
 
     def predict(self, items: Sequence[Row]) -> list[Prediction]:
         """Returns each text's labels with probabilities, the most probable first, or its error."""
-        checked = [self._checked(row) for row in items]
-        texts = [text for text, problem in checked if not problem]
+        parsed = [self._parse_row(row) for row in items]
+        texts = [text for text, problem in parsed if not problem]
         found = self._classify(text=tf.constant(texts))["probabilities"].numpy() if texts else []
         answers = iter(found)
         return [
-            row.refusal(problem) if problem else self._answer(row, text, next(answers))
-            for row, (text, problem) in zip(items, checked, strict=True)
+            row.error_prediction(problem) if problem else self._prediction(row, text, next(answers))
+            for row, (text, problem) in zip(items, parsed, strict=True)
         ]
 
-    def _checked(self, row: Row) -> tuple[str, str]:
+    def _parse_row(self, row: Row) -> tuple[str, str]:
         """Returns the text of a row, and what is wrong with it."""
         if row.problem:
             return "", row.problem
@@ -83,31 +83,31 @@ class TextPredictor:
             got = shorten(repr(row.values[self._column]), 80)
             return "", f"column {self._column!r}: got {got}, expected a text"
 
-    def _answer(self, row: Row, text: str, found: Any) -> Prediction:
+    def _prediction(self, row: Row, text: str, found: Any) -> Prediction:
         best = sorted(range(len(found)), key=lambda index: -found[index])[: self._top_k]
         answers = [
             {"label": self._names[k], "class": k, "probability": float(f"{found[k]:.6g}")}
             for k in best
         ]
-        said = "  ".join(f"{self._names[k]} {found[k]:.4f}" for k in best)
+        labels = "  ".join(f"{self._names[k]} {found[k]:.4f}" for k in best)
         place = {"row": row.where} if row.where else {}
         return Prediction(
-            f"{said}  {shorten(text, _WIDEST)}".rstrip(),
+            f"{labels}  {shorten(text, _MAX_TEXT_WIDTH)}".rstrip(),
             place | {"text": text, "predictions": answers},
         )
 
-    def _file(self, path: str) -> Iterator[Row]:
+    def _read_file(self, path: str) -> Iterator[Row]:
         suffix = Path(path).suffix.lower()
         if suffix not in (".csv", ".jsonl"):
-            yield from self._rows(path, read_lines(Path(path)), suffix)
+            yield from self._read_rows(path, read_lines(Path(path)), suffix)
             return
         try:
             with Path(path).open(encoding="utf-8", newline="") as file:
-                yield from self._rows(path, file, suffix)
+                yield from self._read_rows(path, file, suffix)
         except UnicodeDecodeError:
             raise RunnerError(f"{path}: is not valid UTF-8") from None
 
-    def _rows(self, where: str, lines: Iterable[str], suffix: str) -> Iterator[Row]:
+    def _read_rows(self, where: str, lines: Iterable[str], suffix: str) -> Iterator[Row]:
         if suffix == ".jsonl":
             yield from json_rows(where, lines)
         elif suffix == ".csv":

@@ -25,7 +25,7 @@ from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.tabular.networks import TOKENS
-from orbit_runner.tasks.tabular.prepared import PreparedTable
+from orbit_runner.tasks.tabular.prepared_table import PreparedTable
 from orbit_runner.tasks.tabular.sources import target_classes
 from orbit_runner.tasks.tabular.texts import TextFit
 from orbit_runner.tasks.text_classification.config import (
@@ -34,7 +34,7 @@ from orbit_runner.tasks.text_classification.config import (
 )
 
 _MISTAKES = 24
-_WIDEST = 400
+_MAX_TEXT_WIDTH = 400
 
 
 class TextClassificationTask(Task):
@@ -43,7 +43,7 @@ class TextClassificationTask(Task):
     task_config: TextClassificationConfig
 
     def build_model(self) -> tf_keras.Model:
-        """Builds the network `model.name`, and writes what was fitted to the run directory.
+        """Builds the network `model.name`, and writes the fitted values to the run directory.
 
         It maps tokens, int32 [batch, text.max_length], to logits, float32 [batch, classes].
         """
@@ -68,7 +68,7 @@ class TextClassificationTask(Task):
         """
         source = self.arrays(params)
         if params.is_training:
-            self.table.note_equal_rows()
+            self.table.warn_about_equal_rows()
             return train_inputs(
                 params,
                 source,
@@ -139,7 +139,7 @@ class TextClassificationTask(Task):
         """Returns the confusion matrix, and the texts of the worst mistakes."""
         part = self.table.part(self.task_config.validation_data)
         texts = part.column(self.task_config.text.column)
-        found = find_mistakes(model, batches, most=_MISTAKES)
+        found = find_mistakes(model, batches, max_mistakes=_MISTAKES)
         return ReportExamples(
             note=found.note(part.size),
             confusion=found.confusion,
@@ -149,8 +149,8 @@ class TextClassificationTask(Task):
                 (
                     *one.classes(self.class_names),
                     f"{one.probability:.2f}",
-                    part.where(one.number),
-                    shorten(texts.text(one.number), _WIDEST),
+                    part.row_location(one.number),
+                    shorten(texts.text(one.number), _MAX_TEXT_WIDTH),
                 )
                 for one in found.worst
             ],
@@ -159,7 +159,9 @@ class TextClassificationTask(Task):
     @functools.cached_property
     def table(self) -> PreparedTable:
         """The table of the config."""
-        return PreparedTable(self.task_config.as_table(), self.logging_dir, setting_of_table)
+        return PreparedTable(
+            self.task_config.to_tabular_config(), self.logging_dir, setting_of_table
+        )
 
     @property
     def vocabulary(self) -> TextFit:
@@ -172,7 +174,7 @@ class TextClassificationTask(Task):
         return self.table.fitted.classes[self.task_config.label_column]
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
-        """Returns tokens and labels of a section as arrays, which are made once."""
+        """Returns tokens and labels of a section as arrays, which are created once."""
         name = "train" if params.is_training else "validation"
         if name not in self._arrays:
             found = self.table.arrays(params)

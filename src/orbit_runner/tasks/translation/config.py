@@ -1,4 +1,4 @@
-"""Config of the translation task. Fields that Model Garden has as well have its names."""
+"""Config of the translation task. Fields that Model Garden also has keep its names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.data import DataConfig, source_from
+from orbit_runner.config.schema.data import DataConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.errors import DataError, SettingError, unknown
+from orbit_runner.errors import DataError, SettingError, unknown_name_message
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
 
@@ -21,7 +21,7 @@ _NO_AUGMENT = "sentences are not augmented"
 class TranslationDataConfig(DataConfig):
     """Pairs of sentences and their input pipeline."""
 
-    source: str = source_from(TEXT_SOURCES)
+    source: str = source_field(TEXT_SOURCES)
     src_lang: str = field(
         "", help="source language, which is the suffix of its file names, such as en"
     )
@@ -159,7 +159,10 @@ class TranslationConfig(TaskConfig):
             source = getattr(self, section).source
             known_sources = [entry.name for entry in TEXT_SOURCES.entries()]
             if source not in known_sources:
-                yield f"{section}.source", unknown("data source", source, known_sources)
+                yield (
+                    f"{section}.source",
+                    unknown_name_message("data source", source, known_sources),
+                )
 
         if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
             yield "validation_data.static_batch", "is false, but model.padded_decode requires true"

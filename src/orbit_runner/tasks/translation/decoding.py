@@ -10,14 +10,14 @@ import tensorflow as tf
 import tf_keras
 
 OUTPUTS, IDS, SENTENCES = "outputs", "ids", "sentences"
-_LEFT_OUT = -1
+_NOT_SELECTED = -1
 
 
 def decode(
     model: tf_keras.Model,
     inputs: tf.Tensor,
     ids: tf.Tensor,
-    asked: tf.Tensor,
+    selected: tf.Tensor,
     *,
     static: bool,
 ) -> dict[str, tf.Tensor]:
@@ -29,14 +29,14 @@ def decode(
     """
     if static:
         outputs = model({"inputs": inputs}, training=False)[OUTPUTS]
-        return {OUTPUTS: outputs, IDS: tf.where(asked, ids, _LEFT_OUT)}
-    chosen = tf.boolean_mask(inputs, asked)
+        return {OUTPUTS: outputs, IDS: tf.where(selected, ids, _NOT_SELECTED)}
+    chosen = tf.boolean_mask(inputs, selected)
     outputs = tf.cond(
-        tf.reduce_any(asked),
+        tf.reduce_any(selected),
         lambda: model({"inputs": chosen}, training=False)[OUTPUTS],
         lambda: tf.zeros([0, 0], tf.int32),
     )
-    return {OUTPUTS: outputs, IDS: tf.boolean_mask(ids, asked)}
+    return {OUTPUTS: outputs, IDS: tf.boolean_mask(ids, selected)}
 
 
 class Translations:
@@ -54,7 +54,7 @@ class Translations:
         self.sentences += sum(int(count) for count in logs[SENTENCES])
         for ids, outputs in zip(logs.get(IDS, ()), logs.get(OUTPUTS, ()), strict=True):
             found = zip(ids.numpy().tolist(), outputs.numpy(), strict=True)
-            self._rows.update({number: row for number, row in found if number != _LEFT_OUT})
+            self._rows.update({number: row for number, row in found if number != _NOT_SELECTED})
 
     def ids(self) -> list[int]:
         """Returns the numbers of the sentences in ascending order."""

@@ -12,21 +12,21 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.files import named_files
-from orbit_runner.data.order.exclusion import excluding_sequence
+from orbit_runner.data.order.exclusion import exclude_examples
 from orbit_runner.data.order.sequences import ShuffledSequence
 from orbit_runner.data.order.step_order import RowOrder, StepOrder, StepRows, TokenOrder
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.text import parallel_text
-from orbit_runner.data.text.buckets import fixed_rows, plan_batches
+from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
 from orbit_runner.data.text.lines import count_lines
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.tasks.examples import (
     find_excluded,
     index_of,
-    is_file,
+    is_same_file,
     place_of,
-    unknown_id,
+    unknown_id_error,
 )
 from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 from orbit_runner.tasks.translation.sources import (
@@ -34,22 +34,22 @@ from orbit_runner.tasks.translation.sources import (
     TEXT,
     load_pairs,
     load_vocabulary,
-    text_places,
+    text_arguments,
 )
 
 _SIDES = ("inputs", "targets")
 
 
 class PairExamples:
-    """Pairs of sentences; their numbers count the pairs that are within the limits of training."""
+    """Pairs of sentences, numbered without those that exceed the limits of training."""
 
     def __init__(
         self, config: TranslationConfig, data: TranslationDataConfig, model_dir: str | None
     ) -> None:
         self._data = data
-        self._words = load_vocabulary(config, model_dir)
-        vocab_size = self._words.size if self._words else config.vocab_size
-        self._pairs = load_pairs(data, vocab_size, self._words)
+        self._vocabulary = load_vocabulary(config, model_dir)
+        vocab_size = self._vocabulary.size if self._vocabulary else config.vocab_size
+        self._pairs = load_pairs(data, vocab_size, self._vocabulary)
         self._places = _file_places(data)
         unit = "RECORD" if data.source == RECORDS else "LINE"
         self.id_help = "an index as `runner batch` prints it" + (
@@ -70,20 +70,20 @@ class PairExamples:
         found = index_of(text, self._pairs.size)
         if found is not None:
             return found
-        rows = [row for files in self._places if (row := _row(files, text)) is not None]
+        rows = [row for files in self._places if (row := _find_row(files, text)) is not None]
         if not rows:
-            raise unknown_id(text, self.id_help, known=self._names(text))
+            raise unknown_id_error(text, self.id_help, known=self._candidate_names(text))
         kept = self._pairs.kept
         if kept is not None and not kept[rows[0]]:
             limit = self._data.max_seq_length
             reason = f"is not trained on: a side is empty or has more than {limit} tokens"
             if self._data.max_bad_records:
                 reason += ", or is not valid UTF-8"
-            raise unknown_id(text, self.id_help, reason)
+            raise unknown_id_error(text, self.id_help, reason)
         return int(np.searchsorted(self._rows, rows[0]))
 
-    def _names(self, text: str) -> Iterator[str]:
-        """Yields the names that an unknown ID may have been meant to be."""
+    def _candidate_names(self, text: str) -> Iterator[str]:
+        """Yields the names that an unknown ID may be a misspelling of."""
         place = place_of(text)
         for path, count, first in itertools.chain(*self._places) if place else ():
             if place and first <= place[1] < first + count:
@@ -96,7 +96,7 @@ class PairExamples:
         sides = (self._pairs.sources, self._pairs.targets)
         names = _SIDES if self._places[1:] else ("record",)
         for name, files in zip(names, self._places, strict=False):
-            found[name] = _name(files, int(self._rows[pair]))
+            found[name] = _format_place(files, int(self._rows[pair]))
         found["tokens"] = [int(side.lengths[pair]) for side in sides]
         if text:
             texts = [self._text(side.row(pair).tolist()) for side in sides]
@@ -110,23 +110,23 @@ class PairExamples:
         return np.arange(self._pairs.size) if kept is None else np.flatnonzero(kept)
 
     def _text(self, ids: list[int]) -> str:
-        return self._words.decode([ids])[0] if self._words else " ".join(map(str, ids))
+        return self._vocabulary.decode([ids])[0] if self._vocabulary else " ".join(map(str, ids))
 
 
 def make_order(
     pairs: PairSource, data: TranslationDataConfig, excluded: np.ndarray = NO_EXAMPLES
 ) -> StepOrder:
-    """Returns the order that `train_pairs` has with these settings, without some pairs."""
+    """Returns the order of `train_pairs` with these settings, without the excluded pairs."""
     shuffle, seed, multiple = data.shuffle_buffer_size > 1, data.seed or 0, data.batch_rows_multiple
     tokens = data.batch_tokens
     if tokens and not data.static_batch:
         plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
-        return TokenOrder(plan.without(excluded), seed, shuffle=shuffle)
+        return TokenOrder(plan.exclude(excluded), seed, shuffle=shuffle)
     rows = data.global_batch_size
     if tokens:
         length = data.max_seq_length
-        rows = fixed_rows(batch_tokens=tokens, max_length=length, rows_multiple=multiple)
-    return RowOrder(excluding_sequence(ShuffledSequence(pairs.size, seed, shuffle), excluded), rows)
+        rows = count_batch_rows(batch_tokens=tokens, max_length=length, rows_multiple=multiple)
+    return RowOrder(exclude_examples(ShuffledSequence(pairs.size, seed, shuffle), excluded), rows)
 
 
 # A file with its number of rows and the number of the first: lines count from 1, records from 0.
@@ -136,7 +136,7 @@ _File = tuple[Path, int, int]
 def _file_places(data: TranslationDataConfig) -> list[list[_File]]:
     """Returns the files of both sides; one list for records, which have both; [] for no files."""
     if data.source == TEXT:
-        sides = parallel_text.find(**dict(text_places(data)))
+        sides = parallel_text.find_files(**dict(text_arguments(data)))
         strict = not data.max_bad_records
         return [[(path, count_lines([path], strict=strict)[0], 1) for path in s] for s in sides]
     if data.source == RECORDS:
@@ -146,7 +146,7 @@ def _file_places(data: TranslationDataConfig) -> list[list[_File]]:
     return []
 
 
-def _name(files: Sequence[_File], row: int) -> str:
+def _format_place(files: Sequence[_File], row: int) -> str:
     for path, count, first in files:
         if row < count:
             return f"{path}:{row + first}"
@@ -154,11 +154,11 @@ def _name(files: Sequence[_File], row: int) -> str:
     raise AssertionError("a row beyond the last file")
 
 
-def _row(files: Sequence[_File], text: str) -> int | None:
-    """Returns the row that `FILE:NUMBER` names, counted through all files; None if it is none."""
+def _find_row(files: Sequence[_File], text: str) -> int | None:
+    """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
     place, before = place_of(text), 0
     for path, count, first in files if place else ():
-        if place and is_file(str(path), place[0]) and first <= place[1] < first + count:
+        if place and is_same_file(str(path), place[0]) and first <= place[1] < first + count:
             return before + place[1] - first
         before += count
     return None

@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.text.buckets import steps_per_epoch
-from orbit_runner.data.text.pipeline import eval_pairs, train_pairs, train_pairs_at
+from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.tasks.translation.config import TranslationDataConfig
 
@@ -39,23 +39,23 @@ def train_inputs(
         seed=params.seed or 0,
         excluded=excluded,
         input_context=input_context,
-        options=PipelineOptions.of(params),
+        options=PipelineOptions.from_config(params),
         element=_training_element,
-        **_batching(params),
+        **_batch_settings(params),
     )
 
 
-def train_batch_at(
+def make_train_batch_function(
     params: TranslationDataConfig, source: PairSource, excluded: np.ndarray = NO_EXAMPLES
 ) -> Callable[[tf.Tensor], Any]:
     """Returns a function from the number of a step to the batch of `train_inputs` for it."""
-    return train_pairs_at(
+    return make_train_pair_reader(
         source,
         shuffle=params.shuffle_buffer_size > 1,
         seed=params.seed or 0,
         excluded=excluded,
         element=_training_element,
-        **_batching(params),
+        **_batch_settings(params),
     )
 
 
@@ -76,7 +76,7 @@ def eval_inputs(
         static_shapes=params.static_batch,
         drop_remainder=params.drop_remainder,
         input_context=input_context,
-        options=PipelineOptions.of(params),
+        options=PipelineOptions.from_config(params),
         cache=params.cache,
         element=_evaluation_element,
     )
@@ -89,7 +89,7 @@ def batches_per_epoch(
 
     `excluded` is the number of pairs that are left out.
     """
-    return steps_per_epoch(source, excluded=excluded, **_batching(params))
+    return steps_per_epoch(source, excluded=excluded, **_batch_settings(params))
 
 
 def _training_element(batch: Batch) -> tuple[Batch, Batch]:
@@ -103,7 +103,7 @@ def _evaluation_element(batch: Batch, weights: tf.Tensor) -> tuple[Batch, Batch,
     return features, {"targets": batch["targets"], "id": batch["id"]}, weights
 
 
-def _batching(params: TranslationDataConfig) -> dict[str, Any]:
+def _batch_settings(params: TranslationDataConfig) -> dict[str, Any]:
     by_tokens = bool(params.batch_tokens)
     return {
         "batch_tokens": params.batch_tokens if by_tokens else None,

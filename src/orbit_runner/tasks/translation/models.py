@@ -12,7 +12,7 @@ ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "line
                "relu6", "selu", "sigmoid", "softplus", "softsign", "swish", "tanh")  # fmt: skip
 
 
-def _rate(help: str) -> float | None:
+def _rate_field(help: str) -> float | None:
     return field(None, ge=0.0, le=0.99, help=help)
 
 
@@ -48,7 +48,7 @@ class StackConfig(Config):
     activation: str = field(
         "relu", allowed=ACTIVATIONS, help="activation function inside the feed-forward layers"
     )
-    dropout_rate: float | None = _rate(
+    dropout_rate: float | None = _rate_field(
         "dropout rate after attention and feed-forward layers; null: dropout_rate of the model"
     )
     attention_dropout_rate: float = field(
@@ -81,7 +81,7 @@ class TransformerConfig(TextModelConfig):
         le=65536,
         help="width of the embeddings and of all layers; null: that of the preset",
     )
-    dropout_rate: float | None = _rate(
+    dropout_rate: float | None = _rate_field(
         "dropout rate of the embeddings, and default of encoder and decoder; null: the preset's"
     )
     padded_decode: bool = field(

@@ -15,7 +15,7 @@ from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.translation.serving import TEXT
 
 _ROWS = 32
-LIKE_A_FILE = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
+FILE_PATTERN = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
 
 
 class LinePredictor:
@@ -43,14 +43,14 @@ class LinePredictor:
                 yield from (line.rstrip("\r\n") for line in lines)
             elif Path(argument).is_file():
                 yield from read_lines(Path(argument))
-            elif LIKE_A_FILE.fullmatch(argument):
+            elif FILE_PATTERN.fullmatch(argument):
                 raise RunnerError(f"file not found: {argument}")
             else:
                 yield argument
 
     def predict(self, items: Sequence[str]) -> list[Prediction]:
         """Returns the translations of lines, in the same order. Blank lines give empty text."""
-        answers = {n: Prediction("", _data(line, "")) for n, line in enumerate(items)}
+        answers = {n: Prediction("", _prediction_data(line, "")) for n, line in enumerate(items)}
         # Groups lines of similar length, because a batch takes as long as its longest line.
         order = sorted(
             (n for n, line in enumerate(items) if line.strip()), key=lambda n: len(items[n])
@@ -61,9 +61,9 @@ class LinePredictor:
             rows = zip(chosen, found["translations"].numpy(), found["scores"].numpy(), strict=True)
             for n, raw, score in rows:
                 text = raw.decode("utf-8", "replace")
-                answers[n] = Prediction(text, _data(items[n], text, float(score)))
+                answers[n] = Prediction(text, _prediction_data(items[n], text, float(score)))
         return [answers[n] for n in range(len(items))]
 
 
-def _data(source: str, translation: str, score: float | None = None) -> dict[str, Any]:
+def _prediction_data(source: str, translation: str, score: float | None = None) -> dict[str, Any]:
     return {"source": source, "translation": translation, "score": score}

@@ -25,7 +25,7 @@ def translation_examples(
         pairs: The validation data.
         vocabulary: The vocabulary of the sources.
     """
-    chosen = spread(sorted(translations), _SENTENCES)
+    chosen = pick_evenly(sorted(translations), _SENTENCES)
     sources = vocabulary.decode(pairs.sources.row(n).tolist() for n in chosen)
     return ReportExamples(
         note=f"{len(chosen)} of the {len(translations):,} sentences that were translated",
@@ -37,7 +37,7 @@ def translation_examples(
     )
 
 
-def spread(numbers: Sequence[int], count: int) -> list[int]:
+def pick_evenly(numbers: Sequence[int], count: int) -> list[int]:
     """Returns at most `count` of the numbers: the middle of each of as many equal parts."""
     count = min(count, len(numbers))
     return [numbers[(2 * index + 1) * len(numbers) // (2 * count)] for index in range(count)]

@@ -18,7 +18,9 @@ _ONLY_SAVED_MODEL = (
 )
 
 
-def signatures(model: tf_keras.Model, vocabulary: Vocabulary | None, max_length: int) -> Serving:
+def translation_serving(
+    model: tf_keras.Model, vocabulary: Vocabulary | None, max_length: int
+) -> Serving:
     """Returns the signature `tokens` and, if there is a vocabulary, `text` as the default.
 
     `tokens` maps `inputs`, int32 [batch, length], each row ended by `EOS` and padded with 0, to

@@ -1,4 +1,4 @@
-"""Loads the sentence pairs and the vocabulary of a config. Needs no tensorflow."""
+"""Loads the sentence pairs and the vocabulary of a config. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbit_runner.data.text import parallel_text
 from orbit_runner.data.text.lines import count_lines, lines_digest
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.data.text.tokenizer.vocabulary_files import vocabulary_for
+from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
 from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 
 # The copy of the vocabulary in the run directory, which is then all that translation needs.
-KEPT = "vocabulary.model"
+VOCABULARY_FILE = "vocabulary.model"
 TEXT, RECORDS, SYNTHETIC = "parallel_text", "token_records", "synthetic"
 
 
@@ -33,13 +33,13 @@ def check_files(config: TranslationConfig, section: str) -> None:
 
     Also raises it if the two languages have different numbers of lines. Reads records completely.
     """
-    data, words = getattr(config, section), None
-    if config.sentencepiece_model_path and _reads_vocabulary(config):
-        words = _read(config.sentencepiece_model_path)
+    data, vocabulary = getattr(config, section), None
+    if config.sentencepiece_model_path and _needs_vocabulary(config):
+        vocabulary = _read_vocabulary(config.sentencepiece_model_path)
     if data.source == TEXT:
-        _check_text(text_places(data), data.max_bad_records)
+        _check_text(text_arguments(data), data.max_bad_records)
     elif data.source != SYNTHETIC:
-        load_pairs(data, words.size if words else config.vocab_size, words)
+        load_pairs(data, vocabulary.size if vocabulary else config.vocab_size, vocabulary)
 
 
 def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
@@ -51,51 +51,53 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
     for section in ("train_data", "validation_data"):
         data = getattr(config, section)
         if data.source == TEXT:
-            sides = parallel_text.find(**dict(text_places(data)))
+            sides = parallel_text.find_files(**dict(text_arguments(data)))
             digest = functools.partial(lines_digest, strict=not data.max_bad_records)
             found[section] = describe_files([*sides[0], *sides[1]], digest)
         elif data.source == RECORDS:
             files = named_files(RECORDS, data.data_dir, input_paths(data))
             found[section] = record_files(files, index_files(files))
-    if config.sentencepiece_model_path and _reads_vocabulary(config):
+    if config.sentencepiece_model_path and _needs_vocabulary(config):
         path = Path(config.sentencepiece_model_path).expanduser()
         found["sentencepiece_model_path"] = describe_files([path], content_digest)
     return found
 
 
-def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary | None:
+def load_vocabulary(config: TranslationConfig, run_directory: str | None) -> Vocabulary | None:
     """Reads the vocabulary of a run or builds it from the training text; None if all data are ids.
 
-    `folder` is the run directory, whose copy takes precedence. Raises `DataError` if the vocabulary
+    The copy in `run_directory` takes precedence. Raises `DataError` if the vocabulary
     cannot be read or built.
     """
-    kept = local_run_directory(folder) / KEPT if folder else None
-    if kept is not None and kept.is_file():
-        return _read(str(kept))
-    if not _reads_vocabulary(config):
+    path = local_run_directory(run_directory) / VOCABULARY_FILE if run_directory else None
+    if path is not None and path.is_file():
+        return _read_vocabulary(str(path))
+    if not _needs_vocabulary(config):
         return None
     if config.sentencepiece_model_path:
-        return _read(config.sentencepiece_model_path)
+        return _read_vocabulary(config.sentencepiece_model_path)
     data = config.train_data
-    sides = parallel_text.find(**dict(text_places(data))) if data.source == TEXT else ([], [])
-    without = parallel_text.bad_pairs(sides, data.max_bad_records)
+    sides = (
+        parallel_text.find_files(**dict(text_arguments(data))) if data.source == TEXT else ([], [])
+    )
+    without = parallel_text.find_bad_pairs(sides, data.max_bad_records)
     if without:
         lines, *_ = parallel_text.count_pairs(*sides, strict=False)
         without |= {lines + pair for pair in without}
-    return vocabulary_for(
+    return load_or_build_vocabulary(
         files=[*sides[0], *sides[1]],
         size=config.vocab_size,
         character_coverage=config.vocab_character_coverage,
-        without=without,
+        excluded=without,
     )
 
 
 def load_pairs(
-    data: TranslationDataConfig, vocab_size: int, words: Vocabulary | None
+    data: TranslationDataConfig, vocab_size: int, vocabulary: Vocabulary | None
 ) -> PairSource:
     """Returns the pairs of a section, loaded into memory once per process.
 
-    `words` may be None if the pairs are ids. Raises `DataError` if the pairs cannot be read.
+    `vocabulary` may be None if the pairs are ids. Raises `DataError` if the pairs cannot be read.
     """
     options: dict[str, Any] = {"max_length": data.max_seq_length}
     if data.source == SYNTHETIC:
@@ -105,23 +107,23 @@ def load_pairs(
             "vocab_size": vocab_size,
             "seed": data.seed or 0,
         }
-        return _pairs(data.source, tuple(options.items()))
-    options |= dict(text_places(data)) | {"is_training": bool(data.is_training)}
+        return _load_cached(data.source, tuple(options.items()))
+    options |= dict(text_arguments(data)) | {"is_training": bool(data.is_training)}
     if data.source == TEXT:
-        options |= {"vocabulary": words, "max_bad_records": data.max_bad_records}
+        options |= {"vocabulary": vocabulary, "max_bad_records": data.max_bad_records}
     else:
         options["vocab_size"] = vocab_size
         del options["languages"]
-    return _pairs(data.source, tuple(options.items()))
+    return _load_cached(data.source, tuple(options.items()))
 
 
-def _reads_vocabulary(config: TranslationConfig) -> bool:
+def _needs_vocabulary(config: TranslationConfig) -> bool:
     sources = {config.train_data.source, config.validation_data.source}
     return TEXT in sources or (sources != {SYNTHETIC} and bool(config.sentencepiece_model_path))
 
 
-def text_places(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:
-    """Returns the arguments of `parallel_text.find` for a section, as pairs that can be hashed."""
+def text_arguments(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:
+    """Returns the arguments of `parallel_text.find_files` for a section, as hashable pairs."""
     split = data.split
     if not split and data.source == TEXT:
         split = "train" if data.is_training else "validation"
@@ -135,33 +137,34 @@ def text_places(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:
 
 @functools.lru_cache(maxsize=4)
 def _check_text(place: tuple[tuple[str, Any], ...], max_bad_records: int) -> None:
-    sources, targets = parallel_text.find(**dict(place))
+    sources, targets = parallel_text.find_files(**dict(place))
     strict = not max_bad_records
     left, _ = count_lines(sources, strict=strict)
     right, _ = count_lines(targets, strict=strict)
     if left != right:
         raise DataError(
-            f"got {left:,} lines in {_names(sources)} and {right:,} in {_names(targets)}, "
-            "expected as many in both: line n of one is the translation of line n of the other",
+            f"got {left:,} lines in {_format_paths(sources)} and {right:,} in "
+            f"{_format_paths(targets)}, expected as many in both: line n of one is the "
+            "translation of line n of the other",
             field="input_path",
         )
-    parallel_text.bad_pairs((sources, targets), max_bad_records)
+    parallel_text.find_bad_pairs((sources, targets), max_bad_records)
 
 
-def _names(paths: list[Path]) -> str:
+def _format_paths(paths: list[Path]) -> str:
     return ", ".join(map(str, paths[:3])) + (" …" if paths[3:] else "")
 
 
 @functools.lru_cache(maxsize=4)
-def _read(path: str) -> Vocabulary:
+def _read_vocabulary(path: str) -> Vocabulary:
     return Vocabulary.load(path)
 
 
 @functools.lru_cache(maxsize=8)
-def _pairs(source: str, options: tuple[tuple[str, Any], ...]) -> PairSource:
+def _load_cached(source: str, options: tuple[tuple[str, Any], ...]) -> PairSource:
     load = TEXT_SOURCES.get(source).load()
     found: PairSource = load(**dict(options))
     return found
 
 
-__all__ = ["EOS", "KEPT", "check_files", "load_pairs", "load_vocabulary"]
+__all__ = ["EOS", "VOCABULARY_FILE", "check_files", "load_pairs", "load_vocabulary"]

@@ -30,14 +30,19 @@ from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, dec
 from orbit_runner.tasks.translation.inputs import (
     batches_per_epoch,
     eval_inputs,
-    train_batch_at,
+    make_train_batch_function,
     train_inputs,
 )
 from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_mask
 from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
 from orbit_runner.tasks.translation.report_examples import translation_examples
-from orbit_runner.tasks.translation.sources import KEPT, SYNTHETIC, load_pairs, load_vocabulary
-from orbit_runner.utils.cache import write_aside
+from orbit_runner.tasks.translation.sources import (
+    SYNTHETIC,
+    VOCABULARY_FILE,
+    load_pairs,
+    load_vocabulary,
+)
+from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
 
 
@@ -57,7 +62,7 @@ class TranslationTask(Task):
         del options["label_smoothing"]
         build = TEXT_MODELS.get(options.pop("name")).load()
         if self.vocabulary is not None:
-            self._keep(KEPT, self.vocabulary.model)
+            self._write_run_file(VOCABULARY_FILE, self.vocabulary.model)
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
 
     def build_inputs(
@@ -74,7 +79,7 @@ class TranslationTask(Task):
 
     def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Any] | None:
         """Returns a function that creates the batch of one step, for asynchronous training."""
-        return train_batch_at(params, self.pairs(params), self.excluded_examples(params))
+        return make_train_batch_function(params, self.pairs(params), self.excluded_examples(params))
 
     def num_examples(self, params: TranslationDataConfig) -> int:
         """Returns the number of pairs of a section that are used."""
@@ -120,9 +125,9 @@ class TranslationTask(Task):
         logs[SENTENCES] = tf.math.count_nonzero(weights)
         if not self._bleu_examples:
             return logs
-        asked = tf.logical_and(weights > 0, labels["id"] < self._bleu_examples)
+        selected = tf.logical_and(weights > 0, labels["id"] < self._bleu_examples)
         static = self.task_config.validation_data.static_batch
-        return logs | decode(model, features["inputs"], labels["id"], asked, static=static)
+        return logs | decode(model, features["inputs"], labels["id"], selected, static=static)
 
     def aggregate_logs(self, state: Any = None, step_outputs: Any = None) -> Any:
         """Collects the translations of a step on the host.
@@ -141,8 +146,10 @@ class TranslationTask(Task):
         Both are over the sentences of all workers.
         """
         del global_step
-        summed = Workers(tf.distribute.get_strategy()).sums
-        logs: dict[str, Any] = {"validation_examples": summed([aggregated_logs.sentences])[0]}
+        sum_over_workers = Workers(tf.distribute.get_strategy()).all_reduce_sum
+        logs: dict[str, Any] = {
+            "validation_examples": sum_over_workers([aggregated_logs.sentences])[0]
+        }
         references = self._references
         if references is None or not self._bleu_examples:
             return logs
@@ -152,7 +159,7 @@ class TranslationTask(Task):
         # A proxy, because `tf.Module` would wrap a dict.
         self._translations = types.MappingProxyType(dict(zip(ids, translations, strict=True)))
         counts = metric.counts(translations, [references[n] for n in ids])
-        return logs | {"bleu": metric.score(summed(counts))}
+        return logs | {"bleu": metric.score(sum_over_workers(counts))}
 
     def report_examples(
         self, model: tf_keras.Model, batches: Iterable[Any]
@@ -166,9 +173,10 @@ class TranslationTask(Task):
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signatures `tokens` and, if there is a vocabulary, `text`."""
-        from orbit_runner.tasks.translation.serving import signatures
+        from orbit_runner.tasks.translation.serving import translation_serving
 
-        return signatures(model, self.vocabulary, self.task_config.validation_data.max_seq_length)
+        max_length = self.task_config.validation_data.max_seq_length
+        return translation_serving(model, self.vocabulary, max_length)
 
     def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
         """Returns the predictor that translates lines.
@@ -219,20 +227,22 @@ class TranslationTask(Task):
 
     @property
     def _bleu_examples(self) -> int:
-        asked, references = self.task_config.bleu_examples, self._references
-        there = len(references) if references is not None else 0
-        return there if asked is None else min(asked, there)
+        selected, references = self.task_config.bleu_examples, self._references
+        available = len(references) if references is not None else 0
+        return available if selected is None else min(selected, available)
 
     @functools.cached_property
     def _bleu(self) -> CorpusBleu:
         config = self.task_config
         metric = CorpusBleu(tokenize=config.bleu_tokenize, lowercase=config.bleu_lowercase)
         note(f"BLEU signature: {metric.signature}")
-        self._keep("bleu.json", f"{json.dumps({'signature': metric.signature})}\n".encode())
+        self._write_run_file(
+            "bleu.json", f"{json.dumps({'signature': metric.signature})}\n".encode()
+        )
         return metric
 
-    def _keep(self, name: str, content: bytes) -> None:
+    def _write_run_file(self, name: str, content: bytes) -> None:
         """Writes a file to the run directory atomically, on the chief only."""
         if not self.logging_dir or not Workers(tf.distribute.get_strategy()).is_chief:
             return
-        write_aside(local_run_directory(self.logging_dir) / name, content)
+        write_shared_file(local_run_directory(self.logging_dir) / name, content)

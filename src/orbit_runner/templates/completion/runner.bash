@@ -2,7 +2,7 @@
 #   source <(runner completion bash)
 
 _orbit_runner() {
-    # Bash also splits words at the = and : of --flag=value. Join the parts without space between.
+    # Bash also splits words at the = and : of --flag=value. Join parts that no space separates.
     local rest=${COMP_LINE:0:COMP_POINT} word gap first=1 last prefix='' line i
     local -a words=()
     for ((i = 0; i < COMP_CWORD; i++)); do
@@ -31,7 +31,7 @@ _orbit_runner() {
     while IFS= read -r line; do
         word=${line%%$'\t'*}
         word=${word#"$prefix"}
-        # Inside quotes, special characters need none of their own.
+        # Inside quotes, special characters need no escape.
         [[ ${words[*]} != *[\'\"]* && $word == *[[:space:]\'\"\\\$\`\&\;\(\)\<\>\|\*\?\!\{\}]* ]] && printf -v word %q "$word"
         COMPREPLY+=("$word")
     done < <("$1" completion --words "${words[@]:1}" 2>/dev/null)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.manager import Circumstances, record_of
+from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.state.train_state import TrainState
@@ -25,17 +25,17 @@ class AverageCheckpoints(Callback):
         self,
         model_dir: Path,
         state: TrainState,
-        circumstances: Circumstances,
+        conditions: RunConditions,
         *,
         keep: int | None,  # the number of checkpoints to keep; None: all
         workers: Workers | None = None,  # None: this process only
     ) -> None:
         folder = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
         self._writer = CheckpointWriter(state.checkpoint(), folder, workers=workers)
-        self._state, self._circumstances = state, circumstances
+        self._state, self._conditions = state, conditions
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
         """Saves the averaged weights."""
         assert self._state.ema is not None
         with self._state.ema.applied_scope():
-            self._writer.write(record_of(self._state, self._circumstances))
+            self._writer.write(record_of(self._state, self._conditions))

@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
-from orbit_runner.checkpoint.manager import Circumstances, record_of
+from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.retention.ranking import (
     Entry,
     KeepRanked,
     Ranking,
-    insert,
+    insert_entry,
     ranking_on_disk,
     read_ranking,
 )
@@ -29,7 +29,7 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.train.callbacks.comparison import Comparison
-from orbit_runner.utils.files import jsonable, read_json_object, set_aside, write_whole
+from orbit_runner.utils.files import read_json_object, set_aside, to_jsonable, write_atomically
 from orbit_runner.utils.metrics import nested_scalars
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class BestCheckpoint(BestKeeper):
         comparison: Comparison,
         directory: Path,  # contains the checkpoint and `info.json`
         state: TrainState,
-        circumstances: Circumstances,
+        conditions: RunConditions,
         # float64 [2], the best result and its step. It is saved in the run's checkpoints, so that a
         # resumed run knows its best result at that step. If None, `info.json` is read instead.
         memory: tf.Variable | None = None,
@@ -71,7 +71,7 @@ class BestCheckpoint(BestKeeper):
     ) -> None:
         self._note, self._warned = note, False
         self.comparison, self._state = comparison, state
-        self._circumstances, self._memory = circumstances, memory
+        self._conditions, self._memory = conditions, memory
         self._info = directory / "info.json"
         self._keep, self._others, self._rule = keep, list[Entry](), KeepRanked()
         self._folder = CheckpointFolder(directory, name="best", keep=self._rule)
@@ -83,20 +83,20 @@ class BestCheckpoint(BestKeeper):
         value = self.comparison.value(logs)
         self._warn(value)
         new = Entry(value, self._step())
-        ranking = insert(self._ranking(), new, self.comparison.is_better, self._keep)
+        ranking = insert_entry(self._ranking(), new, self.comparison.is_better, self._keep)
         if ranking is None:
             return
-        self._rule.ranking, self._rule.needed = ranking, self._ranked_by_latest(run)
-        result = jsonable({**nested_scalars(logs), self.comparison.metric: value})
-        record = dataclasses.replace(record_of(self._state, self._circumstances), result=result)
+        self._rule.ranking, self._rule.needed = ranking, self._steps_in_latest_ranking(run)
+        result = to_jsonable({**nested_scalars(logs), self.comparison.metric: value})
+        record = dataclasses.replace(record_of(self._state, self._conditions), result=result)
         ema = self._state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             self._writer.write(record)
         if self._writes and ranking[0] == new:
             self._write_info(result, new.step)
-        self._remember(ranking)
+        self._store_ranking(ranking)
 
-    def _remember(self, ranking: Ranking) -> None:
+    def _store_ranking(self, ranking: Ranking) -> None:
         best, *self._others = ranking
         if self._memory is not None and best != self._best_and_step():
             # A tensor of the right type, because variables that are sharded over parameter servers
@@ -111,7 +111,7 @@ class BestCheckpoint(BestKeeper):
         value, step = self._best_and_step()
         return [] if math.isnan(value) else [Entry(value, int(step)), *self._others]
 
-    def _ranked_by_latest(self, run: Run) -> frozenset[int]:
+    def _steps_in_latest_ranking(self, run: Run) -> frozenset[int]:
         """Returns the steps that the latest checkpoint of the run ranks.
 
         Their files are needed if the run returns to that checkpoint.
@@ -121,7 +121,7 @@ class BestCheckpoint(BestKeeper):
         run.checkpoints.sync()  # Until then, the latest checkpoint may be incomplete.
         checkpoints = checkpoints_of(run.model_dir)
         with contextlib.suppress(OSError, ValueError, IndexError):
-            record = checkpoints.record(checkpoints.committed()[-1])
+            record = checkpoints.record(checkpoints.committed_steps()[-1])
             state = {} if record is None else record.callbacks.get(_STATE, [])
             return frozenset(entry.step for entry in read_ranking(state))
         return frozenset()
@@ -139,7 +139,7 @@ class BestCheckpoint(BestKeeper):
 
     def _write_info(self, result: Mapping[str, Any], step: int) -> None:
         best = {**result, "best_ckpt_global_step": step}
-        write_whole(self._info, json.dumps(best, indent=2) + "\n")
+        write_atomically(self._info, json.dumps(best, indent=2) + "\n")
 
     def check_files(self) -> None:
         """Compares the directory with the ranking of the run, and repairs `info.json`."""
@@ -149,7 +149,7 @@ class BestCheckpoint(BestKeeper):
 
     def remove_surplus(self) -> None:
         """Removes all checkpoints that are not ranked, and updates what names the best one."""
-        ranking, there = self._ranking(), self._folder.committed()
+        ranking, there = self._ranking(), self._folder.committed_steps()
         if not self._writes or self._memory is None or max(self._keep, len(there)) == 1:
             return
         missing = [entry.step for entry in ranking if entry.step not in there]
@@ -182,7 +182,7 @@ class BestCheckpoint(BestKeeper):
         if self._memory is None or math.isnan(self._best()):
             return
         value, step = self._best(), int(self._memory.numpy()[1])
-        if step in self._folder.committed():
+        if step in self._folder.committed_steps():
             self._write_info({self.comparison.metric: value}, step)
             return
         self._note(

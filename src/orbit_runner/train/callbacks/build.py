@@ -38,7 +38,7 @@ def own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
     return [callback for callback in callbacks if callback is not None]
 
 
-def best_checkpoint(run: Run) -> BestCheckpoint | None:
+def build_best_checkpoint(run: Run) -> BestCheckpoint | None:
     """Returns the callback that saves the best checkpoint, or None if it is disabled.
 
     Raises SettingError if evaluations do not report its metric.
@@ -47,12 +47,12 @@ def best_checkpoint(run: Run) -> BestCheckpoint | None:
     metric, subdir = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_export_subdir
     if run.evaluator is None or not (subdir and metric):
         return None
-    _require(run, metric, "trainer.best_checkpoint_eval_metric")
+    _check_metric(run, metric, "trainer.best_checkpoint_eval_metric")
     return BestCheckpoint(
         Comparison(metric, trainer.best_checkpoint_metric_comp == "higher"),
         run.model_dir / subdir,
         run.state,
-        run.circumstances,
+        run.conditions,
         # A process that only evaluates must not use the best result of the training process.
         memory=run.state.best if run.trainer is not None else None,
         workers=run.workers,
@@ -61,7 +61,7 @@ def best_checkpoint(run: Run) -> BestCheckpoint | None:
     )
 
 
-def average_checkpoints(run: Run) -> AverageCheckpoints | None:
+def build_average_checkpoints(run: Run) -> AverageCheckpoints | None:
     """Returns the callback that saves averaged weights, or None if Model Garden would save none."""
     if run.evaluator is None or run.trainer is None or run.state.ema is None:
         return None
@@ -72,13 +72,13 @@ def average_checkpoints(run: Run) -> AverageCheckpoints | None:
     return AverageCheckpoints(
         run.model_dir,
         run.state,
-        run.circumstances,
+        run.conditions,
         keep=run.config.trainer.max_to_keep,
         workers=run.workers,
     )
 
 
-def early_stop(run: Run) -> EarlyStop | None:
+def build_early_stop(run: Run) -> EarlyStop | None:
     """Returns the callback that stops training early, or None if it is disabled.
 
     Raises SettingError if evaluations do not report its metric.
@@ -86,11 +86,11 @@ def early_stop(run: Run) -> EarlyStop | None:
     rule = run.config.trainer.early_stopping
     if rule is None or run.evaluator is None or run.trainer is None:
         return None
-    _require(run, rule.metric, "trainer.early_stopping.metric")
+    _check_metric(run, rule.metric, "trainer.early_stopping.metric")
     return EarlyStop(rule, run.state.early_stopping)
 
 
-def _require(run: Run, metric: str, setting: str) -> None:
+def _check_metric(run: Run, metric: str, setting: str) -> None:
     assert run.evaluator is not None
     if not run.evaluator.gathers:
         require_metric(metric, run.evaluator.metric_names, setting)

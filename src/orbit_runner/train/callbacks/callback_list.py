@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.callbacks import CallbackConfig
-from orbit_runner.config.serialize import plain
+from orbit_runner.config.serialize import plain_value
 from orbit_runner.errors import RunnerError
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.user_classes import load_class
@@ -22,7 +22,7 @@ class CallbackList(Callback):
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.callbacks = tuple(callbacks)
         # The initial states, for checkpoints without states.
-        self._first = self.get_state()
+        self._initial_states = self.get_state()
 
     @property
     def needs_every_record(self) -> bool:
@@ -68,7 +68,9 @@ class CallbackList(Callback):
 
         Raises RunnerError if a state cannot be represented as JSON.
         """
-        states = {name: callback.get_state() for name, callback in self._named().items()}
+        states = {
+            name: callback.get_state() for name, callback in self._callbacks_by_name().items()
+        }
         kept = {name: state for name, state in states.items() if state is not None}
         for name, state in kept.items():
             try:
@@ -83,12 +85,14 @@ class CallbackList(Callback):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores the state of each callback; one that is missing gets its initial state."""
-        for name, callback in self._named().items():
-            if name in self._first:
+        for name, callback in self._callbacks_by_name().items():
+            if name in self._initial_states:
                 # A copy, because a callback may modify its state.
-                callback.set_state(json.loads(json.dumps(state.get(name, self._first[name]))))
+                callback.set_state(
+                    json.loads(json.dumps(state.get(name, self._initial_states[name])))
+                )
 
-    def _named(self) -> dict[str, Callback]:
+    def _callbacks_by_name(self) -> dict[str, Callback]:
         """Returns the callbacks by class name, with a number if several have the same class."""
         named: dict[str, Callback] = {}
         for callback in self.callbacks:
@@ -124,7 +128,7 @@ def make_callbacks(config: Sequence[CallbackConfig]) -> list[Callback]:
     """
     made = []
     for index, one in enumerate(config):
-        arguments = plain(one.arguments)
+        arguments = plain_value(one.arguments)
         cls = load_class(one.class_name, Callback, arguments, f"callbacks[{index}]")
         made.append(cls(**arguments))
     return made

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from orbit_runner.errors import RunnerError, SettingError, unknown
+from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Comparison:
         for name in self.metric.split("|"):
             if not isinstance(value, Mapping) or name not in value:
                 known = list(value) if isinstance(value, Mapping) else []
-                raise RunnerError(unknown("metric", self.metric, known))
+                raise RunnerError(unknown_name_message("metric", self.metric, known))
             value = value[name]
         return float(value)  # type: ignore[arg-type]
 
@@ -45,4 +45,4 @@ class Comparison:
 def require_metric(name: str, known: Sequence[str], setting: str) -> None:
     """Raises SettingError if evaluations do not report the metric that a setting names."""
     if name not in known:
-        raise SettingError(setting, unknown("metric", name, known))
+        raise SettingError(setting, unknown_name_message("metric", name, known))

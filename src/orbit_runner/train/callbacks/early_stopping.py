@@ -26,7 +26,7 @@ class EarlyStop(Callback):
     def on_train_begin(self, run: Run) -> None:
         """Stops a resumed run that had already stopped early."""
         best, since, _ = self._memory.numpy()
-        run.stop(self._verdict(best, best, since))
+        run.stop(self._stop_reason(best, best, since))
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
         """Compares a result with the previous ones, and stops the run if the rule is met."""
@@ -37,9 +37,9 @@ class EarlyStop(Callback):
         else:
             since += 1
         self._memory.assign(tf.constant([best, since, run.step], tf.float64))
-        run.stop(self._verdict(value, best, since))
+        run.stop(self._stop_reason(value, best, since))
 
-    def _verdict(self, value: float, best: float, since: float) -> str:
+    def _stop_reason(self, value: float, best: float, since: float) -> str:
         """Returns the reason to stop, or "" to continue."""
         rule = self._rule
         if rule.threshold is not None and math.isfinite(value):

@@ -14,7 +14,7 @@ from orbit_runner.config.schema.runtime import PreemptionConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError
 from orbit_runner.train.callbacks.preemption import PreemptionWatch
-from orbit_runner.utils.signals import leave_signals
+from orbit_runner.utils.signals import exit_signals
 
 # Must be the same on every worker, because the workers add up how many got each signal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
@@ -31,7 +31,7 @@ class Interrupted(RunnerError):
         self.exit_code = 128 + number
 
     @classmethod
-    def at_step(cls, number: int, step: int, notice: str = "") -> Interrupted:
+    def for_step(cls, number: int, step: int, notice: str = "") -> Interrupted:
         """Returns the error for a signal after which a checkpoint was saved.
 
         `notice` is the notice of preemption that was handled like the signal, if any.
@@ -41,7 +41,7 @@ class Interrupted(RunnerError):
 
 
 class LeftAtOnce(KeyboardInterrupt):
-    """Raised at a second signal, anywhere in the main thread. Not an `Exception`, as Ctrl-C is."""
+    """Raised at a second signal, anywhere in the main thread; like Ctrl-C, not an `Exception`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"{signal.Signals(number).name} again, {_UNSAVED}")
@@ -69,13 +69,13 @@ class SignalGuard:
     ) -> None:
         self._on_terminate, self._preemption = on_terminate, preemption or PreemptionConfig()
         self._clock = clock
-        self._first: float | None = None  # when the first signal came; a notice is none
+        self._first: float | None = None  # when the first signal came; notices do not count
         self.received: int | None = None
         self.notice = ""
 
     @contextlib.contextmanager
     def installed_scope(self) -> Iterator[None]:
-        """Catches the signals in a `with` block; outside the main thread, only sees notices."""
+        """Catches the signals in a `with` block; outside the main thread, only notices."""
         with PreemptionWatch(self._preemption, self._receive_notice).running_scope():
             if threading.current_thread() is not threading.main_thread():
                 yield  # Python delivers signals to the main thread only.
@@ -92,7 +92,7 @@ class SignalGuard:
         for name in self._preemption.signals:
             if hasattr(signal, name):  # Windows has few of them.
                 found[int(getattr(signal, name))] = self._receive_notice_signal
-        for number in leave_signals(terminate=self._on_terminate):
+        for number in exit_signals(terminate=self._on_terminate):
             found[number] = self._receive
         return found
 
@@ -125,7 +125,9 @@ class SignalAction:
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
         """Saves a checkpoint and raises `Interrupted` if any worker got a signal."""
-        counts = self._workers.sums([self._guard.received == number for number in SIGNALS])
+        counts = self._workers.all_reduce_sum(
+            [self._guard.received == number for number in SIGNALS]
+        )
         number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
         if number is None:
             return
@@ -137,4 +139,4 @@ class SignalAction:
         self._manager.save(checkpoint_number=step, check_interval=False)
         self._manager.sync()
         self._workers.acknowledge()
-        raise Interrupted.at_step(number, step, self._guard.notice)
+        raise Interrupted.for_step(number, step, self._guard.notice)

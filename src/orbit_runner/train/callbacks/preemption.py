@@ -20,7 +20,7 @@ _NOT_RUN = (126, 127)
 class PreemptionWatch:
     """Calls `notify` once, from a thread, when the platform gives notice.
 
-    The argument says what the notice was, such as `the file /run/preempted exists`.
+    The argument describes the notice, such as `the file /run/preempted exists`.
     """
 
     def __init__(self, preemption: PreemptionConfig, notify: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ class PreemptionWatch:
                 stderr=subprocess.DEVNULL,
                 timeout=_COMMAND_SECONDS,
                 check=False,
-                start_new_session=True,  # Ctrl-C is not for the command.
+                start_new_session=True,  # Ctrl-C must not reach the command.
             ).returncode
         except (OSError, subprocess.TimeoutExpired) as error:
             self._warn(str(error))

@@ -18,11 +18,11 @@ from tensorflow.core.framework import summary_pb2, types_pb2
 
 from orbit_runner.errors import first_line
 from orbit_runner.trackers.tracking import Tracking
-from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.log import note
 from orbit_runner.utils.metrics import flat_scalars, is_scalar
 
-_MOST_PICTURES = 20
+_MAX_IMAGES = 20
 
 
 class JsonLines:
@@ -35,7 +35,7 @@ class JsonLines:
     def write(self, *records: Mapping[str, Any]) -> None:
         """Appends records; NaN and infinities become null, because JSON does not have them."""
         with self._path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(jsonable(record)) + "\n" for record in records))
+            file.write("".join(json.dumps(to_jsonable(record)) + "\n" for record in records))
 
 
 class EventFiles:
@@ -78,7 +78,7 @@ class EventFiles:
 
 
 class _Writer:
-    """A summary writer whose own errors end no run, unlike those of the code that uses it."""
+    """A summary writer whose own errors do not end the run; errors of code that uses it do."""
 
     def __init__(self, files: EventFiles, writer: Any) -> None:
         self._files, self._writer = files, writer
@@ -108,12 +108,13 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         split: str,  # `train` or `validation`
         global_step: tf.Variable,
         is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
-        added: Callable[[], Mapping[str, float]] = dict,  # returns values to add to each record
+        # Returns values to add to each record.
+        extra_values: Callable[[], Mapping[str, float]] = dict,
         tracking: Tracking | None = None,  # the trackers that receive the records, too
     ) -> None:
         self._files = EventFiles(directory, global_step)
         self._lines, self._split = lines, split
-        self._tracking, self._added = tracking or Tracking(), added
+        self._tracking, self._extra_values = tracking or Tracking(), extra_values
         self._global_step, self._is_record = global_step, is_record
 
     def summary_writer(self, relative_path: str = "") -> Any:
@@ -132,8 +133,8 @@ class Summaries(orbit.utils.SummaryManagerInterface):
     def write(self, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Writes records, each with its step."""
         if records and (self._files.are_written or self._lines is not None):
-            added = self._added()
-            records = [(step, {**logs, **added}) for step, logs in records]
+            extra_values = self._extra_values()
+            records = [(step, {**logs, **extra_values}) for step, logs in records]
         if self._files.are_written:
             self._write(records, "")
         if self._tracking:
@@ -149,7 +150,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         # The writer flushes at the end of the block, so there is one block for all records.
         with self._files.tolerant_scope(), writer.as_default() as active:
             _write_scalars(records, active)
-            _write_pictures(records)
+            _write_images(records)
         nested: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
         for step, logs in records:
             for name, value in logs.items():
@@ -182,12 +183,12 @@ def _write_scalars(records: Sequence[tuple[int, Mapping[str, Any]]], writer: Any
             )
 
 
-def _write_pictures(records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+def _write_images(records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
     """Writes batches of images to the default summary writer."""
     for step, logs in records:
         for name, value in logs.items():
-            if _is_pictures(value):
-                tf.summary.image(name, value, step, max_outputs=_MOST_PICTURES)
+            if _is_image_batch(value):
+                tf.summary.image(name, value, step, max_outputs=_MAX_IMAGES)
 
 
 def _event(scalars: Mapping[str, Any]) -> bytes:
@@ -212,6 +213,6 @@ def _empty_event(names: tuple[str, ...]) -> Any:
     return summary
 
 
-def _is_pictures(value: Any) -> bool:
+def _is_image_batch(value: Any) -> bool:
     """Returns whether a value is a batch of images, [batch, height, width, channels]."""
     return np.ndim(value) == 4 and np.shape(value)[-1] in (1, 3, 4)

@@ -1,4 +1,4 @@
-"""Starts the trackers of a run, and tells them how it ended."""
+"""Starts the trackers of a run, and reports to them how it ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
-from orbit_runner.config.serialize import flat, to_yaml
+from orbit_runner.config.serialize import flat_settings, to_yaml
 from orbit_runner.errors import first_line
 from orbit_runner.trackers.base import RunInfo
 from orbit_runner.train.callbacks.interrupts import Interrupted
@@ -38,7 +38,7 @@ def tracking_scope(run: Run, mode: str) -> Iterator[None]:
 
 def _run_info(run: Run, mode: str) -> RunInfo:
     # Arguments of trackers are for their services only, and may be secret.
-    settings = flat(run.written_config)
+    settings = flat_settings(run.written_config)
     lines = to_yaml(run.written_config).splitlines(keepends=True)
     return RunInfo(
         name=run.written_config.name or "run",

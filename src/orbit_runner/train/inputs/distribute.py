@@ -13,8 +13,8 @@ from orbit_runner.config.schema.data import seed_of
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.model_garden.task_adapter.resume_inputs import Replayed
-from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
+from orbit_runner.model_garden.task_adapter.resume_inputs import ReplayedDataset
+from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws_scope
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.worker_inputs import WorkerDatasets
 from orbit_runner.train.logical_replicas.inputs import sharded_inputs
@@ -33,29 +33,29 @@ def distribute(
     """Returns a task's dataset, distributed to the replicas.
 
     It starts with the batch of `start_step`, which under `parameter_server` may be an int64 scalar
-    in the graph of a worker. If the task cannot start at a step, `replays` says whether the batches
-    of earlier steps are made again. The dataset is not distributed under `parameter_server` if the
-    task can start at a step, nor on a single CPU. Raises SettingError if the section does not fit
-    the data, or if `must_end` is true and the dataset has no end.
+    in the graph of a worker. If the task cannot start at a step, `replays` determines whether the
+    batches of earlier steps are made again. The dataset is not distributed under `parameter_server`
+    if the task can start at a step, nor on a single CPU. Raises SettingError if the section does
+    not fit the data, or if `must_end` is true and the dataset has no end.
     """
     repeats = replays and not task.starts_at_step and not is_asynchronous(strategy)
-    taken = int(start_step) if repeats else 0
-    asked = getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None)
+    replayed_steps = int(start_step) if repeats else 0
+    requested = getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None)
 
     def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
-        draws = _drawing(data, runtime, draws_for_itself=not task.starts_at_step)
+        draws = _draws_scope(data, runtime, draws_statefully=not task.starts_at_step)
         with draws, data_error_scope(data):
-            dataset = _make(task, data, input_context, start_step, runtime.logical_replicas)
+            dataset = _make_dataset(task, data, input_context, start_step, runtime.logical_replicas)
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise SettingError(
                 "trainer.validation_steps", "is -1, but the dataset is infinite; set it"
             )
-        options = _options(runtime, autotune=bool(not task.starts_at_step or asked))
+        options = _options(runtime, autotune=bool(not task.starts_at_step or requested))
         if tf.is_tensor(start_step):
             # For a few batches, optimizing a pipeline takes longer than it saves.
             options.experimental_optimization.apply_default_optimizations = False
-        if taken > 1:
-            dataset = dataset.skip((taken - 1) * _batches_a_step(input_context))
+        if replayed_steps > 1:
+            dataset = dataset.skip((replayed_steps - 1) * _batches_per_step(input_context))
         return dataset.with_options(options)
 
     if is_asynchronous(strategy) and not task.starts_at_step:
@@ -66,10 +66,10 @@ def distribute(
         dataset = build(tf.distribute.InputContext())
     else:
         dataset = orbit.utils.make_distributed_dataset(strategy, build)
-    return Replayed(dataset, taken) if taken else dataset
+    return ReplayedDataset(dataset, replayed_steps) if replayed_steps else dataset
 
 
-def _make(
+def _make_dataset(
     task: TaskAdapter,
     data: Any,
     context: tf.distribute.InputContext | None,
@@ -95,14 +95,14 @@ def data_error_scope(data: Any) -> Iterator[None]:
         raise SettingError(f"task.{section}.{error.field}", str(error)) from error
 
 
-def _drawing(data: Any, runtime: RuntimeConfig, *, draws_for_itself: bool) -> Any:
+def _draws_scope(data: Any, runtime: RuntimeConfig, *, draws_statefully: bool) -> Any:
     """Returns a scope that makes a pipeline's own random draws repeatable, if it has any."""
-    if not draws_for_itself:
+    if not draws_statefully:
         return contextlib.nullcontext()
-    return repeatable_draws(seed_of(data, runtime), runtime.seed)
+    return repeatable_draws_scope(seed_of(data, runtime), runtime.seed)
 
 
-def _batches_a_step(context: tf.distribute.InputContext | None) -> int:
+def _batches_per_step(context: tf.distribute.InputContext | None) -> int:
     """Returns the number of batches that a step takes from a pipeline: one for each replica."""
     if context is None:
         return 1

@@ -21,17 +21,17 @@ class Partition:
         self, config: ExperimentConfig, strategy: tf.distribute.Strategy, *, is_training: bool
     ) -> None:
         self._split, self._strategy = find_split(config, is_training), strategy
-        self._by_xla = config.runtime.distribution_strategy == "tpu"
+        self._uses_xla = config.runtime.distribution_strategy == "tpu"
         dims = {f"{self._split.section}_input_partition_dims": list(self._split.dims) or None}
         # The options of `strategy.run`; None if not on a TPU.
         self.options = run_options(config.runtime.replace(**dims))
 
-    def model(self, model: Any) -> Any:
+    def wrap_model(self, model: Any) -> Any:
         """Returns the function that a step calls instead of the model, or the model itself.
 
         Raises SettingError if the model cannot be split as the settings request.
         """
-        if self._split.parts == 1 or self._by_xla:
+        if self._split.parts == 1 or self._uses_xla:
             return model
         from orbit_runner.distribute.spatial import PartitionError, partition_model
 
@@ -42,12 +42,12 @@ class Partition:
             raise SettingError(self._split.path, str(error)) from error
 
     @tf.autograph.experimental.do_not_convert
-    def inputs(self, inputs: Any) -> Any:
+    def split_inputs(self, inputs: Any) -> Any:
         """Returns a replica's inputs, nested tensors, with images split if XLA splits the step.
 
         Must be called inside the step. Raises SettingError if the inputs cannot be split as the
         settings request.
         """
-        if self._split.parts == 1 or not self._by_xla:
+        if self._split.parts == 1 or not self._uses_xla:
             return inputs
         return split_inputs(self._strategy, inputs, self._split.dims, self._split.path)

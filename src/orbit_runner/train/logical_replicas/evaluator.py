@@ -9,7 +9,11 @@ import tensorflow as tf
 from orbit_runner.tasks.base import EXAMPLES
 from orbit_runner.train.evaluator import Evaluator, as_scalar
 from orbit_runner.train.inputs.distribute import leading_size
-from orbit_runner.train.logical_replicas.shards import Shards, metric_variables, on_first_device
+from orbit_runner.train.logical_replicas.shards import (
+    Shards,
+    keep_on_first_device,
+    metric_variables,
+)
 
 
 class LogicalEvaluator(Evaluator):
@@ -35,10 +39,10 @@ class LogicalEvaluator(Evaluator):
             # A batch without examples may have a loss that is NaN.
             return [tf.math.multiply_no_nan(as_scalar(logs[self._task.loss]), count), count]
 
-        found = self._shards.sums(
+        found = self._shards.sum_over_shards(
             shard, inputs, self._draws.assign_add(1), metrics=metric_variables(self._metrics)
         )
         if found:
             self._has_loss = True
-            self._loss.add(*map(on_first_device, found))
+            self._loss.add(*map(keep_on_first_device, found))
         return {}

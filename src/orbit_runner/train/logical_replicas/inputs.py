@@ -29,10 +29,10 @@ def sharded_inputs(
     each = logical // context.num_replicas_in_sync
     if each == 1:
         return dataset
-    return dataset.batch(each, drop_remainder=True).map(_joined)
+    return dataset.batch(each, drop_remainder=True).map(_join_shards)
 
 
-def _joined(*batch: Any) -> Any:
+def _join_shards(*batch: Any) -> Any:
     """Returns one batch of several shards: tensors [shards · rows, …]."""
     joined = tf.nest.map_structure(_join, batch)
     return joined[0] if len(joined) == 1 else joined

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.checks.logical_replicas import PATH, unequal_shares
+from orbit_runner.config.schema.checks.logical_replicas import PATH, unequal_shares_message
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.logical_replica import logical_replica_scope
 from orbit_runner.errors import SettingError
@@ -36,14 +36,14 @@ class Shards:
 
     def __post_init__(self) -> None:
         if self.logical % self.physical:
-            raise SettingError(PATH, unequal_shares(self.logical, self.physical))
+            raise SettingError(PATH, unequal_shares_message(self.logical, self.physical))
 
     @property
     def each(self) -> int:
         """The number of shards of a device."""
         return self.logical // self.physical
 
-    def sums(
+    def sum_over_shards(
         self,
         function: Callable[[Any], Tensors],
         inputs: Any,
@@ -78,20 +78,24 @@ class Shards:
                 results = function(batch)
             return [*results, *map(tf.identity, averaged), *map(tf.identity, metrics)]
 
-        call = _traced(compute, tf.nest.map_structure(lambda one: one[0], cut), first, step, old)
+        call = _trace_function(
+            compute, tf.nest.map_structure(lambda one: one[0], cut), first, step, old
+        )
 
         def shard(index: tf.Tensor) -> Tensors:
             batch = tf.nest.map_structure(lambda tensor: tensor[index], cut)
             return list(call(batch, first + index, step, old))
 
-        sums = self._total(shard, [tf.TensorSpec(one.shape, one.dtype) for one in call.outputs])
+        sums = self._sum_all_shards(
+            shard, [tf.TensorSpec(one.shape, one.dtype) for one in call.outputs]
+        )
         count = len(sums) - len(averaged) - len(metrics)
         means = sums[count : count + len(averaged)]
         for variable, value in zip(averaged, means, strict=True):
             variable.assign(value / tf.cast(self.logical, value.dtype))
         added = sums[count + len(averaged) :]
         for variable, before, value in zip(metrics, totals, added, strict=True):
-            variable.assign(before + on_first_device(value))
+            variable.assign(before + keep_on_first_device(value))
         return sums[:count]
 
     @contextlib.contextmanager
@@ -103,30 +107,30 @@ class Shards:
         ):
             yield
 
-    def _total(
+    def _sum_all_shards(
         self, shard: Callable[[tf.Tensor], Tensors], like: Sequence[tf.TensorSpec]
     ) -> Tensors:
         size = block_size(self.each)
         blocks = self.each // size
         if blocks == 1 and self.physical == 1:
             return block_sum(shard, tf.constant(0), size, like)
-        found = _each_block(lambda block: block_sum(shard, block * size, size, like), blocks, like)
+        found = _sum_blocks(lambda block: block_sum(shard, block * size, size, like), blocks, like)
         return _sum_over_devices(found, like, self.physical)
 
 
-def _traced(function: Callable[..., Tensors], *arguments: Any) -> Any:
+def _trace_function(function: Callable[..., Tensors], *arguments: Any) -> Any:
     """Returns a concrete function that is optimized alone, the same for any number of devices."""
     made = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
     specs = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), arguments)
     return made.get_concrete_function(*specs)
 
 
-def _each_block(
+def _sum_blocks(
     block_of: Callable[[tf.Tensor], Tensors], blocks: int, like: Sequence[tf.TensorSpec]
 ) -> list[tf.Tensor]:
     """Returns the sums of the blocks, flat: a tensor [blocks, n] for each dtype."""
     if blocks == 1:
-        return _flat([tensor[tf.newaxis] for tensor in block_of(tf.constant(0))], 1)
+        return _flatten_rows([tensor[tf.newaxis] for tensor in block_of(tf.constant(0))], 1)
     arrays = [tf.TensorArray(spec.dtype, size=blocks, element_shape=spec.shape) for spec in like]
 
     def take(block: tf.Tensor, arrays: Any) -> Any:
@@ -137,17 +141,17 @@ def _each_block(
     _, arrays = tf.while_loop(
         lambda block, _: block < blocks, take, (tf.constant(0), arrays), parallel_iterations=1
     )
-    return _flat([array.stack() for array in arrays], blocks)
+    return _flatten_rows([array.stack() for array in arrays], blocks)
 
 
-def _flat(tensors: Tensors, rows: int) -> list[tf.Tensor]:
+def _flatten_rows(tensors: Tensors, rows: int) -> list[tf.Tensor]:
     return [
         tf.concat([tf.reshape(tensors[place], [rows, -1]) for place in places], axis=1)
-        for places in _by_dtype(tensors)
+        for places in _group_by_dtype(tensors)
     ]
 
 
-def _by_dtype(tensors: Sequence[Any]) -> list[list[int]]:
+def _group_by_dtype(tensors: Sequence[Any]) -> list[list[int]]:
     groups: dict[tf.DType, list[int]] = {}
     for place, tensor in enumerate(tensors):
         groups.setdefault(tensor.dtype, []).append(place)
@@ -159,7 +163,7 @@ def _sum_over_devices(
 ) -> Tensors:
     """Returns the sums of all devices' blocks, which every device adds in the same tree."""
     sums: list[Any] = [None] * len(like)
-    for flat, places in zip(found, _by_dtype(like), strict=True):
+    for flat, places in zip(found, _group_by_dtype(like), strict=True):
         rows = flat
         if devices > 1:
             # Gathered, not reduced: the order in which a reduction adds depends on its algorithm.
@@ -171,7 +175,7 @@ def _sum_over_devices(
     return sums
 
 
-def on_first_device(value: tf.Tensor) -> tf.Tensor:
+def keep_on_first_device(value: tf.Tensor) -> tf.Tensor:
     """Returns the value on the first device, and zeros on the others."""
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     return tf.where(tf.equal(replica, 0), value, tf.zeros_like(value))

@@ -9,13 +9,13 @@ import tensorflow as tf
 from orbit_runner.config.schema.checks.logical_replicas import PATH
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
-from orbit_runner.state.replica_state import drifting_variables
+from orbit_runner.state.replica_state import replica_local_variables
 from orbit_runner.train.evaluator import as_scalar
-from orbit_runner.train.gradients import StepFn, compiles, gradient_function
+from orbit_runner.train.gradients import StepFn, gradient_function, uses_xla
 from orbit_runner.train.logical_replicas.shards import (
     Shards,
+    keep_on_first_device,
     metric_variables,
-    on_first_device,
 )
 from orbit_runner.train.measurements.watch import Watch
 from orbit_runner.train.trainer import Trainer
@@ -29,7 +29,7 @@ class LogicalTrainer(Trainer):
 
     def __init__(self, config: ExperimentConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
-        _require_own_statistics(self.state.model)
+        _reject_synchronized_normalization(self.state.model)
         # XLA compiles the shards, whose programs are the same on any number of devices.
         self._compiles = False
 
@@ -41,12 +41,12 @@ class LogicalTrainer(Trainer):
         runtime, state, loss = config.runtime, self.state, self._task.loss
         count = self._strategy.num_replicas_in_sync
         self._shards = Shards(runtime.logical_replicas, count, runtime.seed, "train")
-        optimizer = self._wrapped_optimizer()
+        optimizer = self._wrap_optimizer()
         gradients, variables = gradient_function(
-            self._in_graph(self._task_step()),
+            self._convert(self._build_task_step()),
             optimizer,
             pieces=config.trainer.gradient_accumulation_steps,
-            jit_compile=compiles(config),
+            jit_compile=uses_xla(config),
             loss=loss,
         )
 
@@ -57,12 +57,12 @@ class LogicalTrainer(Trainer):
         def step(inputs: Any) -> dict[str, tf.Tensor]:
             layers = state.trained_layers
             unchanged = layers.frozen if layers is not None else ()
-            total, *grads = self._shards.sums(
+            total, *grads = self._shards.sum_over_shards(
                 shard,
                 inputs,
                 state.global_step.read_value(),
                 metrics=metric_variables(self._metrics),
-                averaged=drifting_variables(state.model, unchanged),
+                averaged=replica_local_variables(state.model, unchanged),
             )
             _apply(optimizer, grads, variables)
             return {loss: total}
@@ -70,17 +70,17 @@ class LogicalTrainer(Trainer):
         return step
 
     def _replica_step(self, inputs: Any) -> None:
-        self._record(self._logs(inputs))
+        self._record(self._run_task_step(inputs))
         self.state.global_step.assign_add(1)
-        self._look_into_the_graph()
+        self._inspect_graph()
 
     def _record(self, logs: dict[str, Any]) -> None:
         total, count = logs[self._task.loss], tf.constant(float(self._shards.logical))
-        self._loss.add(on_first_device(total), on_first_device(count))
+        self._loss.add(keep_on_first_device(total), keep_on_first_device(count))
 
     @tf.autograph.experimental.do_not_convert
-    def _look_into_the_graph(self) -> None:
-        super()._look_into_the_graph()
+    def _inspect_graph(self) -> None:
+        super()._inspect_graph()
         if self.flops is not None:
             # The loops over shards cannot be told from those over the pieces of a batch.
             known = self._shards.each == 1 or self._pieces <= 2
@@ -98,7 +98,7 @@ def _apply(optimizer: Any, grads: list[tf.Tensor], variables: list[tf.Variable])
     optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
 
 
-def _require_own_statistics(model: Any) -> None:
+def _reject_synchronized_normalization(model: Any) -> None:
     for layer in getattr(model, "submodules", ()):
         if "SyncBatchNorm" in type(layer).__name__ or getattr(layer, "synchronized", False):
             raise SettingError(

@@ -1,7 +1,7 @@
-"""Sums in one fixed binary tree, whoever holds the terms.
+"""Sums terms in one fixed binary tree, whichever devices compute them.
 
 Neighbors are added pairwise, then neighboring sums, and so on; a last term without a neighbor moves
-up unchanged. Floating-point addition is not associative, so the order decides the last bits.
+up unchanged. Floating-point addition is not associative, so the order determines the last bits.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def block_sum(
     _, total = tf.while_loop(
         lambda turn, _: turn < 2,
         add,
-        (tf.constant(0), [_neutral(spec) for spec in like]),
+        (tf.constant(0), [_negative_zeros(spec) for spec in like]),
         parallel_iterations=1,
     )
     return list(total)
 
 
-def _neutral(spec: tf.TensorSpec) -> tf.Tensor:
+def _negative_zeros(spec: tf.TensorSpec) -> tf.Tensor:
     # The sum of 0.0 and -0.0 is 0.0, so only -0.0 leaves every number as it is.
     zero = -0.0 if spec.dtype.is_floating else 0
     return tf.fill(spec.shape, tf.constant(zero, spec.dtype))

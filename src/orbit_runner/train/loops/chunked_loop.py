@@ -28,9 +28,9 @@ def chunked_loop(
     to use. With `jit_compile`, XLA compiles as many steps as batches are created at once.
     """
     if strategy.num_replicas_in_sync == 1:
-        return _overlapping(chunks, take, recorder, jit_compile=jit_compile)
+        return _overlapping_loop(chunks, take, recorder, jit_compile=jit_compile)
 
-    def made(first: tf.Tensor, count: tf.Tensor) -> Any:
+    def make_batches(first: tf.Tensor, count: tf.Tensor) -> Any:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return chunks(first, count, replica)
 
@@ -38,7 +38,7 @@ def chunked_loop(
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
             count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
-            _take_all(take, strategy.run(made, args=(first + done, count)), count)
+            _take_all(take, strategy.run(make_batches, args=(first + done, count)), count)
             _record(recorder, first + done + count)
             return [done + count]
 
@@ -48,7 +48,7 @@ def chunked_loop(
     return loop
 
 
-def _overlapping(
+def _overlapping_loop(
     chunks: Chunks, take: Take, recorder: Recorder | None, *, jit_compile: bool
 ) -> Loop:
     """Returns a loop that creates the next batches while it runs the steps of the previous ones."""
@@ -56,7 +56,7 @@ def _overlapping(
 
     # A function, so that it is traced once although it is called in two places.
     @tf.function(autograph=False)
-    def made(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
+    def make_batches(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
         # XLA needs static shapes. Batches that a short piece does not use are ignored.
         count = chunks.length if jit_compile else tf.minimum(left, chunks.length)
         batches = chunks(first, count, 0)
@@ -71,14 +71,14 @@ def _overlapping(
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor, batches: list[tf.Tensor]) -> Any:
             after = done + tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
-            following = made(first + after, _remaining_steps(first, after, steps, recorder))
+            following = make_batches(first + after, _remaining_steps(first, after, steps, recorder))
             piece(batches, after - done)
             _record(recorder, first + after)
             return after, following
 
         _start(recorder, first)
         none = tf.zeros([], tf.int64)
-        batches = made(first, _remaining_steps(first, none, steps, recorder))
+        batches = make_batches(first, _remaining_steps(first, none, steps, recorder))
         sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
         tf.while_loop(
             lambda done, _: done < steps,

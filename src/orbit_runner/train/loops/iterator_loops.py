@@ -58,7 +58,7 @@ def _take_steps(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) 
     tf.while_loop(lambda done: done < count, take, [tf.constant(0)])
 
 
-def to_the_end(step_fn: Callable[[Any], Any]) -> Loop:
+def exhausting_loop(step_fn: Callable[[Any], Any]) -> Loop:
     """Returns a graph function that evaluates batches until the iterator is exhausted.
 
     Its arguments are an iterator and the maximum number of batches, an int32 scalar.

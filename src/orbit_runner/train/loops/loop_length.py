@@ -46,12 +46,12 @@ class LoopLength:
     def _adapt(self, step: int) -> float:
         steps, seconds = self._last_loop()
         if self._step is not None and step > self._step and steps:
-            self._length = adapt(self._length, steps, seconds, target=_SECONDS)
+            self._length = adapt_length(self._length, steps, seconds, target=_SECONDS)
         self._step = step
         return self._length
 
 
-def adapt(length: float, steps: int, seconds: float, *, target: float) -> float:
+def adapt_length(length: float, steps: int, seconds: float, *, target: float) -> float:
     """Returns the number of steps that take `target` seconds, at least 1.
 
     `steps` took `seconds`, which may include tracing. The result is at most eight times `length`,

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.train.loops.loop_length import adapt
+from orbit_runner.train.loops.loop_length import adapt_length
 
 # A longer piece would hardly be faster. If the grace period is short, most of it is for saving.
 _LONGEST_SECONDS, _SHARE_OF_GRACE = 1.0, 1 / 6
@@ -42,16 +42,16 @@ class LoopPieces:
         iterator: Any,
         num_steps: int,
         synchronize: Callable[[], Any],
-        align: Callable[[int], int] = lambda steps: steps,
+        piece_length: Callable[[int], int] = lambda steps: steps,
     ) -> None:
         """Runs the steps of a loop, or at least one piece of them.
 
-        `synchronize` waits until all steps are done. `align` returns the steps of the next piece,
-        at most its argument.
+        `synchronize` waits until all steps are done. `piece_length` returns the steps of the next
+        piece, at most its argument.
         """
         left, self.stopped = num_steps, False
         while left:
-            wanted = align(round(min(left, self._length)))
+            wanted = piece_length(round(min(left, self._length)))
             steps = self._agree(wanted)
             if not steps and left < num_steps:
                 self.stopped = True
@@ -62,7 +62,7 @@ class LoopPieces:
             synchronize()
             left -= steps
             seconds = time.perf_counter() - start
-            self._length = adapt(self._length, steps, seconds, target=self._seconds)
+            self._length = adapt_length(self._length, steps, seconds, target=self._seconds)
 
 
 def _expect_fewer_steps() -> None:

@@ -51,7 +51,7 @@ class Recorder:
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 
-    def ends_at(self, step: int) -> bool:
+    def is_record_end(self, step: int) -> bool:
         """Returns whether a record ends at a step."""
         return step % self._interval == 0
 

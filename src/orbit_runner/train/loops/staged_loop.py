@@ -26,7 +26,7 @@ def staged_loop(
         stage = layers.stage(step())
         if stage not in made:
             made.clear()
-            layers.train_at(step())
+            layers.set_trainable_layers(step())
             made[stage] = make_loop()
         made[stage](iterator, steps)
 

@@ -40,7 +40,7 @@ class TimeLimits:
         self._saved = self._clock()
 
 
-def time_limits(trainer: TrainerConfig, started: float | None = None) -> TimeLimits:
+def build_time_limits(trainer: TrainerConfig, started: float | None = None) -> TimeLimits:
     """Returns the limits that a trainer section sets; `started` is by `time.monotonic()`."""
     return TimeLimits(
         _seconds(trainer.max_time), _seconds(trainer.checkpoint_time_interval), started

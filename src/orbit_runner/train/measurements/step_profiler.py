@@ -21,7 +21,7 @@ from orbit_runner.profiling.trace_files import (
     FIRST,
     MARKER,
     STEPS,
-    Description,
+    TraceDescription,
     newest_trace,
     write_description,
 )
@@ -42,13 +42,13 @@ class StepProfiler:
         first: int,
         last: int,
         directory: Path,  # TensorBoard's directory of the training
-        describe: Callable[[], Description],
+        describe: Callable[[], TraceDescription],
     ) -> None:
         self._first, self._last = first, last
         self._directory, self._describe = directory, describe
         self._state, self._cpu_seconds = _WAITING, 0.0
 
-    def aligned(self, step: int, steps: int) -> int:
+    def piece_length(self, step: int, steps: int) -> int:
         """Returns how many of the next `steps` steps can run as one piece, from a global step."""
         if self._state == _TRACING or self._starts_after(step):
             return min(steps, self._last - step)
@@ -56,7 +56,7 @@ class StepProfiler:
             return min(steps, self._first - 1 - step)
         return steps
 
-    def loop(self, loop: Loop, step: Callable[[], int]) -> Loop:
+    def wrap_loop(self, loop: Loop, step: Callable[[], int]) -> Loop:
         """Returns a loop that traces the pieces of the range; `step` returns the global step."""
 
         def run(iterator: Any, steps: tf.Tensor) -> None:
@@ -113,14 +113,14 @@ class StepProfiler:
         self._cpu_seconds += time.process_time() - start
 
 
-def step_profiler(run: Run) -> StepProfiler | None:
+def build_step_profiler(run: Run) -> StepProfiler | None:
     """Returns the profiler of a run; None if nothing is profiled, or another process does it."""
     steps = run.config.trainer.profile_steps
     if not steps or not run.is_chief:
         return None
     first, last = steps
     # TensorBoard looks for traces next to the events of the training.
-    return StepProfiler(first, last, run.directory.profiles.parents[1], lambda: _description(run))
+    return StepProfiler(first, last, run.directory.profiles.parents[1], lambda: _describe_run(run))
 
 
 @contextlib.contextmanager
@@ -146,12 +146,12 @@ def _paths(layer: Any, inside: str) -> Iterator[str]:
         yield from _paths(one, f"{inside}{one.name}/")
 
 
-def _description(run: Run) -> Description:
+def _describe_run(run: Run) -> TraceDescription:
     optimizer, model = run.state.optimizer, run.model
     inner = [getattr(optimizer, name, None) for name in ("inner_optimizer", "optimizer")]
     every = (optimizer, *inner, *getattr(optimizer, "optimizers", ()))
     names = (getattr(one, "name", None) or getattr(one, "_name", None) for one in every)
-    return Description(
+    return TraceDescription(
         experiment=run.config.name or "",
         model=getattr(model, "name", ""),
         layers=layer_paths(model),

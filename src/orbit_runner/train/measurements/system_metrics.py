@@ -23,16 +23,16 @@ class SystemMetrics:
         self._gpus = [f"GPU:{n}" for n in range(count) if _has_memory_info(f"GPU:{n}")]
         self._values: dict[str, float] = {}
         self._process.cpu_percent()  # The first call only starts the measurement.
-        self._at = time.monotonic()
+        self._measured_at = time.monotonic()
 
     def __call__(self) -> dict[str, float]:
         """Returns the values by name. The share of the processor is that since the last values."""
         now = time.monotonic()
-        if not self._values or now - self._at >= _SHORTEST_SECONDS:
-            self._values, self._at = self._measured(), now
+        if not self._values or now - self._measured_at >= _SHORTEST_SECONDS:
+            self._values, self._measured_at = self._measure(), now
         return self._values
 
-    def _measured(self) -> dict[str, float]:
+    def _measure(self) -> dict[str, float]:
         found = {
             f"{SYSTEM}memory_gib": self._process.memory_info().rss / _GIB,
             f"{SYSTEM}cpu_percent": self._process.cpu_percent(),

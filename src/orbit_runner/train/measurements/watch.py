@@ -58,15 +58,15 @@ class Watch:
         """Returns whether the step that ends at a global step is measured."""
         return step > 0 and step % self._interval == 0
 
-    def aligned(self, step: int, steps: int) -> int:
+    def piece_length(self, step: int, steps: int) -> int:
         """Returns how many of the next `steps` steps can run in one loop, from a global step on."""
         left = self._interval - step % self._interval
         return 1 if left == 1 else min(steps, left - 1)
 
-    def loop(self, plain: Loop, measured: Loop, step: Callable[[], int]) -> Loop:
+    def wrap_loop(self, plain: Loop, measured: Loop, step: Callable[[], int]) -> Loop:
         """Returns a loop that runs `measured` for a step to measure, and `plain` for others.
 
-        `step` returns the global step. The number of steps must be from `aligned`.
+        `step` returns the global step. The number of steps must be from `piece_length`.
         """
 
         def run(iterator: Any, steps: tf.Tensor) -> None:
@@ -86,14 +86,14 @@ class Watch:
         finally:
             self.is_measuring = False
 
-    def optimizer(self, optimizer: Any) -> Any:
+    def wrap_optimizer(self, optimizer: Any) -> Any:
         """Returns an object that behaves like an optimizer, and shows its gradients."""
         return _WatchedOptimizer(optimizer, self._tracing)
 
-    def measured(self, step: Callable[[], Any]) -> Any:
+    def run_measured_step(self, step: Callable[[], Any]) -> Any:
         """Runs a step on a replica, stores what it measures and returns the step's result.
 
-        Raises RunnerError if the step does not call `apply_gradients` of `optimizer`.
+        Raises RunnerError if the step does not call `apply_gradients` of the wrapped optimizer.
         """
         before = [tf.convert_to_tensor(weight) for weight in self._weights()]
         self._tracing.gradients = []
@@ -109,11 +109,11 @@ class Watch:
                 "trainer.watch_interval is not supported: this task does not pass its gradients to "
                 "optimizer.apply_gradients\nset trainer.watch_interval to 0"
             )
-        values = [*self._of_gradients(gradients), *self._of_weights(before, after)]
-        self._values.assign(tf.stack(self._sorted(values)))
+        values = [*self._gradient_values(gradients), *self._weight_values(before, after)]
+        self._values.assign(tf.stack(self._sort_values(values)))
         return result
 
-    def _of_gradients(self, gradients: Sequence[Any]) -> Iterator[tuple[str, tf.Tensor]]:
+    def _gradient_values(self, gradients: Sequence[Any]) -> Iterator[tuple[str, tf.Tensor]]:
         """Yields the norm of the gradient of the whole batch, and the non-finite share of it."""
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if self._replicas > 1:
@@ -124,7 +124,7 @@ class Watch:
         yield GRADIENT_NORM, tf.sqrt(_sum_of_squares(dense))
         yield NON_FINITE, 1.0 - tf.add_n(finite) / size
 
-    def _of_weights(
+    def _weight_values(
         self, before: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
     ) -> Iterator[tuple[str, tf.Tensor]]:
         """Yields the norm of the weights before the step, and for each layer how far they moved."""
@@ -137,7 +137,7 @@ class Watch:
             squares = tf.math.divide_no_nan(_sum_of_squares(moved), _sum_of_squares(old))
             yield f"{UPDATE_RATIO}{layer}", tf.sqrt(squares)
 
-    def _sorted(self, values: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
+    def _sort_values(self, values: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
         found = dict(values)
         return [found[name] for name in self.names]
 

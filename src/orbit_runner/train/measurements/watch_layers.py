@@ -28,7 +28,7 @@ def layers_by_variable(names: Sequence[str]) -> dict[str, str]:
         return prefixes[-1]
     if fitting and len(set(fitting[-1].values())) >= _FEW:
         return fitting[-1]
-    return _joined(prefixes[len(fitting)])
+    return _join_consecutive_layers(prefixes[len(fitting)])
 
 
 def _path(name: str) -> list[str]:
@@ -36,7 +36,7 @@ def _path(name: str) -> list[str]:
     return parts[:-1] or parts
 
 
-def _joined(layers: dict[str, str]) -> dict[str, str]:
+def _join_consecutive_layers(layers: dict[str, str]) -> dict[str, str]:
     """Returns the layers with consecutive ones joined, so that at most `MAX_LAYERS` are left."""
     found = list(dict.fromkeys(layers.values()))
     size = -(-len(found) // MAX_LAYERS)

@@ -12,7 +12,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.state.learning_rates import learning_rates
 from orbit_runner.tasks.metrics import RunningMean
-from orbit_runner.tasks.multitask import TOTAL, JointTask, model_of
+from orbit_runner.tasks.multitask import TOTAL_LOSS, JointTask, model_of
 from orbit_runner.train.evaluator import as_scalar, value_of
 from orbit_runner.train.gradients import StepFn
 from orbit_runner.train.trainer import Trainer
@@ -24,11 +24,11 @@ class JointTrainer(Trainer):
 
     _task: JointTask
 
-    def _built_metrics(self) -> dict[str, list[Any]]:
+    def _build_metrics(self) -> dict[str, list[Any]]:
         self._losses = {name: RunningMean("training_loss") for name in self._task.tasks}
         return {name: task.build_metrics(training=True) for name, task in self._task.tasks.items()}
 
-    def record_in_graph(self) -> bool:
+    def enable_records_in_graph(self) -> bool:
         """Returns False: only the host knows which tasks were trained and so have a record."""
         return False
 
@@ -57,7 +57,7 @@ class JointTrainer(Trainer):
         for own in iterator.values():
             own.get_next()
 
-    def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return convert(function, self._task.multi)
 
     def _record(self, logs: dict[str, Any]) -> None:
@@ -79,10 +79,10 @@ class JointTrainer(Trainer):
         return {**logs, **learning_rates(self.state.optimizer)}
 
     def _all_metrics(self) -> list[Any]:
-        of_tasks = [metric for metrics in self._metrics.values() for metric in metrics]
-        return [self._loss, *self._losses.values(), *of_tasks]
+        task_metrics = [metric for metrics in self._metrics.values() for metric in metrics]
+        return [self._loss, *self._losses.values(), *task_metrics]
 
-    def turns(self, steps: int) -> dict[str, int]:
+    def batch_counts(self, steps: int) -> dict[str, int]:
         """Returns the number of batches of each task in the first `steps` steps of a run."""
         return dict.fromkeys(self._task.tasks, steps)
 
@@ -90,7 +90,7 @@ class JointTrainer(Trainer):
 class InterleavingTrainer(JointTrainer):
     """Trains one task in each step, drawn with the probabilities of Model Garden's sampler."""
 
-    def record_in_graph(self) -> bool:
+    def enable_records_in_graph(self) -> bool:
         """Returns False: only the host knows which tasks were trained and so have a record."""
         return False
 
@@ -109,7 +109,7 @@ class InterleavingTrainer(JointTrainer):
                 optimizer=self.state.optimizer,
                 metrics=self._metrics[name],
             )
-            return {TOTAL: logs[task.loss], name: logs[task.loss]}
+            return {TOTAL_LOSS: logs[task.loss], name: logs[task.loss]}
 
         return step
 
@@ -118,17 +118,17 @@ class InterleavingTrainer(JointTrainer):
 
         `iterator` maps the names of the tasks to iterators over their datasets.
         """
-        turn = self._turn(self.state.global_step.read_value())
+        index = self._task_index(self.state.global_step.read_value())
         for number, name in enumerate(self._task.tasks):
-            if tf.equal(turn, number):
+            if tf.equal(index, number):
                 self._run_step({name: next(iterator[name])})
         self._update_average()
 
     def _take_batch(self, iterator: Any) -> None:
-        turn = int(self._turn(self.state.global_step.read_value()))
-        iterator[list(self._task.tasks)[turn]].get_next()
+        index = int(self._task_index(self.state.global_step.read_value()))
+        iterator[list(self._task.tasks)[index]].get_next()
 
-    def _turn(self, step: tf.Tensor) -> tf.Tensor:
+    def _task_index(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the index of the task of a step, int32 scalar, drawn as in Model Garden."""
         drawn = tf.random.stateless_uniform([], seed=tf.stack([tf.zeros_like(step), step]))
         shares = self._sampler.task_cumulative_distribution(step)
@@ -136,21 +136,25 @@ class InterleavingTrainer(JointTrainer):
         last = len(self._task.tasks) - 1
         return tf.minimum(tf.searchsorted(shares, drawn[tf.newaxis], side="right")[0], last)
 
-    def turns(self, steps: int) -> dict[str, int]:
+    def batch_counts(self, steps: int) -> dict[str, int]:
         """Returns the number of batches of each task in the first `steps` steps of a run."""
         if not steps:
             return dict.fromkeys(self._task.tasks, 0)
-        counts = tf.math.bincount(self._turns(steps), minlength=len(self._task.tasks)).numpy()
+        counts = tf.math.bincount(
+            self._task_indices(steps), minlength=len(self._task.tasks)
+        ).numpy()
         return {name: int(count) for name, count in zip(self._task.tasks, counts, strict=True)}
 
-    def _turns(self, steps: int) -> tf.Tensor:
+    def _task_indices(self, steps: int) -> tf.Tensor:
         kind = tf.TensorSpec([], tf.int32)
 
         @tf.function
-        def turns() -> tf.Tensor:
-            return tf.map_fn(self._turn, tf.range(steps, dtype=tf.int64), fn_output_signature=kind)
+        def task_indices() -> tf.Tensor:
+            return tf.map_fn(
+                self._task_index, tf.range(steps, dtype=tf.int64), fn_output_signature=kind
+            )
 
-        return turns()
+        return task_indices()
 
 
 TRAINERS = {"joint": JointTrainer, "interleaving": InterleavingTrainer}

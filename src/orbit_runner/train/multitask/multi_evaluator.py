@@ -15,7 +15,7 @@ from orbit_runner.train.evaluator import Evaluator
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class TaskEvaluator:
     """The evaluator of one task."""
 
     evaluator: Evaluator
@@ -28,22 +28,22 @@ class MultiEvaluator(orbit.AbstractEvaluator):
     The evaluators of the tasks must not swap weights themselves.
     """
 
-    def __init__(self, parts: Mapping[str, Part], state: TrainState) -> None:
-        self._parts, self._state = parts, state
+    def __init__(self, evaluators: Mapping[str, TaskEvaluator], state: TrainState) -> None:
+        self._evaluators, self._state = evaluators, state
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         """The names of the metrics that are known before an evaluation, as `task|metric`."""
         return tuple(
             f"{name}|{metric}"
-            for name, part in self._parts.items()
+            for name, part in self._evaluators.items()
             for metric in part.evaluator.metric_names
         )
 
     @property
     def gathers(self) -> bool:
         """Whether a task adds metrics that are not known in advance."""
-        return any(part.evaluator.gathers for part in self._parts.values())
+        return any(part.evaluator.gathers for part in self._evaluators.values())
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
         """Evaluates all tasks and returns their results by task name.
@@ -57,5 +57,5 @@ class MultiEvaluator(orbit.AbstractEvaluator):
                 name: part.evaluator.evaluate(
                     num_steps if not part.steps else tf.constant(part.steps)
                 )
-                for name, part in self._parts.items()
+                for name, part in self._evaluators.items()
             }

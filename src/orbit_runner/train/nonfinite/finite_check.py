@@ -24,10 +24,10 @@ _SECONDS = 1.0
 
 
 class FiniteCheck:
-    """Notices soon after it happens that a step was not finite. The graph of a step is unchanged.
+    """Detects soon afterwards that a step was not finite, without changing the graph of a step.
 
     A gradient that is NaN makes weights and slots NaN, and they remain so. A loss that is NaN
-    remains in the mean until the next record. So it is enough to look at them now and then.
+    remains in the mean until the next record. It is therefore enough to check them now and then.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FiniteCheck:
         self._pause = seconds
         self.good_step = 0  # the last step at which a check found only finite values
 
-    def after_piece(self, step: int, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    def check_piece(self, step: int, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Raises `Diverged` if a value is not finite. Most calls only read a clock.
 
         `step` is the global step, and `records` are those that ended within the loop.
@@ -60,7 +60,7 @@ class FiniteCheck:
                 if not math.isfinite(logs["training_loss"]):
                     raise _error(f"the loss is {logs['training_loss']:g} at step {end}")
         # Workers have different clocks, but must raise the error together.
-        if not self._workers.of_chief(time.monotonic() - self._last > self._pause):
+        if not self._workers.broadcast_from_chief(time.monotonic() - self._last > self._pause):
             return
         start = time.monotonic()
         if not self.is_finite():

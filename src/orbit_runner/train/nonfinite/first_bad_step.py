@@ -48,12 +48,12 @@ def find_first_bad_step(run: Run, bad: int) -> BadStep | None:
     check = run.trainer.finite_check
     if check is None:
         return None
-    with _without_checks(run.trainer):
-        return _Search(run, run.trainer, check).first(check.good_step, bad)
+    with _paused_checks_scope(run.trainer):
+        return _Search(run, run.trainer, check).find(check.good_step, bad)
 
 
 @contextlib.contextmanager
-def _without_checks(trainer: Trainer) -> Iterator[None]:
+def _paused_checks_scope(trainer: Trainer) -> Iterator[None]:
     check, trainer.finite_check = trainer.finite_check, None
     try:
         yield
@@ -66,7 +66,7 @@ class _Search:
         self._run, self._trainer, self._check = run, trainer, check
         self._loss = 0.0
 
-    def first(self, good: int, bad: int) -> BadStep | None:
+    def find(self, good: int, bad: int) -> BadStep | None:
         """Returns the first step after `good`, up to `bad`, that is not finite."""
         if not return_to_checkpoint(self._run) or self._run.step >= bad:
             return None
@@ -100,7 +100,7 @@ class _Search:
         losses = []
         while self._run.step < step:
             # Weights of the search are not saved: they lack what evaluations change.
-            self._run.stops.check(self._run.step, self._save_checkpoint)
+            self._run.stops.exit_if_requested(self._run.step, self._save_checkpoint)
             logs = self._trainer.train(tf.constant(step - self._run.step, tf.int32))
             records = [logs, *(record for _, record in self._trainer.earlier_records)]
             losses += [float(one["training_loss"]) for one in records]

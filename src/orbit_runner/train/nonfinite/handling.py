@@ -6,7 +6,7 @@ import contextlib
 import shlex
 from typing import TYPE_CHECKING
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.skipped_steps import SKIPPED
 from orbit_runner.train.nonfinite.first_bad_step import BadStep, find_first_bad_step
@@ -18,15 +18,15 @@ from orbit_runner.utils.log import note
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
 
-_MOST_EXAMPLES = 8
+_MAX_EXAMPLES = 8
 
 
 def handle_divergence(run: Run, error: Diverged) -> None:
     """Prepares the run to continue after an error: from the last checkpoint, or before a bad step.
 
-    If a step is not finite, and steps can be trained again, the first one is searched. Training
-    then continues from the last checkpoint, without that step or only up to it. Raises `Diverged`
-    if the run ends now.
+    If a step is not finite, and steps can be trained again, the run searches for the first such
+    step. It then continues from the last checkpoint, without that step or only up to it. Raises
+    `Diverged` if the run ends now.
     """
     run.workers.acknowledge()
     if can_roll_back(run):
@@ -40,10 +40,10 @@ def handle_divergence(run: Run, error: Diverged) -> None:
     bad, problem = _search(run, error)
     if bad is None:
         record_divergence(run, error)
-        raise error.explained(f"the first step that is not finite is unknown: {problem}")
+        raise error.add_explanation(f"the first step that is not finite is unknown: {problem}")
     restart(run)
     if not _skip(run, bad):
-        _end_before(run, bad)
+        _end_run_before(run, bad)
 
 
 def _search(run: Run, error: Diverged) -> tuple[BadStep | None, str]:
@@ -76,13 +76,13 @@ def _skip(run: Run, bad: BadStep) -> bool:
     return True
 
 
-def _end_before(run: Run, bad: BadStep) -> None:
+def _end_run_before(run: Run, bad: BadStep) -> None:
     """Makes the run save the weights before a step, and end there with an error."""
-    run.stops.end_at(bad.step - 1, _error(run, bad))
+    run.stops.end_with_error(bad.step - 1, _error(run, bad))
     note(f"{bad}\n  training from step {run.step} to {bad.step - 1} to save its weights")
-    # It may be there already.
+    # The run may have reached that step already.
     try:
-        run.leave_if_asked()
+        run.exit_if_requested()
     except Diverged as error:
         record_divergence(run, error)
         raise
@@ -112,12 +112,12 @@ def _examples(run: Run, step: int) -> str:
     if run.config.is_official or not run.is_chief:
         return ""
     task, recoveries = run.config.task, int(run.state.recoveries.numpy())
-    data = with_seed(task.train_data, run.config.runtime, recoveries)
+    data = resolve_data_config(task.train_data, run.config.runtime, recoveries)
     found = None
     with contextlib.suppress(RunnerError, OSError):
         found = task.training_examples(data, str(run.model_dir))
     if found is None:
         return ""
     ids = [str(one) for one in found.order.rows(step - 1).examples.tolist() if one >= 0]
-    more = f", … ({len(ids)} in all)" if len(ids) > _MOST_EXAMPLES else ""
-    return f"  examples of step {step}: {', '.join(ids[:_MOST_EXAMPLES])}{more}\n"
+    more = f", … ({len(ids)} in all)" if len(ids) > _MAX_EXAMPLES else ""
+    return f"  examples of step {step}: {', '.join(ids[:_MAX_EXAMPLES])}{more}\n"

@@ -32,7 +32,7 @@ class StateCopy:
 
 def _variables(state: TrainState) -> list[Any]:
     # With averages, which a run saves as slots. The view does not keep the checkpoint alive.
-    checkpoint = tf.train.Checkpoint(**state.items(around=False))
+    checkpoint = tf.train.Checkpoint(**state.items(ema_in_optimizer=False))
     found = [*tf.train.TrackableView(checkpoint).descendants()]
     # Slots of legacy optimizers are no attributes of the optimizer.
     inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
@@ -48,7 +48,7 @@ def return_to_checkpoint(run: Run) -> bool:
     assert run.trainer is not None
     with contextlib.suppress(Diverged):
         run.checkpoints.sync()  # The save in progress may be of weights that are not finite.
-    if run.checkpoints.restore_newest() is None:
+    if run.checkpoints.restore_latest() is None:
         if run.config.is_official:
             return False  # Its models may draw weights that depend on the process.
         StateCopy(build_state_again(run.config, run.adapter, run.strategy)).restore(run.state)

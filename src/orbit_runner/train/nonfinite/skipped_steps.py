@@ -33,16 +33,16 @@ class SkippedSteps:
     def __contains__(self, step: int) -> bool:
         return step in self._configured or step in self.found
 
-    def aligned(self, step: int, steps: int) -> int:
+    def piece_length(self, step: int, steps: int) -> int:
         """Returns how many of the next `steps` steps can run as one piece, from a global step."""
         ahead = [one - 1 - step for one in (*self._configured, *self.found) if one > step]
         before = min(ahead, default=steps)
         return min(steps, before) if before else 1
 
-    def loop(self, loop: Loop, skip: Callable[[Any], None], step: Callable[[], int]) -> Loop:
+    def wrap_loop(self, loop: Loop, skip: Callable[[Any], None], step: Callable[[], int]) -> Loop:
         """Returns a loop that calls `skip` with the iterator for a skipped step.
 
-        `step` returns the global step. The number of steps must be from `aligned`.
+        `step` returns the global step. The number of steps must be from `piece_length`.
         """
 
         def run(iterator: Any, steps: tf.Tensor) -> None:

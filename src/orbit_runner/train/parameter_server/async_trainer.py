@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.data import with_seed
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.parameter_server import check_servers, strategy_servers
@@ -18,7 +18,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.evaluator import as_scalar
 from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.loops.pace import Pace
+from orbit_runner.train.loops.piece_lengths import Pace
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import Trainer
 
@@ -54,7 +54,7 @@ class AsyncTrainer(Trainer):
         self._pace = Pace(sum(member.role == "worker" for member in servers))
         self._config, self._adapter = config, adapter
 
-    def record_in_graph(self) -> bool:
+    def enable_records_in_graph(self) -> bool:
         """Returns False: the workers share a loop, so none of them knows when a record ends."""
         return False
 
@@ -67,7 +67,7 @@ class AsyncTrainer(Trainer):
         self._train_loop_fn = None
 
     def train_loop_begin(self) -> None:
-        """Does what `Trainer` does, but creates no dataset if pieces make their own batches."""
+        """Like that of `Trainer`, but creates no dataset if pieces make their own batches."""
         if self.train_dataset is None and self._adapter.starts_at_step:
             none: Any = ()
             self.train_dataset = none
@@ -85,7 +85,7 @@ class AsyncTrainer(Trainer):
                 iterator = iter(self._dataset(first, data))
             return lambda step: next(iterator)
 
-        piece = tf.function(functools.partial(self._piece, source))
+        piece = tf.function(functools.partial(self._run_piece, source))
 
         def loop(iterator: Any, num_steps: tf.Tensor) -> None:
             first, steps = int(self.state.global_step.numpy()), int(num_steps)
@@ -99,7 +99,7 @@ class AsyncTrainer(Trainer):
     def _data(self) -> Any:
         config = self._config
         recoveries = int(self.state.recoveries.numpy())
-        return with_seed(config.for_task.task.train_data, config.runtime, recoveries)
+        return resolve_data_config(config.for_task.task.train_data, config.runtime, recoveries)
 
     def _dataset(self, start_step: Any, data: Any = None) -> Any:
         runtime = self._config.runtime
@@ -114,7 +114,7 @@ class AsyncTrainer(Trainer):
                 losses.append(self._coordinator.schedule(piece, args=(iterator, *span)))
                 step += length
             self._join()
-            self._pace.took(lengths, time.monotonic() - start)
+            self._pace.record_time(lengths, time.monotonic() - start)
         return tf.add_n(self._coordinator.fetch(losses)), float(steps)
 
     def _join(self) -> None:
@@ -123,7 +123,7 @@ class AsyncTrainer(Trainer):
             check_servers(self._strategy)
             time.sleep(_POLL_SECONDS)
 
-    def _piece(self, source: Source, iterator: Any, first: Any, length: Any) -> tf.Tensor:
+    def _run_piece(self, source: Source, iterator: Any, first: Any, length: Any) -> tf.Tensor:
         """Runs `length` steps on one worker; returns the sum of their losses, float32 scalar."""
         unconverted = tf.autograph.experimental.do_not_convert
         batch = unconverted(unconverted(source)(iterator, first))
@@ -139,5 +139,5 @@ class AsyncTrainer(Trainer):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws_scope(self._seed, step, replica):
             logs = self._step(inputs)
-        self._look_into_the_graph()
+        self._inspect_graph()
         return as_scalar(logs[self._task.loss])

@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.distribute.sharded_variables import whole
+from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.evaluator import Evaluator
 
 
-class OwnEvaluator(Evaluator):
+class ChiefEvaluator(Evaluator):
     """Fetches the weights once per evaluation, and then evaluates in this process.
 
     Otherwise, each batch would fetch them over the network. If an average of the weights is kept,
@@ -41,8 +41,8 @@ class OwnEvaluator(Evaluator):
         Returns `validation_loss`, `validation_examples` and the task's metrics.
         """
         ema = self._remote.ema
-        averages = {} if ema is None else {id(weight): kept for weight, kept in ema.pairs()}
-        sources = whole(self._remote.model.variables)
+        averages = {} if ema is None else {id(weight): averaged for weight, averaged in ema.pairs()}
+        sources = merge_shards(self._remote.model.variables)
         for source, target in zip(sources, self._state.model.variables, strict=True):
             target.assign(averages.get(id(source), source).numpy())
         return super().evaluate(num_steps)

@@ -36,7 +36,7 @@ def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[st
             )
 
 
-def unserved_sections(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+def missing_service_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """Yields (dotted path, message) for sections that enable tf.data service without an address."""
     for section in ("train_data", "validation_data"):
         data = getattr(config.task, section)

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 PATH = "runtime.logical_replicas"
 _FIELD = "logical_replicas"
-Found = Iterator[tuple[str, str]]
+Problems = Iterator[tuple[str, str]]
 
 
-def logical_replica_problems(runtime: RuntimeConfig) -> Found:
+def logical_replica_problems(runtime: RuntimeConfig) -> Problems:
     """Yields (field, message) for settings that logical replicas do not support."""
     if not runtime.logical_replicas:
         return
@@ -31,11 +31,11 @@ def logical_replica_problems(runtime: RuntimeConfig) -> Found:
         )
 
 
-def share_problems(config: ExperimentConfig, devices: int) -> Found:
+def share_problems(config: ExperimentConfig, devices: int) -> Problems:
     """Yields (dotted path, message) for devices or batches that cannot be divided equally."""
     logical = config.runtime.logical_replicas
     if logical % devices:
-        yield PATH, unequal_shares(logical, devices)
+        yield PATH, unequal_shares_message(logical, devices)
     rows = getattr(config.task.train_data, "batch_rows_multiple", logical)
     if rows % logical:
         below, above = rows // logical * logical, (rows // logical + 1) * logical
@@ -52,8 +52,8 @@ def share_problems(config: ExperimentConfig, devices: int) -> Found:
             yield path, f"got false, but {PATH} is {logical}, which needs graphs\nallowed: true"
 
 
-def unequal_shares(logical: int, devices: int) -> str:
-    """Returns the message for a number of logical replicas that is no multiple of the devices'."""
+def unequal_shares_message(logical: int, devices: int) -> str:
+    """Returns the message for logical replicas that the devices cannot share equally."""
     below, above = logical // devices * devices, (logical // devices + 1) * devices
     near = f"{below} and {above}" if below else str(above)
     return (
@@ -62,7 +62,7 @@ def unequal_shares(logical: int, devices: int) -> str:
     )
 
 
-def resume_problems(before: RuntimeConfig, now: RuntimeConfig, run: str) -> Found:
+def resume_problems(before: RuntimeConfig, now: RuntimeConfig, run: str) -> Problems:
     """Yields (dotted path, message) if a run continues with another number of logical replicas."""
     if before.logical_replicas != now.logical_replicas:
         yield (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.partitioning import (
-    SPLITTING,
+    SPLITTING_STRATEGIES,
     Split,
     effective_runtime,
     effective_splits,
@@ -19,28 +19,28 @@ from orbit_runner.config.schema.tpu_platforms import find_platform
 if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
 
-Found = Iterator[tuple[str, str]]
+Problems = Iterator[tuple[str, str]]
 
 _DATA = {"train": "train_data", "eval": "validation_data"}
 
 
-def run_problems(config: ExperimentConfig, mode: str) -> Found:
+def run_problems(config: ExperimentConfig, mode: str) -> Problems:
     """Yields (dotted path, message) for problems with splitting batches in a mode.
 
     `setting_problems` must not have found any problems.
     """
     splits = effective_splits(config, mode)
     if len({split.parts for split in splits}) > 1:
-        yield _unequal(*splits)
+        yield _unequal_parts_problem(*splits)
         return
     for split in splits:
         if split.parts > 1:
-            yield from _device_fit(split, config.runtime)
-            yield from _image_fit(split, config)
-    yield from _batch_fit(splits, config, mode)
+            yield from _device_problems(split, config.runtime)
+            yield from _image_problems(split, config)
+    yield from _batch_size_problems(splits, config, mode)
 
 
-def _unequal(train: Split, evaluation: Split) -> tuple[str, str]:
+def _unequal_parts_problem(train: Split, evaluation: Split) -> tuple[str, str]:
     got = str(evaluation) if evaluation.dims else "null (1 part)"
     other = str(train) if train.dims else "null (1 part)"
     return (
@@ -50,7 +50,7 @@ def _unequal(train: Split, evaluation: Split) -> tuple[str, str]:
     )
 
 
-def _device_fit(split: Split, runtime: RuntimeConfig) -> Found:
+def _device_problems(split: Split, runtime: RuntimeConfig) -> Problems:
     strategy, got = runtime.distribution_strategy, f"got {split}"
     if runtime.logical_replicas:
         yield (
@@ -58,11 +58,11 @@ def _device_fit(split: Split, runtime: RuntimeConfig) -> Found:
             f"got {runtime.logical_replicas}, but {split.path} is {split}; only one of them can "
             "divide a batch",
         )
-    if strategy not in SPLITTING:
+    if strategy not in SPLITTING_STRATEGIES:
         yield (
             split.path,
             f"{got} under `{strategy}`, whose replicas have one device each\n"
-            f"allowed: runtime.distribution_strategy: {', '.join(SPLITTING)}",
+            f"allowed: runtime.distribution_strategy: {', '.join(SPLITTING_STRATEGIES)}",
         )
         return
     if strategy != "tpu" and runtime.enable_xla:
@@ -75,18 +75,18 @@ def _device_fit(split: Split, runtime: RuntimeConfig) -> Found:
             split.path,
             f"{got} under `{strategy}`; only TPUs split channels\nallowed: 1 for channels",
         )
-    devices, said = _devices(runtime)
+    devices, reason = _device_count(runtime)
     if devices is None or devices % split.parts == 0:
         return
     if strategy == "tpu":
-        cure = f"allowed: products that divide {devices}"
+        advice = f"allowed: products that divide {devices}"
     else:
         field = "num_gpus" if runtime.num_gpus else "num_virtual_devices"
-        cure = f"set runtime.{field} to {split.parts} or a multiple of it"
-    yield split.path, f"{got}, but {said}\n{cure}"
+        advice = f"set runtime.{field} to {split.parts} or a multiple of it"
+    yield split.path, f"{got}, but {reason}\n{advice}"
 
 
-def _devices(runtime: RuntimeConfig) -> tuple[int | None, str]:
+def _device_count(runtime: RuntimeConfig) -> tuple[int | None, str]:
     if runtime.distribution_strategy == "tpu":
         platform = find_platform(runtime.tpu_platform or "")
         if platform is None:
@@ -101,26 +101,26 @@ def _devices(runtime: RuntimeConfig) -> tuple[int | None, str]:
     return count, f"runtime.{field} is {count}"
 
 
-def _image_fit(split: Split, config: ExperimentConfig) -> Found:
+def _image_problems(split: Split, config: ExperimentConfig) -> Problems:
     shape = config.task.image_shape(_DATA[split.section])
     if shape is not None:
         yield from shape_problems(split.path, split.dims, (None, *shape))
 
 
-def _batch_fit(splits: Sequence[Split], config: ExperimentConfig, mode: str) -> Found:
+def _batch_size_problems(splits: Sequence[Split], config: ExperimentConfig, mode: str) -> Problems:
     runtime = effective_runtime(config, mode)
     replicas = runtime.num_replicas()
     if runtime.distribution_strategy == "tpu":
-        devices, _ = _devices(runtime)
+        devices, _ = _device_count(runtime)
         replicas = devices // runtime.parts if devices else None
         if replicas:
             yield from batch_problems(config, replicas)
     for split in splits:
         if split.parts > 1:
-            yield from _batch_parts(split, config, replicas or 1)
+            yield from _batch_part_problems(split, config, replicas or 1)
 
 
-def _batch_parts(split: Split, config: ExperimentConfig, replicas: int) -> Found:
+def _batch_part_problems(split: Split, config: ExperimentConfig, replicas: int) -> Problems:
     section, parts = _DATA[split.section], split.dims[0]
     pieces = config.trainer.gradient_accumulation_steps if split.section == "train" else 1
     size = getattr(config.task, section).global_batch_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orbit_runner.errors import unknown
+from orbit_runner.errors import unknown_name_message
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.runtime import PreemptionConfig
@@ -15,7 +15,7 @@ NOTICE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGURG", "SIGXCPU")
 
 
 def preemption_problems(preemption: PreemptionConfig) -> Iterator[tuple[str, str]]:
-    """Yields (field, message) for signals that cannot be a notice."""
+    """Yields (field, message) for signals that cannot give notice."""
     for name in preemption.signals:
         if name not in NOTICE_SIGNALS:
-            yield "signals", unknown("signal", name, NOTICE_SIGNALS)
+            yield "signals", unknown_name_message("signal", name, NOTICE_SIGNALS)

@@ -12,7 +12,7 @@ _PATH = "trainer.profile_steps"
 
 
 def profile_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Yields (dotted path, message) if the steps are no range, or cannot be profiled."""
+    """Yields (dotted path, message) if the steps are not a range or cannot be profiled."""
     steps = list(config.trainer.profile_steps)
     if not steps:
         return

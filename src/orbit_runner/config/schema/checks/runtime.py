@@ -11,33 +11,33 @@ from orbit_runner.config.schema.data import service_problem
 if TYPE_CHECKING:
     from orbit_runner.config.schema.runtime import RuntimeConfig
 
-Found = Iterator[tuple[str, str]]
+Problems = Iterator[tuple[str, str]]
 _OR_NATIVE = "or runtime.numerics: native"
 _NATIVE = "allowed: native"
 
 
-def runtime_problems(runtime: RuntimeConfig) -> Found:
+def runtime_problems(runtime: RuntimeConfig) -> Problems:
     """Yields (field, message) for settings that contradict each other."""
     for rule in (
-        _devices,
-        _all_reduce,
-        _cluster,
-        _parameter_servers,
-        _loss_scale,
-        _data_service,
-        _portable,
+        _device_problems,
+        _all_reduce_problems,
+        _cluster_problems,
+        _parameter_server_problems,
+        _loss_scale_problems,
+        _data_service_problems,
+        _portable_problems,
         logical_replica_problems,
     ):
         yield from rule(runtime)
 
 
-def inert_settings(runtime: RuntimeConfig) -> Found:
+def inert_settings(runtime: RuntimeConfig) -> Problems:
     """Yields (field, message) for settings that have no effect in combination with others."""
     for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
         yield from rule(runtime)
 
 
-def _devices(runtime: RuntimeConfig) -> Found:
+def _device_problems(runtime: RuntimeConfig) -> Problems:
     strategy, split = runtime.distribution_strategy, runtime.parts > 1
     several = runtime.traits.several_devices or (strategy == "one_device" and split)
     if not several and runtime.num_gpus > 1 and strategy != "tpu":
@@ -58,14 +58,14 @@ def _devices(runtime: RuntimeConfig) -> Found:
         yield "num_virtual_devices", "virtual devices are CPU devices, but num_gpus is not 0"
 
 
-def _all_reduce(runtime: RuntimeConfig) -> Found:
+def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
     strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
     allowed = runtime.traits.all_reduce
     if chosen is not None and allowed and chosen not in allowed:
         yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
 
 
-def _inert_all_reduce(runtime: RuntimeConfig) -> Found:
+def _inert_all_reduce(runtime: RuntimeConfig) -> Problems:
     strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
     if chosen is None:
         return
@@ -75,7 +75,7 @@ def _inert_all_reduce(runtime: RuntimeConfig) -> Found:
         yield "all_reduce_alg", "nccl requires GPUs, but num_gpus is 0"
 
 
-def _cluster(runtime: RuntimeConfig) -> Found:
+def _cluster_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     described = runtime.cluster.jobs()
     if runtime.worker_hosts and runtime.cluster.jobs():
@@ -83,7 +83,7 @@ def _cluster(runtime: RuntimeConfig) -> Found:
     if runtime.worker_hosts and runtime.traits.is_asynchronous:
         yield "worker_hosts", "contains no parameter servers; set runtime.cluster instead"
     if described and not runtime.traits.is_clustered:
-        yield "cluster", _one_process(strategy)
+        yield "cluster", _one_process_message(strategy)
     if runtime.cluster.ps and strategy == "multi_worker_mirrored":
         yield "cluster.ps", f"`{strategy}` has no parameter servers"
     if runtime.num_workers > 1 and not runtime.traits.is_clustered:
@@ -105,19 +105,19 @@ def _cluster(runtime: RuntimeConfig) -> Found:
         )
 
 
-def _inert_hosts(runtime: RuntimeConfig) -> Found:
+def _inert_hosts(runtime: RuntimeConfig) -> Problems:
     if runtime.worker_hosts and not runtime.traits.is_clustered:
-        yield "worker_hosts", _one_process(runtime.distribution_strategy)
+        yield "worker_hosts", _one_process_message(runtime.distribution_strategy)
 
 
-def _one_process(strategy: str) -> str:
+def _one_process_message(strategy: str) -> str:
     return (
         f"describes a cluster, but `{strategy}` runs in one process\n"
         "set runtime.distribution_strategy: multi_worker_mirrored (or parameter_server)"
     )
 
 
-def _parameter_servers(runtime: RuntimeConfig) -> Found:
+def _parameter_server_problems(runtime: RuntimeConfig) -> Problems:
     if not runtime.traits.is_asynchronous:
         for field in ("variable_partitioner", "num_parameter_servers"):
             if getattr(runtime, field):
@@ -141,7 +141,7 @@ def _parameter_servers(runtime: RuntimeConfig) -> Found:
         )
 
 
-def _inert_tpu(runtime: RuntimeConfig) -> Found:
+def _inert_tpu(runtime: RuntimeConfig) -> Problems:
     if runtime.distribution_strategy == "tpu":
         if runtime.num_gpus:
             yield "num_gpus", f"got {runtime.num_gpus}, which has no effect under `tpu`"
@@ -158,14 +158,14 @@ def _inert_tpu(runtime: RuntimeConfig) -> Found:
             )
 
 
-def _data_service(runtime: RuntimeConfig) -> Found:
+def _data_service_problems(runtime: RuntimeConfig) -> Problems:
     for address in (runtime.tf_data_service or "").split(","):
         problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
         if problem:
             yield "tf_data_service", problem
 
 
-def _portable(runtime: RuntimeConfig) -> Found:
+def _portable_problems(runtime: RuntimeConfig) -> Problems:
     if not runtime.is_portable:
         return
     strategy = runtime.distribution_strategy
@@ -193,7 +193,7 @@ def _portable(runtime: RuntimeConfig) -> Found:
         )
 
 
-def _loss_scale(runtime: RuntimeConfig) -> Found:
+def _loss_scale_problems(runtime: RuntimeConfig) -> Problems:
     if runtime.loss_scale is None:
         return
     if isinstance(runtime.loss_scale, str):
@@ -203,7 +203,7 @@ def _loss_scale(runtime: RuntimeConfig) -> Found:
         yield "loss_scale", f"got {runtime.loss_scale}, allowed: a number above 0"
 
 
-def _inert_loss_scale(runtime: RuntimeConfig) -> Found:
+def _inert_loss_scale(runtime: RuntimeConfig) -> Problems:
     if runtime.loss_scale is not None and runtime.mixed_precision_dtype != "float16":
         yield (
             "loss_scale",

@@ -26,7 +26,7 @@ def best_pieces(trie: Trie, characters: tf.Tensor, lengths: tf.Tensor) -> tf.Rag
     # Padding avoids the special case of no columns.
     characters = tf.pad(characters, [[0, 0], [0, 1]])
     ids, sizes = _best_endings(trie, _starting_pieces(trie, characters))
-    rows = _backwards(ids, sizes, tf.cast(lengths, tf.int32))
+    rows = _trace_back(ids, sizes, tf.cast(lengths, tf.int32))
     before = tf.pad(rows, [[0, 0], [1, 0]], constant_values=_NONE)[:, :-1]
     repeated = tf.equal(rows, UNKNOWN) & tf.equal(before, UNKNOWN)
     return tf.ragged.boolean_mask(rows, tf.not_equal(rows, _NONE) & ~repeated)
@@ -45,14 +45,14 @@ def _starting_pieces(trie: Trie, characters: tf.Tensor) -> tf.Tensor:
         keys = nodes * NODE_STRIDE + padded[offset : offset + count]
         index = tf.searchsorted(edges, tf.reshape(keys, [-1]))
         index = tf.reshape(tf.minimum(index, len(trie.edges) - 1), tf.shape(keys))
-        there = tf.equal(tf.gather(edges, index), keys)
-        nodes = tf.where(there, tf.gather(children, index), np.int64(DEAD))
+        exists = tf.equal(tf.gather(edges, index), keys)
+        nodes = tf.where(exists, tf.gather(children, index), np.int64(DEAD))
         found.append(tf.gather(tf.constant(trie.piece_of_node), nodes))
     found[0] = tf.where(tf.equal(found[0], _NONE), UNKNOWN, found[0])
     return tf.stack(found, axis=-1)
 
 
-class _Ahead(NamedTuple):
+class _Frontier(NamedTuple):
     """The best segmentations up to the next places: sums, last pieces and the pieces' sizes."""
 
     sums: tf.Tensor
@@ -60,37 +60,37 @@ class _Ahead(NamedTuple):
     sizes: tf.Tensor
 
 
-_NO_WAY = _Ahead(np.float32(-np.inf), np.int32(_NONE), np.int32(0))
+_UNREACHED = _Frontier(np.float32(-np.inf), np.int32(_NONE), np.int32(0))
 
 
 def _best_endings(trie: Trie, starting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the last pieces of the best segmentations up to each character, and sizes: [n, b]."""
     count, rows = tf.shape(starting)[0], tf.shape(starting)[1]
     scores = tf.gather(tf.constant(trie.scores), tf.maximum(starting, 0))
-    scores = tf.where(tf.equal(starting, _NONE), _NO_WAY.sums, scores)
+    scores = tf.where(tf.equal(starting, _NONE), _UNREACHED.sums, scores)
     sizes = tf.range(1, trie.longest + 1)
     found = [tf.TensorArray(tf.int32, count, element_shape=[None]) for _ in range(2)]
 
-    def step(place: tf.Tensor, here: tf.Tensor, old: _Ahead, found: list) -> tuple:
-        new = _Ahead(here + scores[place], starting[place], sizes)
+    def step(place: tf.Tensor, here: tf.Tensor, old: _Frontier, found: list) -> tuple:
+        new = _Frontier(here + scores[place], starting[place], sizes)
         better = new.sums > old.sums
-        best = _Ahead(*(tf.where(better, a, b) for a, b in zip(new, old, strict=True)))
+        best = _Frontier(*(tf.where(better, a, b) for a, b in zip(new, old, strict=True)))
         found = [out.write(place, state[:, 0]) for out, state in zip(found, best[1:], strict=True)]
-        ahead = _Ahead(*map(_advance, best, _NO_WAY))
+        ahead = _Frontier(*map(_shift_left, best, _UNREACHED))
         return place + 1, best.sums[:, :1], ahead, found
 
-    ahead = _Ahead(*(tf.fill([rows, trie.longest], value) for value in _NO_WAY))
+    ahead = _Frontier(*(tf.fill([rows, trie.longest], value) for value in _UNREACHED))
     start = (tf.constant(0), tf.zeros([rows, 1]), ahead, found)
     *_, found = tf.while_loop(lambda place, *_: place < count, step, start)
     ids, taken = (out.stack() for out in found)
     return ids, taken
 
 
-def _advance(state: tf.Tensor, last: np.generic) -> tf.Tensor:
+def _shift_left(state: tf.Tensor, last: np.generic) -> tf.Tensor:
     return tf.pad(state[:, 1:], [[0, 0], [0, 1]], constant_values=last)
 
 
-def _backwards(ids: tf.Tensor, sizes: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+def _trace_back(ids: tf.Tensor, sizes: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     """Returns the pieces of the best segmentations: int32 [b, k], padded in front with -1."""
     ids, sizes = tf.transpose(ids), tf.transpose(sizes)
     found = tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[None])

@@ -23,8 +23,8 @@ class Trie:
     edges: np.ndarray  # `NODE_STRIDE` times a node plus a code point, sorted: int64 [m].
     children: np.ndarray  # The node that each edge leads to: int64 [m].
     piece_of_node: np.ndarray  # The piece that ends at each node, or -1: int32 [nodes].
-    # Of each piece: float32 [pieces]. The score of the unknown piece is that of any character that
-    # is not a piece.
+    # The score of each piece: float32 [pieces]. The score of the unknown piece is that of any
+    # character that is not a piece.
     scores: np.ndarray
     longest: int  # Number of characters of the longest piece.
 

@@ -26,7 +26,7 @@ _BATCH_LINES = 16_384
 
 
 class Vocabulary:
-    """A SentencePiece model with id 0 for padding, 1 for the end and 2 for unknown text.
+    """A SentencePiece model with id 0 for padding, 1 for the end of text and 2 for unknown text.
 
     `model` is a serialized SentencePiece model. `pieces` are the subwords by id, with U+2581 for a
     space. `scores` are their log probabilities. Raises DataError if `model` is not a SentencePiece
@@ -69,7 +69,7 @@ class Vocabulary:
         parts = []
         for first in range(0, len(lines), _BATCH_LINES):
             cleaned = [clean(line) for line in lines[first : first + _BATCH_LINES]]
-            parts.append(Ragged.of(self._processor.encode(cleaned, add_eos=True)))
+            parts.append(Ragged.from_rows(self._processor.encode(cleaned, add_eos=True)))
         return Ragged.concatenate(parts)
 
     def decode(self, rows: Iterable[Sequence[int]]) -> list[str]:
@@ -84,7 +84,7 @@ class Vocabulary:
         return [clean(text) for text in self._processor.decode(until)] if until else []
 
     def check_reproducible(self) -> None:
-        """Raises DataError if the model splits text in another way than a model made by `build`.
+        """Raises DataError if the model may split text differently from `build_vocabulary`.
 
         Other models may change text first, or may not be unigram models. The field is `vocabulary`.
         """
@@ -119,7 +119,9 @@ def clean(line: str) -> str:
     return _SPACES.sub(" ", line).strip(" ")
 
 
-def build(lines: Iterable[str], *, size: int, character_coverage: float = 0.9999) -> Vocabulary:
+def build_vocabulary(
+    lines: Iterable[str], *, size: int, character_coverage: float = 0.9999
+) -> Vocabulary:
     """Returns a vocabulary built from sentences of all languages.
 
     It is a unigram model (Kudo, Subword Regularization, ACL 2018, section 3.2). Text is not
@@ -146,7 +148,7 @@ def build(lines: Iterable[str], *, size: int, character_coverage: float = 0.9999
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _unbuilt(size, str(error)) from None
+        raise _build_error(size, str(error)) from None
     return Vocabulary(model.getvalue())
 
 
@@ -165,20 +167,20 @@ def _check_ids(processor: Any, name: str) -> None:
     expected = {"pad": PAD, "eos": EOS, "unk": UNKNOWN}
     if got != expected:
         raise _error(
-            f"{name}: got ids {_format_list(got)}, expected {_format_list(expected)}; "
+            f"{name}: got ids {_format_ids(got)}, expected {_format_ids(expected)}; "
             "train it with --pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1, or leave it unset"
         )
 
 
-def _format_list(ids: dict[str, int]) -> str:
+def _format_ids(ids: dict[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in ids.items())
 
 
-def _unbuilt(size: int, said: str) -> DataError:
-    if "sentences_.empty()" in said:
+def _build_error(size: int, reason: str) -> DataError:
+    if "sentences_.empty()" in reason:
         return _error("got no words, expected text to build the vocabulary from", "input_path")
-    most = re.search(r"set it to a value <= (\d+)", said)
-    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", said)
+    most = re.search(r"set it to a value <= (\d+)", reason)
+    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason)
     if most:
         return _error(
             f"got {size:,}, expected at most {int(most[1]):,}, the number of subwords in the text",
@@ -191,7 +193,7 @@ def _unbuilt(size: int, said: str) -> DataError:
             "vocab_size",
         )
     return _error(
-        f"cannot build a vocabulary of {size:,} subwords: {said.splitlines()[0]}", "vocab_size"
+        f"cannot build a vocabulary of {size:,} subwords: {reason.splitlines()[0]}", "vocab_size"
     )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from orbit_runner.data.text.lines import count_lines, read_files
 from orbit_runner.data.text.scan_cache import text_cache
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from orbit_runner.errors import DataError
-from orbit_runner.utils.cache import write_aside
+from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
 
 # Increase this if a change makes the same text give another vocabulary.
@@ -21,21 +21,21 @@ _MOST_LINES = 2_000_000
 _WRITE_BITS = 0o222
 
 
-def vocabulary_for(
+def load_or_build_vocabulary(
     *,
     path: str = "",
     files: Sequence[Path] = (),
     size: int = 8000,
     character_coverage: float = 0.9999,
-    without: Collection[int] = frozenset(),
+    excluded: Collection[int] = frozenset(),
 ) -> Vocabulary:
     """Returns the vocabulary in a file, or the one of the training text, which is built if needed.
 
     A built vocabulary is stored in the directory of the text or, if that is not writable, in the
     user's cache directory. Its file name has the size and a digest of the text and the settings.
-    `without` are the lines to leave out: see `read_files`. If `path` is set, the other arguments
-    are ignored. Raises DataError if the file is not a valid
-    vocabulary, if the text cannot be read or has too few words, or if no directory is writable.
+    `excluded` are the lines to leave out: see `read_files`. If `path` is set, the other arguments
+    are ignored. Raises DataError if the file is not a valid vocabulary, if the text cannot be read
+    or has too few words, or if no directory is writable.
     """
     if path:
         return Vocabulary.load(path)
@@ -43,11 +43,11 @@ def vocabulary_for(
         raise DataError(
             "no file is set, and there is no text to build a vocabulary from", field="vocabulary"
         )
-    lines, digest = count_lines(files, strict=not without)
+    lines, digest = count_lines(files, strict=not excluded)
     settings: list[object] = [_VERSION, size, character_coverage, digest]
-    if without:
-        settings.append(sorted(without))
-        lines -= len(without)
+    if excluded:
+        settings.append(sorted(excluded))
+        lines -= len(excluded)
     name = f"vocabulary-{size}-{_digest(settings)}.model"
     # Next to the data, so that all machines with access to the data use the same vocabulary.
     folders = [files[0].absolute().parent, text_cache()]
@@ -55,9 +55,9 @@ def vocabulary_for(
     if kept is None:
         step = -(-lines // _MOST_LINES)
         note(f"building a vocabulary of {size:,} subwords from {lines:,} lines")
-        text = itertools.islice(read_files(files, without), 0, None, step)
-        built = build(text, size=size, character_coverage=character_coverage)
-        kept = _keep(built.model, folders, name)
+        text = itertools.islice(read_files(files, excluded), 0, None, step)
+        built = build_vocabulary(text, size=size, character_coverage=character_coverage)
+        kept = _store_model(built.model, folders, name)
         note(f"vocabulary: {kept}")
     return Vocabulary.load(kept)
 
@@ -66,14 +66,14 @@ def _digest(settings: list[object]) -> str:
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
 
 
-def _keep(model: bytes, folders: Sequence[Path], name: str) -> Path:
+def _store_model(model: bytes, folders: Sequence[Path], name: str) -> Path:
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             # The superuser can also write to read-only directories.
             if not folder.stat().st_mode & _WRITE_BITS:
                 continue
-            write_aside(folder / name, model, first_wins=True)
+            write_shared_file(folder / name, model, first_wins=True)
         except OSError:
             continue
         return folder / name

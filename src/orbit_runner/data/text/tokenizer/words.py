@@ -31,12 +31,12 @@ def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
 def frequent_words(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
     """Returns the most frequent words of texts; equally frequent words are in alphabetical order.
 
-    `counts` has the number of times that each text counts. With padding and unknown words, there
+    `counts` maps each text to its number of occurrences. With padding and unknown words, there
     are at most `size` ids.
     """
     found: Counter[bytes] = Counter()
     times = iter(counts.values())
-    for words, offsets in _split([*counts]):
+    for words, offsets in _split_in_blocks([*counts]):
         for first, last in itertools.pairwise(offsets):
             weight = next(times)
             for word in words[first:last]:
@@ -46,7 +46,7 @@ def frequent_words(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
 
 
 def encode_words(texts: Sequence[str], words: Sequence[str]) -> Ragged:
-    """Returns the ids of the words of each text: their place in `words` plus 2, or 1."""
+    """Returns the ids of the words of each text: their index in `words` plus 2, or 1."""
     # Not a lookup table of TensorFlow, which a strategy may place on another machine.
     ids = {word.encode(): number for number, word in enumerate(words, _FIRST)}
     parts = [
@@ -54,7 +54,7 @@ def encode_words(texts: Sequence[str], words: Sequence[str]) -> Ragged:
             np.array([ids.get(word, UNKNOWN) for word in found], np.int32),
             np.array(offsets, np.int64),
         )
-        for found, offsets in _split(texts)
+        for found, offsets in _split_in_blocks(texts)
     ]
     return Ragged.concatenate(parts)
 
@@ -76,10 +76,10 @@ class WordTokenizer(tf.Module):
         return ids.to_tensor(PAD, shape=[None, max_length])
 
 
-def _split(texts: Sequence[str]) -> Iterator[tuple[list[bytes], list[int]]]:
+def _split_in_blocks(texts: Sequence[str]) -> Iterator[tuple[list[bytes], list[int]]]:
     """Yields the words of blocks of texts, and the offset of each text's first word."""
     for first in range(0, len(texts), _BLOCK_TEXTS):
-        # Also while a graph is built, and not on an accelerator.
+        # Eager even while a graph is built, and not on an accelerator.
         with tf.init_scope(), tf.device("CPU:0"):
             found = split_words(tf.constant(texts[first : first + _BLOCK_TEXTS], tf.string))
             words, offsets = found.flat_values.numpy(), found.row_splits.numpy()

@@ -1,1 +1,1 @@
-"""A task of Orbit Runner: tells the species of a flower from four measurements."""
+"""A task of Orbit Runner: predicts the species of a flower from four measurements."""

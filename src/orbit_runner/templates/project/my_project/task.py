@@ -8,7 +8,7 @@ from .data import CLASSES, FEATURES, read_rows
 
 
 class MyProjectTask(Task):
-    """Tells the species of a flower. `self.task_config` is a `MyProjectConfig`."""
+    """Predicts the species of a flower. `self.task_config` is a `MyProjectConfig`."""
 
     def build_model(self):
         inputs = tf_keras.Input([len(FEATURES)], name="features")

@@ -9,7 +9,7 @@ import os
 import tempfile
 import unittest
 
-# Leaves out the log of TensorFlow, which begins when TensorFlow is imported.
+# Suppresses the log of TensorFlow. Must be set before TensorFlow is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from orbit_runner import RunnerError, load_config, prepare, run_experiment

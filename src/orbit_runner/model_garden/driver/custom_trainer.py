@@ -1,0 +1,329 @@
+"""Runs a custom trainer: its checkpoints, its records and its controller."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orbit
+import tensorflow as tf
+from official.core import actions
+
+from orbit_runner.checkpoint.compatibility import match_variables
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
+from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import RunnerError, SettingError, format_list
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.trackers.tracking import writes_event_files
+from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
+from orbit_runner.utils.log import note
+
+
+class TrainerCheckpointManager(tf.train.CheckpointManager):
+    """The checkpoint manager of a custom trainer.
+
+    `tf.train.CheckpointManager` restores what matches without reporting the rest, and saves NaN
+    weights. This class reports the rest and refuses to save such weights.
+    """
+
+    def __init__(
+        self,
+        checkpoint: tf.train.Checkpoint,
+        *,
+        run_directory: str,  # all workers restore from it
+        allow_partial: bool,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(checkpoint, **kwargs)
+        self._run_directory = run_directory
+        self._allow_partial = allow_partial
+        self._last_saved_step: int | None = None
+
+    def save(
+        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+    ) -> str | None:
+        """Saves a checkpoint and returns its path, or None if no checkpoint is due.
+
+        Raises Diverged if the weights are not finite.
+        """
+        step, last = self._current_step(), self._last_saved_step
+        is_due = last is None or step >= last + (self.checkpoint_interval or 0)
+        model = getattr(self.checkpoint, "model", None)
+        if model is not None and (is_due or not check_interval):
+            found = non_finite_variables(model.trainable_variables)
+            if found:
+                raise non_finite_error(step, found)
+        path: str | None = super().save(checkpoint_number, check_interval, options)
+        if path is not None:
+            self._last_saved_step = step
+        return path
+
+    def _current_step(self) -> int:
+        return int(orbit.utils.get_value(self._step_counter))
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the latest checkpoint and returns its path, or initializes the model.
+
+        Returns None if there was no checkpoint. Raises RunnerError if the checkpoint does not match
+        and `allow_partial` is false.
+        """
+        found = tf.train.latest_checkpoint(self._run_directory)
+        if found is not None:
+            self._check(found)
+        path: str | None = super().restore_or_initialize()
+        if found is not None:
+            self._last_saved_step = self._current_step()
+            note(f"restored step {self._last_saved_step} from {found}")
+        return path
+
+    def _check(self, path: str) -> None:
+        items = dict(tf.train.TrackableView.children(self.checkpoint))
+        content = CheckpointContent(path)
+        found = match_variables(items, content, allow_missing_slots=True)
+        # Slot variables are created at the first update, so only the checkpoint may have them.
+        left = [*found.missing, *(line for line in found.unused if line.startswith("model."))]
+        if not left:
+            return
+        if not self._allow_partial:
+            raise RunnerError(
+                f"the checkpoint {path} does not fit this experiment "
+                f"(variables that fit: {found.format_counts() or 'none'}):\n{format_list(left)}\n"
+                "use another --model_dir, the config that created the checkpoint, or "
+                "--allow_partial to restore what fits"
+            )
+        note(f"restored {found.format_counts()} from {path}; not restored:\n{format_list(left)}")
+
+
+def build_checkpoint_manager(
+    trainer: Any,
+    settings: TrainerConfig,
+    model_dir: str,
+    workers: Workers,
+    *,
+    allow_partial: bool,
+) -> TrainerCheckpointManager:
+    """Returns the checkpoint manager of a custom trainer."""
+    return TrainerCheckpointManager(
+        trainer.checkpoint,
+        run_directory=model_dir,
+        allow_partial=allow_partial,
+        # All workers save, because reading some variables involves all of them. Only the chief
+        # keeps the checkpoint.
+        directory=model_dir if workers.is_chief else tempfile.mkdtemp(),
+        max_to_keep=settings.max_to_keep if workers.is_chief else 1,
+        step_counter=trainer.global_step,
+        checkpoint_interval=settings.checkpoint_interval,
+        init_fn=functools.partial(_restore_shared, trainer, model_dir),
+    )
+
+
+def _restore_shared(trainer: Any, model_dir: str) -> None:
+    """Restores the chief's latest checkpoint, or initializes the trainer if there is no checkpoint.
+
+    A worker's own directory is new at each start.
+    """
+    newest = tf.train.latest_checkpoint(model_dir)
+    if newest is None:
+        trainer.initialize()
+    else:
+        trainer.checkpoint.restore(newest)
+
+
+def build_summary_managers(
+    config: ExperimentConfig,
+    directory: Path,
+    workers: Workers,
+    step: Any,
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Returns the writers of summaries and records by the names of Orbit's arguments.
+
+    Writers that the caller passed, in `given`, are kept. Only the chief writes.
+    """
+    lines = JsonLines(RunDirectory(directory).metrics) if workers.is_chief else None
+    interval, subdir = config.trainer.summary_interval, config.trainer.validation_summary_subdir
+    writes_events = workers.is_chief and writes_event_files(config.trackers)
+    made = {
+        "summary_manager": Summaries(
+            directory / "train" if writes_events else None,
+            lines,
+            "train",
+            step,
+            lambda step: step % interval == 0,
+        ),
+        "eval_summary_manager": Summaries(
+            directory / subdir if writes_events else None, lines, "validation", step
+        ),
+    }
+    return {name: given[name] or made[name] for name in made}
+
+
+class CustomTrainerRun:
+    """The object that callbacks receive instead of a `Run` if a custom trainer trains."""
+
+    best = None
+    layer_groups = ()
+    steps_per_epoch = examples_per_step = 0.0  # unknown
+
+    def __init__(
+        self,
+        trainer: Any,
+        config: ExperimentConfig,
+        model_dir: Path,
+        strategy: tf.distribute.Strategy,
+        train_steps: int,
+        callbacks: Any,
+    ) -> None:
+        self._trainer, self.config, self.model_dir = trainer, config, model_dir
+        self.strategy, self.train_steps, self.callbacks = strategy, train_steps, callbacks
+        self.is_chief = Workers(strategy).is_chief
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return int(self._trainer.global_step.numpy())
+
+    @property
+    def model(self) -> Any:
+        """The model."""
+        return self._trainer.model
+
+    def inexact_reasons(self) -> list[str]:
+        """Returns why the same config may not give the same weights again."""
+        return ["a custom trainer creates its own batches and random numbers"]
+
+
+class EventReporter:
+    """Calls the callbacks after the loops and evaluations of a custom trainer."""
+
+    def __init__(self, run: CustomTrainerRun) -> None:
+        self._run = run
+        self.last: dict[str, Any] = {}  # the result of the last evaluation
+        self.restart()
+
+    def restart(self) -> None:
+        """Restarts the time measurement, for the next loop."""
+        self._step, self._time = self._run.step, time.perf_counter()
+
+    def report_loop(self, logs: Mapping[str, Any]) -> None:
+        """Calls `on_loop_end` of the callbacks with the output of a loop and its speed."""
+        steps, seconds = self._run.step - self._step, time.perf_counter() - self._time
+        speed = {"steps_per_second": steps / seconds if seconds else 0.0}
+        self._run.callbacks.on_loop_end(self._run, {**_scalars(logs), **speed})
+        self.restart()
+
+    def report_evaluation(self, logs: Mapping[str, Any]) -> None:
+        """Calls `on_evaluate` of the callbacks with the result of an evaluation."""
+        self.last = dict(logs)
+        self._run.callbacks.on_evaluate(self._run, _scalars(logs))
+        self.restart()
+
+
+def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in logs.items():
+        if isinstance(value, Mapping):
+            found.update(_scalars(value, f"{prefix}{name}/"))
+        elif not getattr(value, "shape", ()):
+            found[f"{prefix}{name}"] = float(orbit.utils.get_value(value))
+    return found
+
+
+def build_garden_controller(
+    runner: Any,
+    params: Any,
+    trainer: Any,
+    evaluator: Any,
+    controller_cls: type[orbit.Controller],
+    reporter: EventReporter,
+    *,
+    asynchronous: bool,
+    save_summary: bool,
+    train_actions: Any,
+    eval_actions: Any,
+    summary_manager: Any,
+    eval_summary_manager: Any,
+) -> orbit.Controller:
+    """Returns the controller of a custom trainer, which has restored the latest checkpoint.
+
+    `trainer` is None in modes that only evaluate.
+    """
+    manager, folder = runner.checkpoint_manager, Path(runner.model_dir)
+    own_train, own_eval = (
+        [reporter.report_loop, *train_actions],
+        [reporter.report_evaluation, *eval_actions],
+    )
+    if trainer:
+        own_train += actions.get_train_actions(
+            params, trainer, runner.model_dir, checkpoint_manager=manager
+        )
+    if evaluator:
+        own_eval += actions.get_eval_actions(params, evaluator, runner.model_dir)
+    settings = params.trainer
+    if trainer and settings.train_steps < 1:
+        raise SettingError(
+            "trainer.train_steps",
+            f"got {settings.train_steps}; a custom trainer requires a number of steps and "
+            "does not support trainer.train_epochs",
+        )
+    return controller_cls(
+        strategy=runner.strategy,
+        trainer=trainer,
+        evaluator=evaluator,
+        global_step=runner.trainer.global_step,
+        steps_per_loop=_require_int(settings, "steps_per_loop"),
+        checkpoint_manager=manager,
+        enable_async_checkpointing=asynchronous,
+        summary_dir=str(folder / "train") if save_summary else None,
+        eval_summary_dir=(
+            str(folder / settings.validation_summary_subdir) if save_summary else None
+        ),
+        summary_interval=settings.summary_interval if save_summary else None,
+        train_actions=own_train,
+        eval_actions=own_eval,
+        summary_manager=summary_manager,
+        eval_summary_manager=eval_summary_manager,
+    )
+
+
+def run_controller(
+    runner: Any, settings: Any, mode: str, *, evaluates_at_end: bool
+) -> dict[str, Any]:
+    """Trains, evaluates, or does both, with the controller.
+
+    Returns the result of the evaluation at the end, {} if there was no evaluation.
+    """
+    controller, steps = runner.controller, settings.validation_steps
+    if mode == "train_and_eval":
+        controller.train_and_evaluate(
+            train_steps=settings.train_steps,
+            eval_steps=steps,
+            eval_interval=settings.validation_interval,
+        )
+    elif mode == "eval":
+        controller.evaluate(steps=steps)
+    elif mode == "continuous_eval":
+        controller.evaluate_continuously(
+            steps=steps,
+            timeout=settings.continuous_eval_timeout,
+            timeout_fn=lambda: int(runner.trainer.global_step.numpy()) >= settings.train_steps,
+        )
+    else:
+        controller.train(steps=settings.train_steps)
+    return controller.evaluate(steps=steps) if evaluates_at_end else {}
+
+
+def _require_int(settings: Any, name: str) -> int:
+    value = getattr(settings, name)
+    if isinstance(value, str):
+        raise SettingError(
+            f"trainer.{name}", f"got {value!r}; a custom trainer requires a number of steps"
+        )
+    return int(value)

@@ -1,0 +1,119 @@
+"""The output of `runner reproduce`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from orbit_runner.audit.run_diff import RunDiff
+from orbit_runner.audit.tensor_diff import LargestDifference, TensorDiff
+from orbit_runner.utils.files import to_jsonable
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A run, compared with its repetition."""
+
+    run: str
+    again: str  # new run directory; "" if it was deleted
+    start: int | None  # step from which the new run resumed; None for the beginning
+    notes: tuple[str, ...]  # reasons for different weights that were known before the start
+    error: str  # what ended the new run early; "" if nothing
+    parting: RunDiff
+
+    @property
+    def equal(self) -> bool:
+        """Whether the repetition had the same result."""
+        return self.parting.equal and not self.error
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the result for `--json`, with null for NaN and infinities."""
+        values: dict[str, Any] = to_jsonable({"equal": self.equal, **dataclasses.asdict(self)})
+        return values
+
+
+def print_reproduction(result: Reproduction) -> None:
+    """Prints the verdict and its details on standard output."""
+    print(verdict(result))
+    for name, value in rows(result):
+        print(f"  {name:<12} {value}")
+
+
+def verdict(result: Reproduction) -> str:
+    """Returns one line that says whether the runs are equal."""
+    found = result.parting
+    count = len(found.compared)
+    checkpoints = f"{count} checkpoint{'s' if count != 1 else ''}"
+    if result.equal:
+        begin = "" if result.start is None else f", repeated from step {result.start}"
+        return f"equal: {checkpoints} up to step {found.step}{begin}"
+    if found.first is None:
+        return f"differs: the new run did not reach step {found.step}"
+    what = "the weights" if found.first == found.first_weights else "the state, not the weights,"
+    return f"differs: {what} at step {found.first}{_last_equal_text(result)}"
+
+
+def _last_equal_text(result: Reproduction) -> str:
+    if result.parting.last_equal is not None:
+        return f"; equal up to step {result.parting.last_equal}"
+    return ", the first checkpoint that was compared"
+
+
+def rows(result: Reproduction) -> Iterator[tuple[str, str]]:
+    """Yields the details as (name, value)."""
+    found = result.parting
+    yield from _fingerprints(found)
+    if result.equal:
+        yield "run", result.run
+    else:
+        yield from _differences(result)
+    if result.error:
+        yield "stopped by", result.error
+    for note in result.notes:
+        yield "note", note
+    if result.again:
+        yield "new run", result.again
+
+
+def _fingerprints(found: RunDiff) -> Iterator[tuple[str, str]]:
+    for name in ("weights", "state"):
+        left, right = (getattr(side, name, "") for side in (found.left, found.right))
+        yield name, f"sha256 {left}"
+        if right != left:
+            yield "", f"sha256 {right} in the new run" if right else "none in the new run"
+
+
+def _differences(result: Reproduction) -> Iterator[tuple[str, str]]:
+    found = result.parting
+    steps = ", ".join(map(str, found.compared[:8])) + (", …" if found.compared[8:] else "")
+    yield "compared", f"the checkpoints of steps {steps}" if steps else "no checkpoint"
+    if found.first_weights not in (None, found.first):
+        yield "difference", f"the weights first differ at step {found.first_weights}"
+    if found.loss is not None:
+        change = f"{_number(found.loss.left)} → {_number(found.loss.right)}"
+        yield "loss", f"first differs in the record of step {found.loss.step}: {change}"
+    elif found.first is not None:
+        yield "loss", f"the same in the records up to step {found.first}"
+    if found.tensors is not None:
+        yield from _tensors(found.tensors)
+    elif found.first is not None:
+        yield "tensors", "not compared: no step still has a checkpoint in both directories"
+
+
+def _tensors(found: TensorDiff) -> Iterator[tuple[str, str]]:
+    kind = "weights" if found.kind == "weights" else "state tensors"
+    yield "tensors", f"{found.differing} of {found.total} {kind} differ at step {found.step}"
+    yield "first", found.first
+    if found.largest is not None:
+        yield "largest", _largest(found.largest)
+
+
+def _largest(found: LargestDifference) -> str:
+    index = f"[{', '.join(map(str, found.index))}]" if found.index else ""
+    change = f"{_number(found.left)} → {_number(found.right)}"
+    return f"{found.difference:.3g} at {found.name}{index}: {change}"
+
+
+def _number(value: float | None) -> str:
+    return "not a number" if value is None else f"{value:.9g}"

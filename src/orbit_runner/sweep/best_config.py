@@ -1,0 +1,24 @@
+"""The config of the best trial, ready to run."""
+
+from __future__ import annotations
+
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.sweep.directory import SweepDirectory
+from orbit_runner.sweep.results import SweepResults
+from orbit_runner.utils.files import write_atomically
+
+
+def write_best(directory: SweepDirectory, results: SweepResults) -> None:
+    """Writes the config of the best trial to `best.yaml`; removes it if there is no best trial."""
+    best = results.best
+    if best is None:
+        directory.best.unlink(missing_ok=True)
+        return
+    run = RunDirectory(directory.path / best.runs[0].directory)
+    text = run.config.read_text(encoding="utf-8")
+    head = (
+        f"# Trial {best.number} of {directory.path.name}, the best of {len(results.trials)}: "
+        f"{results.metric} {best.objective:.6g}.\n"
+    )
+    if not directory.best.is_file() or directory.best.read_text(encoding="utf-8") != head + text:
+        write_atomically(directory.best, head + text)

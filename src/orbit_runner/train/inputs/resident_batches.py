@@ -1,0 +1,73 @@
+"""Decides whether a dataset stays in memory, so that steps need no input pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.partitioning import find_split
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.distribute.devices import local_devices
+from orbit_runner.errors import SettingError
+from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.train.inputs.distribute import data_error_scope
+
+_MAX_BYTES = 2**30  # if `on_device` is not set
+
+
+def resident_batches(
+    config: ExperimentConfig, strategy: tf.distribute.Strategy, task: TaskAdapter, data: Any
+) -> Chunks | None:
+    """Returns the batches of a data section by step, or None if a pipeline has to make them.
+
+    The seed of the section must be set. Raises SettingError if its `on_device` is true, but steps
+    cannot make the batches.
+    """
+    requested = getattr(data, "on_device", False)
+    if requested is False:
+        return None
+    replicas = strategy.num_replicas_in_sync
+    if data.global_batch_size % replicas:
+        return None  # The pipeline reports that error.
+    obstacle = _obstacle(config, strategy, data)
+    chunks = None if obstacle else _make_chunks(task, data, replicas)
+    if requested and chunks is None:
+        obstacle = obstacle or "this dataset is read on demand, or preprocessed for each example"
+        reason = f"got true, but {obstacle}\nomit it to use an input pipeline where one is needed"
+        raise SettingError(f"task.{_section(data)}.on_device", reason)
+    if not requested and chunks is not None and chunks.nbytes > _MAX_BYTES:
+        return None
+    return chunks
+
+
+def _make_chunks(task: TaskAdapter, data: Any, replicas: int) -> Chunks | None:
+    with data_error_scope(data):
+        return task.step_batches(data, replicas)
+
+
+def _section(data: Any) -> str:
+    return "train_data" if data.is_training else "validation_data"
+
+
+def _obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: Any) -> str:
+    """Returns why steps cannot make the batches, or "" if they can."""
+    trainer, kind = config.trainer, config.runtime.distribution_strategy
+    in_graph = trainer.train_tf_while_loop if data.is_training else _evaluates_in_graph(config)
+    if not in_graph or config.runtime.run_eagerly:
+        return "the loop over steps does not run as a graph"
+    if kind in ("parameter_server", "tpu"):
+        return f"runtime.distribution_strategy is {kind}"
+    if any("CPU" not in device.upper() for device in local_devices(strategy)):
+        return "steps run on a GPU"
+    if PipelineOptions.from_config(data).services:
+        return "tf.data services produce the batches"
+    if find_split(config, data.is_training).parts > 1:
+        return "images are split across devices"
+    return ""
+
+
+def _evaluates_in_graph(config: ExperimentConfig) -> bool:
+    return config.trainer.eval_tf_function and config.trainer.eval_tf_while_loop is not False

@@ -1,0 +1,199 @@
+"""Builds the trainer and the evaluator of a run, also for several tasks or parameter servers."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.checks.logical_replicas import PATH
+from orbit_runner.config.schema.data import resolve_data_config
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
+from orbit_runner.errors import SettingError, unknown_name_message
+from orbit_runner.model_garden.task_adapter.data_sections import section_of
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.tasks.multitask import EvalTask, build_eval_tasks, model_of
+from orbit_runner.train.evaluator import Evaluator
+from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.inputs.resident_batches import resident_batches
+from orbit_runner.train.logical_replicas.evaluator import LogicalEvaluator
+from orbit_runner.train.logical_replicas.trainer import LogicalTrainer
+from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTrainer
+from orbit_runner.train.multitask.multi_evaluator import MultiEvaluator, TaskEvaluator
+from orbit_runner.train.parameter_server.async_trainer import AsyncTrainer
+from orbit_runner.train.parameter_server.chief_evaluator import ChiefEvaluator
+from orbit_runner.train.schedule import Plan
+from orbit_runner.train.trainer import Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class RunBuilder:
+    """Builds the trainer and the evaluator of a run."""
+
+    config: ExperimentConfig
+    adapter: TaskAdapter
+    strategy: tf.distribute.Strategy
+    state: TrainState
+    logging_dir: str  # the run directory
+    # The tasks to evaluate by name; None for those of the experiment.
+    eval_tasks: dict[str, EvalTask] | None = None
+
+    def build_trainer(self, plan: Plan) -> Trainer:
+        """Returns the trainer. Must be called in the strategy's scope.
+
+        Raises SettingError if the settings do not allow the task to be trained.
+        """
+        if self.adapter.subtasks:
+            return self._build_joint_trainer(plan)
+        data = section_of(self.config.for_task.task, "train_data")
+        if is_asynchronous(self.strategy):
+            return AsyncTrainer(self.config, self.adapter, self.state, plan, self.strategy)
+
+        def make_dataset(start_step: int) -> Any:
+            return self._distribute_train_data(self.adapter, data, start_step)
+
+        def make_chunks() -> Chunks | None:
+            return resident_batches(
+                self.config, self.strategy, self.adapter, self._seed_section(data)
+            )
+
+        cls = LogicalTrainer if self.config.runtime.logical_replicas else Trainer
+        return cls(
+            self.config,
+            self.adapter.task,
+            self.state,
+            plan,
+            self.strategy,
+            make_dataset,
+            make_chunks,
+        )
+
+    def _build_joint_trainer(self, plan: Plan) -> JointTrainer:
+        self._reject_parameter_server()
+        if self.config.runtime.logical_replicas:
+            reason = "is not supported when several tasks are trained; omit it"
+            raise SettingError(PATH, reason)
+        kind = self.config.for_task.trainer.trainer_type
+        if kind not in TRAINERS:
+            raise SettingError(
+                "trainer.trainer_type", unknown_name_message("trainer", kind, list(TRAINERS))
+            )
+
+        joint, parts = self.adapter.task, self.adapter.subtasks
+
+        def make_datasets(start_step: int) -> dict[str, Any]:
+            return {
+                name: self._distribute_train_data(
+                    parts[name],
+                    section_of(parts[name].task.task_config, "train_data", name),
+                    count,
+                )
+                for name, count in trainer.batch_counts(start_step).items()
+            }
+
+        trainer = TRAINERS[kind](self.config, joint, self.state, plan, self.strategy, make_datasets)
+        return trainer
+
+    def _distribute_train_data(self, task: TaskAdapter, data: Any, start_step: int) -> Any:
+        replays = self.config.trainer.replay_inputs
+        return distribute(
+            self.strategy, task, self._seed_section(data), self.config.runtime, start_step,
+            replays=replays,
+        )  # fmt: skip
+
+    def _seed_section(self, data: Any) -> Any:
+        return resolve_data_config(data, self.config.runtime, int(self.state.recoveries.numpy()))
+
+    def build_evaluator(self, steps: int) -> Evaluator | MultiEvaluator:
+        """Returns the evaluator. Must be called in the scope of the strategy that evaluates.
+
+        `steps` is the number of batches of an evaluation, or -1 if it is not known. Raises
+        SettingError if the settings do not allow the task to be evaluated.
+        """
+        eval_tasks = self._tasks_to_evaluate()
+        if eval_tasks:
+            self._reject_parameter_server()
+            return MultiEvaluator(
+                {
+                    name: TaskEvaluator(self._build_task_evaluator(name, found), found.steps)
+                    for name, found in eval_tasks.items()
+                },
+                self.state,
+            )
+        data = section_of(self.config.for_task.task, "validation_data")
+        return self._build_single_evaluator(self.adapter, data, self.state, steps)
+
+    def _tasks_to_evaluate(self) -> dict[str, EvalTask]:
+        if self.eval_tasks is not None:
+            return self.eval_tasks
+        if self.adapter.subtasks:
+            steps = self.adapter.task.multi.task_eval_steps
+            return {n: EvalTask(p.task, steps.get(n)) for n, p in self.adapter.subtasks.items()}
+        with self.strategy.scope():
+            return build_eval_tasks(self.config, self.logging_dir)
+
+    def _build_task_evaluator(self, name: str, found: EvalTask) -> Evaluator:
+        # Without the average, because `MultiEvaluator` applies it once for all tasks.
+        state = dataclasses.replace(self.state, model=model_of(self.state.model, name), ema=None)
+        data = section_of(found.task.task_config, "validation_data", name)
+        steps = found.steps or self.config.trainer.validation_steps
+        return self._build_single_evaluator(TaskAdapter(found.task), data, state, steps)
+
+    def _build_single_evaluator(
+        self, task: TaskAdapter, data: Any, state: TrainState, steps: int
+    ) -> Evaluator:
+        config, strategy = self.config, local_strategy(self.strategy)
+
+        def make_dataset() -> Any:
+            seeded = resolve_data_config(data, config.runtime)
+            return distribute(strategy, task, seeded, config.runtime, must_end=steps < 0)
+
+        def make_chunks() -> Chunks | None:
+            if task.gathers_outputs:
+                return None
+            return resident_batches(
+                config, strategy, task, resolve_data_config(data, config.runtime)
+            )
+
+        cls: Any = ChiefEvaluator if is_asynchronous(self.strategy) else Evaluator
+        # Model Garden's pipelines end with a part of a batch, which cannot be cut equally.
+        if config.runtime.logical_replicas and task.starts_at_step and not task.gathers_outputs:
+            cls = partial(LogicalEvaluator, logical=config.runtime.logical_replicas)
+        return cls(
+            task.task,
+            state,
+            strategy,
+            make_dataset,
+            seed=config.runtime.seed,
+            use_tf_function=config.trainer.eval_tf_function,
+            use_tf_while_loop=_evaluates_in_one_graph(config, gathers=task.gathers_outputs),
+            counted=task.num_examples(data) is not None,
+            gathers_outputs=task.gathers_outputs,
+            partition=Partition(config, self.strategy, is_training=False),
+            make_chunks=make_chunks,
+        )
+
+    def _reject_parameter_server(self) -> None:
+        if is_asynchronous(self.strategy):
+            raise SettingError(
+                "runtime.distribution_strategy",
+                "parameter_server supports only one task; use another strategy",
+            )
+
+
+def _evaluates_in_one_graph(config: ExperimentConfig, *, gathers: bool) -> bool:
+    trainer = config.trainer
+    if trainer.eval_tf_while_loop and gathers:
+        raise SettingError(
+            "trainer.eval_tf_while_loop",
+            "is not supported: this task gathers the outputs of its steps on the host",
+        )
+    if trainer.eval_tf_while_loop is not None:
+        return trainer.eval_tf_while_loop
+    return trainer.eval_tf_function and not gathers
