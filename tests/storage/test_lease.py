@@ -45,6 +45,20 @@ def test_dead_process_on_this_machine_loses_its_lock_immediately(store: ObjectSt
     other.release()
 
 
+def test_damaged_lock_file_is_taken_over(store: ObjectStore) -> None:
+    lease = Lease(store)
+    lease.acquire()
+    lease._stop.set()
+    record = json.loads(store.read(NAME))
+    store.write(NAME, json.dumps({**record, "process": "x"}).encode())
+
+    other = Lease(store, seconds=1000.0)
+    other.acquire()
+
+    assert other.is_held()
+    other.release()
+
+
 def test_lock_of_another_machine_is_taken_over_if_not_renewed(
     store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

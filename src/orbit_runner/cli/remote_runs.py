@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme
+from orbit_runner.storage.paths import EmptyPathError, PathError, is_remote, strip_file_scheme
 
 _T = TypeVar("_T")
 _ATTEMPTS = 3
@@ -82,9 +82,9 @@ def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
         return stage(url, what, functools.partial(choose, rule))
     try:
         return stage(url, what, functools.partial(choose, all_checkpoints))
-    except PathError as error:
+    except EmptyPathError as error:
         above, _, name = url.rpartition("/")
-        if "there is nothing" not in str(error) or above.count("/") < 3:
+        if above.count("/") < 3:
             raise
         # The URL may name one checkpoint, without its suffix.
         try:

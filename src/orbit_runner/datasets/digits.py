@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import importlib.util
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from orbit_runner.data.files import check_split
 from orbit_runner.data.source import ArraySource
-from orbit_runner.errors import DataError
+from orbit_runner.datasets.sklearn_files import check_no_paths, packaged_file, read_table
 
 _SIDE = 8
 _SIZE = 1797
-_HINT = "reinstall scikit-learn: pip install --force-reinstall scikit-learn"
 # Mean and standard deviation over all 1,797 images, in units of 0 to 16.
 _MEAN, _STD = (4.884165,), (6.016788,)
 
@@ -32,14 +27,9 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     `DataError` if they are not, or if the file is missing or invalid.
     """
     check_split("digits", split)
-    for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
-        if value:
-            raise DataError(
-                f"digits: got {field} {value!r}, expected none: the data comes with scikit-learn",
-                field=field,
-            )
-    path = _find_file()
-    table = _read_table(path)
+    check_no_paths("digits", data_dir, input_path)
+    path = packaged_file("digits", "digits.csv.gz")
+    table = read_table("digits", path, (_SIZE, _SIDE**2 + 1), ",")
     is_test = np.arange(len(table)) % 5 == 4
     chosen = table[{"train": ~is_test, "test": is_test, "all": slice(None)}[split]]
     return ArraySource(
@@ -53,24 +43,3 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
         std=_STD,
         files=(path,),
     )
-
-
-def _find_file() -> Path:
-    # Importing scikit-learn takes a second; finding it does not.
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None or spec.origin is None:
-        raise DataError("digits: scikit-learn is not installed; run `pip install scikit-learn`")
-    return Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
-
-
-def _read_table(path: Path) -> np.ndarray:
-    try:
-        with gzip.open(path, "rt") as lines:
-            table = np.loadtxt(lines, delimiter=",", dtype=np.float64)
-    except FileNotFoundError:
-        raise DataError(f"digits: {path} not found; {_HINT}") from None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DataError(f"digits: {path} cannot be read ({error}); {_HINT}") from None
-    if table.shape != (_SIZE, _SIDE**2 + 1):
-        raise DataError(f"digits: {path}: got shape {table.shape}, expected (1797, 65); {_HINT}")
-    return table

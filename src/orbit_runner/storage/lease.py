@@ -223,9 +223,12 @@ def _is_here(holder: dict[str, Any]) -> bool:
 
 
 def _is_alive_here(holder: dict[str, Any]) -> bool:
-    if not _is_here(holder) or _start_time_of(int(holder["process"])) != holder["started"]:
+    process = holder.get("process")
+    if not _is_here(holder) or not isinstance(process, int):
         return False
-    return int(holder["process"]) != os.getpid() or holder.get("owner") in _active_owners
+    if _start_time_of(process) != holder["started"]:
+        return False
+    return process != os.getpid() or holder.get("owner") in _active_owners
 
 
 def _is_dead_here(holder: dict[str, Any]) -> bool:

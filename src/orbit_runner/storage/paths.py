@@ -33,6 +33,10 @@ class PathError(RunnerError):
     """A path that cannot be used as its flag, setting or argument."""
 
 
+class EmptyPathError(PathError):
+    """A URL below which there are no objects."""
+
+
 def url_of(path: str | os.PathLike[str]) -> str:
     """Returns a path as a string. Restores the `//` of a URL that `pathlib` has removed."""
     return _COLLAPSED.sub(r"\1://", os.fspath(path), count=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import functools
@@ -13,7 +14,7 @@ from typing import Any
 from orbit_runner.errors import SettingError
 from orbit_runner.storage.objects import ObjectInfo
 from orbit_runner.storage.path_settings import CHECKPOINT, EXCLUDED, STAGED
-from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme
+from orbit_runner.storage.paths import EmptyPathError, PathError, is_remote, strip_file_scheme
 from orbit_runner.storage.staging import stage, stage_file
 
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -171,11 +172,8 @@ def _localize_checkpoint(url: str, what: str) -> str:
     above, _, name = url.rstrip("/").rpartition("/")
     files = functools.partial(_select_matching, (f"{name}.index", f"{name}.data-*"))
     if above.count("/") >= 2:
-        try:
+        with contextlib.suppress(EmptyPathError):
             return str(stage(above, what, files) / name)
-        except PathError as error:
-            if "there is nothing" not in str(error):
-                raise
     # A directory. Its file `checkpoint` contains the name of the newest checkpoint.
     pointer = stage_file(f"{url.rstrip('/')}/checkpoint", what).read_text(encoding="utf-8")
     match = _POINTER.search(pointer)

@@ -18,7 +18,7 @@ from orbit_runner.storage.objects import (
     open_store,
     prefix_message,
 )
-from orbit_runner.storage.paths import PathError
+from orbit_runner.storage.paths import EmptyPathError, PathError
 from orbit_runner.storage.progress import TransferProgress
 
 _CONNECTIONS = 8
@@ -32,15 +32,15 @@ def stage(url: str, what: str, choose: _Choose | None = None) -> Path:
 
     A copy is reused if the size and version of the object have not changed. It gets the
     modification time of the object, so that comparisons of times give the same result on every
-    machine. `choose` selects some of the objects. Raises PathError if the URL has no objects or
-    cannot be read, and StorageError if the store does not respond.
+    machine. `choose` selects some of the objects. Raises EmptyPathError if the URL has no objects,
+    PathError if it cannot be read, and StorageError if the store does not respond.
     """
     store = open_store(url, what)
     with blame_scope(what):
         found: Mapping[str, ObjectInfo] = store.list()
         chosen = choose(found) if choose else found
         if not chosen:
-            raise PathError(prefix_message(what, f"there is nothing at {store.url}"))
+            raise EmptyPathError(prefix_message(what, f"there is nothing at {store.url}"))
         return _update_copies(store, chosen, lambda name: name not in found)
 
 

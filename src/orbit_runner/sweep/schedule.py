@@ -147,7 +147,6 @@ class _Bracket:
         self._sweep, self._numbers, self._states = sweep, numbers, states
         self.tasks: list[TrialTask] = []
         self.stopped: dict[int, int] = {}  # trial to rung
-        self._learned: dict[int, TrialOutcome] = {}
 
     def decide(self) -> None:
         """Finds the open tasks and the stopped trials."""

@@ -103,6 +103,29 @@ def test_file_without_an_input_is_an_error(classifier: Any, tmp_path: Path) -> N
         _predicted(classifier[1], str(tmp_path / "other.npz"))
 
 
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"left": np.zeros([3, 2]), "right": np.zeros([2, 2])}, "got left 3, right 2"),
+        ({"left": np.zeros([3, 2]), "right": np.float32(1)}, "got left 3, right none"),
+    ],
+)
+def test_arrays_of_different_lengths_are_an_error(
+    tmp_path: Path, arrays: dict[str, Any], message: str
+) -> None:
+    task = KerasTask(keras_config(**_ADDER).task)
+    predictor = task.predictor(_signatures(task, task.build_model(), tmp_path, "memory"))
+    np.savez(tmp_path / "rows.npz", **arrays)
+    with pytest.raises(RunnerError, match=f"arrays of equally many rows, {message}"):
+        _predicted(predictor, str(tmp_path / "rows.npz"))
+
+
+def test_damaged_archive_is_an_error(classifier: Any, tmp_path: Path) -> None:
+    (tmp_path / "rows.npz").write_bytes(b"PK\x03\x04 cut short")
+    with pytest.raises(RunnerError, match=r"cannot be read as \.npz"):
+        _predicted(classifier[1], str(tmp_path / "rows.npz"))
+
+
 @pytest.mark.parametrize("where", ["memory", "export"])
 def test_several_inputs_keep_their_names(tmp_path: Path, where: str) -> None:
     task = KerasTask(keras_config(**_ADDER).task)

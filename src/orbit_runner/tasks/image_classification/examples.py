@@ -34,7 +34,7 @@ _HEAD_BYTES = 2**16
 
 
 class ImageExamples:
-    """Images in memory, in TFRecord files or in files of their own."""
+    """Images in memory, in TFRecord files or in separate files."""
 
     def __init__(self, config: ImageClassificationConfig, data: ImageDataConfig) -> None:
         size, classes = config.model.input_size, config.model.num_classes

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.npz_file import read_npz
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.tasks.serving import Prediction, Serving, named_function
 
@@ -138,14 +139,17 @@ class ArrayPredictor:
         return self._row(found)
 
     def _rows_of_arrays(self, path: Path) -> Iterator[dict[str, np.ndarray] | str]:
-        try:
-            with np.load(path) as file:
-                arrays = {name: file[name] for name in self._specs if name in file.files}
-        except (OSError, ValueError) as error:
-            raise RunnerError(f"{path}: cannot be read: {first_line(error)}") from None
-        if missing := [name for name in self._specs if name not in arrays]:
+        found = read_npz(path)
+        if missing := [name for name in self._specs if name not in found]:
             raise RunnerError(f"{path}: has no array {', '.join(missing)}")
-        for index in range(min(len(array) for array in arrays.values())):
+        arrays = {name: found[name] for name in self._specs}
+        sizes = {name: array.shape[:1] for name, array in arrays.items()}
+        if len({*sizes.values()}) != 1 or () in sizes.values():
+            rows = ", ".join(
+                f"{name} {size[0] if size else 'none'}" for name, size in sizes.items()
+            )
+            raise RunnerError(f"{path}: expected arrays of equally many rows, got {rows}")
+        for index in range(len(next(iter(arrays.values())))):
             yield self._row({name: array[index] for name, array in arrays.items()})
 
     def _row(self, values: Mapping[str, Any]) -> dict[str, np.ndarray] | str:

@@ -49,7 +49,8 @@ def csv_rows(
 
 def _cells(where: str, lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
     try:
-        yield from csv.reader(lines, delimiter=delimiter)
+        # Blank lines are no rows, as in the files for training.
+        yield from filter(None, csv.reader(lines, delimiter=delimiter))
     except csv.Error as error:
         raise RunnerError(f"{where}: cannot be read as CSV: {error}") from None
 
