@@ -192,7 +192,7 @@ def test_exported_model_needs_neither_run_nor_data(
         raise AssertionError("the data set was read")
 
     expected = predicted(made / "run/export", made / "images", "--json")
-    monkeypatch.setattr(digits, "_read_table", fails)
+    monkeypatch.setattr(digits, "read_table", fails)
     from orbit_runner.tasks.image_classification import sources
 
     sources._load_cached.cache_clear()

@@ -36,7 +36,7 @@ def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
         Member("worker", 0, f"127.0.0.1:{closed}"),
         Member("worker", 2, f"127.0.0.1:{open_port}"),
     ]
-    monkeypatch.setattr(failure_detection, "_others", lambda strategy: members)
+    monkeypatch.setattr(failure_detection, "_other_workers", lambda strategy: members)
     fake = tf.distribute.get_strategy()
     monkeypatch.setattr(type(fake), "cluster_resolver", _Resolver(), raising=False)
     yield fake
@@ -63,7 +63,7 @@ def test_error_names_the_worker_that_does_not_listen(strategy: Any, kind: type) 
 def test_error_names_the_unresponsive_worker(
     strategy: Any, monkeypatch: pytest.MonkeyPatch, text: str, who: str
 ) -> None:
-    monkeypatch.setattr(failure_detection, "unreachable", lambda members: [])
+    monkeypatch.setattr(failure_detection, "unreachable_members", lambda members: [])
     error = _raised(strategy, tf.errors.UnavailableError(None, None, text))
 
     assert isinstance(error, MemberLost)
