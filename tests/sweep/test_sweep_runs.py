@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,28 @@ from tests.sweep.sweep_files import TEXT, write
 SMALL = TEXT.replace("trials: 8", "trials: 3").replace("[20, 40]", "[20]").replace("60", "40")
 
 
-def start(folder: Path, file: Path, *arguments: str, env: dict[str, str] | None = None) -> Any:
+# A mount table of its own, so that a test can give a trial a small disk.
+_HAS_NAMESPACES = os.getuid() == 0 and bool(shutil.which("unshare") and shutil.which("nsenter"))
+_SMALL_DISK = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs"]
+# A clock that is a day behind, for a process and its children.
+_CLOCK = """
+import pathlib, time
+pathlib.Path(__file__).with_name("used").touch()
+right = time.time
+time.time = lambda: right() - 86400
+"""
+
+
+def start(
+    folder: Path,
+    file: Path,
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    prefix: Sequence[str] = (),
+) -> Any:
     command = [sys.executable, "-m", "orbit_runner", "sweep", str(file), f"--model_dir={folder}"]
     return subprocess.Popen(
-        [*command, "--cold", "--json", "--progress=plain", *arguments],
+        [*prefix, *command, "--cold", "--json", "--progress=plain", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -124,6 +145,47 @@ def test_failed_trial_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
     (trial / "checkpoints").unlink()
     again = sweep(tmp_path / "sweep", file, "--force=1")
     assert [trial["status"] for trial in again["trials"]] == ["finished", "finished"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not _HAS_NAMESPACES, reason="needs mount namespaces")
+def test_trial_whose_disk_is_full_fails_and_the_others_go_on(tmp_path: Path) -> None:
+    text = SMALL.replace(", halving: {rungs: [20], keep: 0.5}", "")
+    file, trial = write(tmp_path, text), tmp_path / "sweep" / "trials" / "0001"
+    process = start(tmp_path / "sweep", file, prefix=["unshare", "--mount"])
+    while not (tmp_path / "sweep" / "sweep.yaml").exists() and process.poll() is None:
+        time.sleep(0.01)
+    trial.mkdir(parents=True)
+    into = ["nsenter", f"--target={process.pid}", "--mount"]
+    subprocess.run([*into, *_SMALL_DISK, str(trial)], check=True)
+    out, err = process.communicate(timeout=300)
+
+    assert process.returncode == 1, err
+    statuses = [trial["status"] for trial in json.loads(out)["trials"]]
+    assert statuses == ["finished", "failed", "finished"]
+    assert "trial 0001 failed; the others continue" in err
+    assert "No space left on device: the next checkpoint needs" in err
+    assert "run the same command with --force=1" in err
+    assert "Traceback" not in err
+    again = sweep(tmp_path / "sweep", file, "--force=1")
+    assert [trial["status"] for trial in again["trials"]] == ["finished"] * 3
+
+
+@pytest.mark.slow
+def test_clock_that_is_a_day_behind_does_not_change_the_results(
+    whole: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(_CLOCK)
+    late = {**os.environ, "PYTHONPATH": str(tmp_path / "clock")}
+    file = write(tmp_path, SMALL)
+    processes = [start(tmp_path / "sweep", file, env=env) for env in (None, late)]
+    for process in processes:
+        _, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err
+
+    assert (tmp_path / "clock" / "used").exists()
+    assert (tmp_path / "sweep" / "sweep.json").read_bytes() == (whole / "sweep.json").read_bytes()
 
 
 @pytest.mark.slow

@@ -195,8 +195,10 @@ class Worker:
         name = self._sweep.run_name(*key)
         record = {"exit_code": code, "reason": "\n".join(lines)}
         write_atomically(self._directory.failure(name), json.dumps(record, indent=2) + "\n")
-        text = "\n".join(f"  {line}" for line in lines)
-        note(f"trial {name} failed; the others continue:\n{text}\n  {self._directory.log(name)}")
+        lines = [*lines, str(self._directory.log(name))]
+        lines.append(f"to train it again, run the same command with --force={key[0]}")
+        text = "".join(f"\n  {line}" for line in lines)
+        note(f"trial {name} failed; the others continue:{text}")
 
     def _show_changes(self, results: SweepResults) -> None:
         """Shows the results if they or the running trials have changed."""
