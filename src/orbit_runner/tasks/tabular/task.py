@@ -10,24 +10,20 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_MODELS
-from orbit_runner.tasks.base import Task
-from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.table_task import TableTask
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.tabular.metrics import AbsoluteError, RootSquaredError
 from orbit_runner.tasks.tabular.prepared_table import PreparedTable
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
-from orbit_runner.tasks.tabular.sources import target_classes
 
 
-class TabularTask(Task):
+class TabularTask(TableTask):
     """Classification and regression of the rows of a table."""
 
     task_config: TabularConfig
@@ -39,41 +35,6 @@ class TabularTask(Task):
         """
         options = self.task_config.model.as_dict()
         return TABLE_MODELS.get(options.pop("name")).load()(fitted=self.fitted, **options)
-
-    def build_inputs(
-        self,
-        params: TableDataConfig,
-        input_context: tf.distribute.InputContext | None = None,
-        start_step: int | tf.Tensor = 0,
-    ) -> tf.data.Dataset:
-        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
-
-        For training, it yields `(features, targets)` endlessly, or `(features, targets, weight)`
-        if rows have weights. For evaluation, it yields `(features, targets, weight)`, each row
-        once.
-        """
-        source = self.arrays(params)
-        if params.is_training:
-            self.table.warn_about_equal_rows()
-            return train_inputs(
-                params,
-                source,
-                input_context,
-                start_step,
-                self.excluded_examples(params),
-                self.table.mixture(params, self.excluded_examples(params)),
-            )
-        return eval_inputs(params, source, input_context)
-
-    def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
-        """Returns the batches of a section by step."""
-        excluded = self.excluded_examples(params)
-        mixture = self.table.mixture(params, excluded)
-        return chunks(params, self.arrays(params), replicas, excluded, mixture)
-
-    def num_examples(self, params: TableDataConfig) -> int:
-        """Returns the number of rows of a section that are used."""
-        return self.table.part(params).size - len(self.excluded_examples(params))
 
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
@@ -145,10 +106,6 @@ class TabularTask(Task):
         for name, metric in zip(self._metric_targets, metrics, strict=bool(metrics)):
             metric.update_state(labels[name], model_outputs[name], **kwargs)
 
-    def training_classes(self) -> Classes:
-        """Returns the class of each training row, of the only classification target."""
-        return target_classes(self.table.config)
-
     @functools.cached_property
     def _class_target(self) -> str:
         targets = self.task_config.targets
@@ -172,9 +129,8 @@ class TabularTask(Task):
         data = self.task_config.train_data
         return RowPredictor(signatures, data.delimiter, data.missing_values)
 
-    @functools.cached_property
-    def table(self) -> PreparedTable:
-        """The table of the config."""
+    def prepare_table(self) -> PreparedTable:
+        """Returns the table of the config."""
         return PreparedTable(self.task_config, self.logging_dir)
 
     @property

@@ -11,22 +11,18 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import shorten
 from orbit_runner.registry import TEXT_CLASSIFIERS
-from orbit_runner.tasks.base import Task
-from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
 from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.mistakes import find_mistakes
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.table_task import TableTask
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.tabular.networks import TOKENS
 from orbit_runner.tasks.tabular.prepared_table import PreparedTable
-from orbit_runner.tasks.tabular.sources import target_classes
 from orbit_runner.tasks.tabular.texts import TextFit
 from orbit_runner.tasks.text_classification.config import (
     TextClassificationConfig,
@@ -37,7 +33,7 @@ _MISTAKES = 24
 _MAX_TEXT_WIDTH = 400
 
 
-class TextClassificationTask(Task):
+class TextClassificationTask(TableTask):
     """Classification of texts with one label per text."""
 
     task_config: TextClassificationConfig
@@ -55,40 +51,6 @@ class TextClassificationTask(Task):
             **options,
         )
 
-    def build_inputs(
-        self,
-        params: TableDataConfig,
-        input_context: tf.distribute.InputContext | None = None,
-        start_step: int | tf.Tensor = 0,
-    ) -> tf.data.Dataset:
-        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
-
-        For training, it yields `(tokens, label)` endlessly. For evaluation, it yields
-        `(tokens, label, weight)`, each text once.
-        """
-        source = self.arrays(params)
-        if params.is_training:
-            self.table.warn_about_equal_rows()
-            return train_inputs(
-                params,
-                source,
-                input_context,
-                start_step,
-                self.excluded_examples(params),
-                self.table.mixture(params, self.excluded_examples(params)),
-            )
-        return eval_inputs(params, source, input_context)
-
-    def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
-        """Returns the batches of a section by step."""
-        excluded = self.excluded_examples(params)
-        mixture = self.table.mixture(params, excluded)
-        return chunks(params, self.arrays(params), replicas, excluded, mixture)
-
-    def num_examples(self, params: TableDataConfig) -> int:
-        """Returns the number of texts of a section that are used."""
-        return self.table.part(params).size - len(self.excluded_examples(params))
-
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
     ) -> dict[str, tf.Tensor]:
@@ -96,10 +58,6 @@ class TextClassificationTask(Task):
         features, labels = inputs
         targets = training_labels(labels, None, self.loss_by_class)
         return super().train_step((features, targets), model, optimizer, metrics)
-
-    def training_classes(self) -> Classes:
-        """Returns the class of each training text."""
-        return target_classes(self.table.config)
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
         """Returns the cross entropy of each text in nats, float32 [batch].
@@ -156,9 +114,8 @@ class TextClassificationTask(Task):
             ],
         )
 
-    @functools.cached_property
-    def table(self) -> PreparedTable:
-        """The table of the config."""
+    def prepare_table(self) -> PreparedTable:
+        """Returns the table of the config."""
         return PreparedTable(
             self.task_config.to_tabular_config(), self.logging_dir, setting_of_table
         )

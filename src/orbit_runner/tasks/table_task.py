@@ -1,0 +1,72 @@
+"""The base class of tasks whose examples are rows of a table."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.imbalance.classes import Classes
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
+from orbit_runner.tasks.tabular.prepared_table import PreparedTable
+from orbit_runner.tasks.tabular.sources import target_classes
+
+
+class TableTask(Task):
+    """Reads the batches of a table. Subclasses define `prepare_table` and `arrays`."""
+
+    @functools.cached_property
+    def table(self) -> PreparedTable:
+        """The table of the config."""
+        return self.prepare_table()
+
+    def prepare_table(self) -> PreparedTable:
+        """Returns the table of the config. Called once."""
+        raise NotImplementedError
+
+    def arrays(self, params: TableDataConfig) -> ArraySource:
+        """Returns the features and targets of a section as arrays, which are created once."""
+        raise NotImplementedError
+
+    def build_inputs(
+        self,
+        params: TableDataConfig,
+        input_context: tf.distribute.InputContext | None = None,
+        start_step: int | tf.Tensor = 0,
+    ) -> tf.data.Dataset:
+        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
+
+        For training, it yields `(features, targets)` endlessly, or `(features, targets, weight)`
+        if rows have weights. For evaluation, it yields `(features, targets, weight)`, each row
+        once. The features and targets are those of `arrays`.
+        """
+        source = self.arrays(params)
+        if params.is_training:
+            self.table.warn_about_equal_rows()
+            return train_inputs(
+                params,
+                source,
+                input_context,
+                start_step,
+                self.excluded_examples(params),
+                self.table.mixture(params, self.excluded_examples(params)),
+            )
+        return eval_inputs(params, source, input_context)
+
+    def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
+        """Returns the batches of a section by step."""
+        excluded = self.excluded_examples(params)
+        mixture = self.table.mixture(params, excluded)
+        return chunks(params, self.arrays(params), replicas, excluded, mixture)
+
+    def num_examples(self, params: TableDataConfig) -> int:
+        """Returns the number of rows of a section that are used."""
+        return self.table.part(params).size - len(self.excluded_examples(params))
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training row, of the only classification target."""
+        return target_classes(self.table.config)
