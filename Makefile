@@ -14,7 +14,7 @@ help:
 	@echo "make lint     run ruff and mypy"
 	@echo "make format   format the code with ruff"
 	@echo "make docs     build the documentation site into site/; half a minute"
-	@echo "make kills    kill seven runs twenty times each and compare their weights; an hour"
+	@echo "make kills    kill ten runs twenty times each and compare their weights; an hour"
 	@echo "make sweeps   kill the processes of sweeps at random, ten times, and compare the results; hours"
 	@echo "make faults   kill a run at each system call that writes, make each fail, and compare; a day"
 	@echo "make soak     train for 100,000 steps twice, restart a run 1,000 times, watch its memory; an hour"
