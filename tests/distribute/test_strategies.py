@@ -89,6 +89,13 @@ def test_mirrored_strategy_uses_the_configured_cross_device_ops() -> None:
     assert type(operation) is tf.distribute.HierarchicalCopyAllReduce
 
 
+def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces() -> None:
+    strategies = [build_strategy(_runtime(num_virtual_devices=2)) for _ in range(3)]
+    keys = [s.extended._collective_keys.get_group_key(["CPU:0", "CPU:1"]) for s in strategies]
+    assert len({*keys}) == 3
+    assert tf.distribute.MirroredStrategy._collective_key_base == 0
+
+
 @pytest.mark.parametrize("too_many", [1, 4])
 def test_requesting_more_gpus_than_present_is_rejected(too_many: int) -> None:
     wanted = len(tf.config.list_physical_devices("GPU")) + too_many

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -14,6 +15,9 @@ from orbit_runner.distribute.devices import select_devices
 from orbit_runner.distribute.multi_worker import build_multi_worker
 from orbit_runner.distribute.parameter_server import build_parameter_server
 from orbit_runner.distribute.tpu.strategy import build_tpu_strategy
+
+_KEYS_PER_STRATEGY = 1000
+_first_keys = itertools.count(step=_KEYS_PER_STRATEGY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +46,16 @@ def _build_one_device(spec: StrategySpec) -> tf.distribute.Strategy:
 def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
     runtime = spec.runtime
     ops = cross_device_ops(runtime.effective_all_reduce, runtime.num_packs)
-    return tf.distribute.MirroredStrategy(spec.lead_devices, cross_device_ops=ops)
+    # TensorFlow finds the members of an all-reduce by a key, and remembers them and the shape of
+    # their tensor after the strategy is gone. All strategies start at the same key, so without
+    # keys of its own, a run can meet an all-reduce of an earlier run in the same process.
+    mirrored = tf.distribute.MirroredStrategy
+    usual = mirrored._collective_key_base
+    mirrored._collective_key_base = next(_first_keys)
+    try:
+        return mirrored(spec.lead_devices, cross_device_ops=ops)
+    finally:
+        mirrored._collective_key_base = usual
 
 
 def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:
