@@ -90,14 +90,22 @@ def write_parquet(path: Path, rows: Rows) -> Path:
     return path
 
 
-def write_npz(path: Path, rows: Rows) -> Path:
+def table_arrays(count: int = 100) -> dict[str, np.ndarray]:
+    """Returns the columns of `make_rows`, for the source `arrays`."""
+    return _columns(make_rows(count))
+
+
+def _columns(rows: Rows) -> dict[str, np.ndarray]:
     arrays = {
         name: np.array([np.nan if row[name] is None else row[name] for row in rows])
         for name in rows[0]
         if name != "color"
     }
-    colors = np.array([row["color"] or "" for row in rows])
-    np.savez(path, **arrays, color=colors)
+    return {**arrays, "color": np.array([row["color"] or "" for row in rows])}
+
+
+def write_npz(path: Path, rows: Rows) -> Path:
+    np.savez(path, **_columns(rows))
     return path
 
 

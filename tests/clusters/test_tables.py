@@ -1,0 +1,65 @@
+"""Two workers train on each source of tables like one process, also after they are killed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
+from tests.clusters.members import MULTI_WORKER, Member, alone, cluster, content, finish
+from tests.support.keras_models import keras_config
+from tests.support.tables import WRITERS, make_rows, table_config
+
+_ROOT = Path(__file__).parents[2]
+_STEPS = 400
+_SHORT: dict[str, Any] = {
+    "trainer__train_steps": _STEPS,
+    "trainer__checkpoint_interval": 20,
+    "trainer__validation_interval": 200,
+}
+
+
+def _config(name: str, folder: Path) -> ExperimentConfig:
+    if name == "keras":
+        return keras_config(**_SHORT)
+    sections = ("train_data", "validation_data")
+    changes = {f"task__{section}__source": name for section in sections} | _SHORT
+    if name == "arrays":
+        function = "tests.support.tables:table_arrays"
+        changes |= {f"task__{section}__function": function for section in sections}
+        changes |= {f"task__{section}__input_path": [] for section in sections}
+        return table_config("", **changes)
+    return table_config(WRITERS[name](folder / f"table.{name}", make_rows()), **changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*WRITERS, "arrays", "keras"])
+def test_killed_workers_end_with_the_weights_of_one_process(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(_ROOT), prepend=":")
+    path = tmp_path / "experiment.yaml"
+    path.write_text(to_yaml(_config(name, tmp_path)), encoding="utf-8")
+    flags = (f"--experiment={path}", "--runtime.num_gpus=0")
+    replicas = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")
+    alone(tmp_path / "one", *flags, *replicas)
+    with cluster(tmp_path / "two", *flags, MULTI_WORKER, worker=2) as members:
+        _wait_for_checkpoint(tmp_path / "two", members["worker0"])
+    assert members["worker0"].process.returncode == -9, "the run ended before it was killed"
+    with cluster(tmp_path / "two", *flags, MULTI_WORKER, worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+
+    assert "training from step 0 " not in members["worker0"].text
+    assert content(tmp_path / "two") == content(tmp_path / "one")
+
+
+def _wait_for_checkpoint(folder: Path, chief: Member) -> None:
+    end = time.monotonic() + 300.0
+    while not [*(folder / "run" / "checkpoints").glob("ckpt-*.index")]:
+        assert chief.process.poll() is None, chief.text
+        assert time.monotonic() < end, chief.text
+        time.sleep(0.02)
