@@ -14,6 +14,7 @@ ROOT = Path(orbit_runner.__file__).parent
 HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 # From the bottom to the top: a package imports only those above it in this list.
 LAYERS = (
+    "exit_codes",
     "errors",
     "storage",
     "utils",
@@ -52,6 +53,7 @@ LAYERS = (
     "run_model",
 )
 WITHOUT_TENSORFLOW = (
+    "exit_codes",
     "errors",
     "storage",
     "registration",

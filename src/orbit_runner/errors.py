@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from orbit_runner import exit_codes
+
 # In characters. Longer than any valid name, and short enough for a terminal.
 _MAX_NAME_LENGTH = 200
 _DIVERGENCE_ADVICE = (
@@ -15,7 +17,7 @@ _DIVERGENCE_ADVICE = (
 class RunnerError(Exception):
     """An error that the user can fix. It is shown as a message, without a traceback."""
 
-    exit_code = 2
+    exit_code = exit_codes.WRONG_USAGE
 
 
 class DataError(RunnerError):
@@ -34,7 +36,7 @@ class DataError(RunnerError):
 class OutputError(RunnerError):
     """Results that could not be written to standard output. The command itself has completed."""
 
-    exit_code = 6
+    exit_code = exit_codes.OUTPUT_LOST
 
 
 class ClosedPipeError(OutputError):
@@ -52,7 +54,7 @@ class Diverged(RunnerError, RuntimeError):
         step: The first step that is not finite, or None if it is not known.
     """
 
-    exit_code = 3
+    exit_code = exit_codes.DIVERGED
 
     def __init__(
         self,

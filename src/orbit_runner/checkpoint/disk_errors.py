@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.paths import RunDirectory
@@ -29,7 +30,7 @@ _MESSAGES = {**_FULL, **_BROKEN}
 class DiskError(RunnerError):
     """Raised if the run directory cannot be written to."""
 
-    exit_code = 1
+    exit_code = exit_codes.CRASHED
 
 
 def describe_disk_problem(error: BaseException) -> str:

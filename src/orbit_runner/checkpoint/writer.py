@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.disk_errors import describe_failed_write, require_disk_space
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
@@ -27,7 +28,7 @@ from orbit_runner.state.replica_state import has_combined_variables
 class SaveError(RunnerError):
     """Raised if a checkpoint could not be written."""
 
-    exit_code = 1
+    exit_code = exit_codes.CRASHED
 
 
 class CheckpointWriter:

@@ -7,10 +7,10 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.single_process import convert_to_single_process
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -142,7 +142,7 @@ def check_data(original: OriginalRun) -> DataRecord:
             f"{format_list(data.difference.changes)}\n"
             "the run cannot be reproduced until these files are restored"
         )
-        error.exit_code = EXIT_DIFFERENT
+        error.exit_code = exit_codes.DIFFERENT
         raise error
     return data
 

@@ -6,11 +6,11 @@ import dataclasses
 import signal
 from collections.abc import Iterable
 
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner import exit_codes
 
-LOST = MemberLost.exit_code
+LOST = exit_codes.MEMBER_LOST
 _EXIT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_EXIT_SIGNAL_CODES = tuple(128 + number for number in _EXIT_SIGNALS)
+_EXIT_SIGNAL_CODES = tuple(exit_codes.after_signal(number) for number in _EXIT_SIGNALS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
 
 # Errors of `flock` on a file system without locks.
@@ -35,7 +36,7 @@ _guard = threading.Lock()
 class RunDirectoryRemoved(RunnerError):
     """Raised if the run directory was removed during training."""
 
-    exit_code = 1
+    exit_code = exit_codes.CRASHED
 
 
 class RunLock:

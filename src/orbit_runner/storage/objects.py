@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.storage.paths import STORES, PathError, redact, scheme_of, url_of
 
@@ -53,7 +54,7 @@ _PERMANENT_WORDS = ("does not exist", "is not valid", "Invalid bucket", "Unautho
 class StorageError(RunnerError):
     """An object that could not be read or written."""
 
-    exit_code = 1
+    exit_code = exit_codes.CRASHED
 
     def __init__(self, message: str, *, permanent: bool = False) -> None:
         super().__init__(message)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from orbit_runner import exit_codes
 from orbit_runner.launch.signals import Signals
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.sweep.definition import Sweep
@@ -33,9 +34,8 @@ from orbit_runner.utils.log import note
 _POLL_SECONDS = 0.2
 # A run is given up after its processes have ended this many times without progress.
 _MAX_LOST = 10
-_DIVERGED = 3
 # Exit codes of a run that was stopped or killed, which do not mean that it failed.
-_STOPPED = (129, 130, 138, 143)
+_STOPPED = (129, 130, exit_codes.MEMBER_LOST, 143)
 
 # Called with the results so far, and what each running trial of this process does.
 Show = Callable[[SweepResults, Mapping[int, str]], None]
@@ -182,7 +182,7 @@ class Worker:
             self._lost.pop(key, None)
             return
         lines = last_lines(self._directory.log(self._sweep.run_name(*key)))
-        if code > 0 and code not in (*_STOPPED, _DIVERGED):
+        if code > 0 and code not in (*_STOPPED, exit_codes.DIVERGED):
             self._record_failure(key, lines or [f"exit code {code}"], code)
             return
         has_progress = max(state.weights, default=-1) > one.last_saved_step

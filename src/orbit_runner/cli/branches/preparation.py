@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import BEST, current_damage
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.retention.ranking import steps_by_rank
 from orbit_runner.cli.branches.plan import BranchPlan, inexact_reasons
-from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
 from orbit_runner.cli.finetune import run_child
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.reference_run import check_data, copy_checkpoint, limit_steps
@@ -144,7 +144,7 @@ def branch_point_scope(run: Path, branch: Branch) -> Iterator[Path]:
                 f"RUN: {run} continues {branch.parent} from step {branch.step}. It has no intact "
                 f"checkpoint of that step left, and {branch.parent} {problem}"
             )
-            error.exit_code = code or EXIT_DIFFERENT
+            error.exit_code = code or exit_codes.DIFFERENT
             raise error
         yield folder
 
@@ -215,7 +215,7 @@ def _check_repeated_steps(plan: BranchPlan, folder: Path, after: int) -> None:
         f"RUN: the steps of {plan.parent} cannot be repeated here: the weights or the state differ "
         f"at step {found.first}{known}\nuse --at with a step that has a checkpoint: {saved}"
     )
-    error.exit_code = EXIT_DIFFERENT
+    error.exit_code = exit_codes.DIFFERENT
     raise error
 
 

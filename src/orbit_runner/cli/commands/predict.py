@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner import exit_codes
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
@@ -31,7 +32,6 @@ from orbit_runner.serving.export_directory import CONFIG, EXTRA, find_export
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 # Exit code if some items have no prediction. The other predictions are printed.
-EXIT_UNANSWERED = 5
 _USAGE = "runner predict WHERE [ITEM ...|-] [FLAGS]"
 _DESCRIPTION = """\
 Print the predictions of the model of a run, or of an exported model, which needs neither
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         failed = print_predictions(
             predictor, items, as_json=flags.json, batch_size=flags.batch_size
         )
-    return EXIT_UNANSWERED if failed else 0
+    return exit_codes.UNANSWERED if failed else 0
 
 
 def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

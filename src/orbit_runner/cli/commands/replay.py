@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
+from orbit_runner import exit_codes
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         _print_json(flags, plan, found)
     else:
         _print_replay(flags, plan, found)
-    return EXIT_DIFFERENT if found.own.verdict == "differs" else 0
+    return exit_codes.DIFFERENT if found.own.verdict == "differs" else 0
 
 
 def _parser() -> Parser:

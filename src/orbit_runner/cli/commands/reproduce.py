@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner import exit_codes
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.cli.branches.preparation import branch_point_scope
-from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     needed = None if flags.last is None else "all"
     with messages_scope(flags), local_run_scope(flags.run, "RUN", needed) as run:
         result = _reproduce(flags, run)
-    return 0 if result.equal else EXIT_DIFFERENT
+    return 0 if result.equal else exit_codes.DIFFERENT
 
 
 def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
@@ -116,7 +116,7 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
             print(json.dumps(result.as_dict(), indent=2))
         else:
             print_published_reproduction(result)
-    return 0 if result.equal else EXIT_DIFFERENT
+    return 0 if result.equal else exit_codes.DIFFERENT
 
 
 def _parser() -> Parser:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner import exit_codes
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
@@ -35,7 +36,6 @@ of the best trial in DIR/best.yaml.
 Any number of `runner sweep` processes may work on one directory, also on several machines. If one
 is killed, run the same command again: the sweep continues, and its results are the same as without
 the interruption. The exit code is 1 if a trial failed."""
-_EXIT_FAILED = 1
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +73,7 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
 class _WriteError(RunnerError):
     """A file of the sweep that could not be written."""
 
-    exit_code = 1
+    exit_code = exit_codes.CRASHED
 
 
 def sweep_parser() -> Parser:
@@ -213,7 +213,7 @@ def _finish(flags: argparse.Namespace, directory: SweepDirectory, results: Sweep
     write_best(directory, results)
     _write_views(directory, results)
     _print_summary(flags, directory, results)
-    return _EXIT_FAILED if any(trial.status == "failed" for trial in results.trials) else 0
+    return exit_codes.CRASHED if any(trial.status == "failed" for trial in results.trials) else 0
 
 
 def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:

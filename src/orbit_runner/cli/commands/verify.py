@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from orbit_runner import exit_codes
 from orbit_runner.audit.verify import Verdict, Verification, verify
 from orbit_runner.cli.flags.config_flags import (
     add_progress_flags,
@@ -21,7 +22,6 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_list
 from orbit_runner.run_directory.data_verification import DataVerification, verify_data
 
-EXIT_DIFFERENT = 4
 _DESCRIPTION = """\
 Compare the checkpoints of a run with the records made when they were written: the size and SHA-256
 of each file, the SHA-256 of the weights and of the whole state as read from disk, and the config.
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
             *_data_lines(data),
         ]
         print("\n".join(lines))
-    return 0 if found.is_intact and (data is None or data.is_intact) else EXIT_DIFFERENT
+    return 0 if found.is_intact and (data is None or data.is_intact) else exit_codes.DIFFERENT
 
 
 def _verify(run: Path, flags: argparse.Namespace) -> tuple[Verification, DataVerification | None]:

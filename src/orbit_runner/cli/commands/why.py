@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.commands.verify import EXIT_DIFFERENT
+from orbit_runner import exit_codes
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_progress_flags,
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         from orbit_runner.differences.text import format_explanation
 
         print("\n".join(format_explanation(found)))
-    return 0 if found.equal else EXIT_DIFFERENT
+    return 0 if found.equal else exit_codes.DIFFERENT
 
 
 def _parser() -> Parser:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
 
 
 class DownloadError(RunnerError):
     """A dataset could not be downloaded, although the command is correct."""
 
-    exit_code = 1
+    exit_code = exit_codes.CRASHED
 
 
 class Dropped(Exception):

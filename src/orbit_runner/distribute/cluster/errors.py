@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
 
 
@@ -13,4 +14,4 @@ class MemberLost(RunnerError):
     this one for the user's program.
     """
 
-    exit_code = 138
+    exit_code = exit_codes.MEMBER_LOST

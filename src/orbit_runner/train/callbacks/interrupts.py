@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from orbit_runner import exit_codes
 from orbit_runner.config.schema.runtime import PreemptionConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError
@@ -28,7 +29,7 @@ class Interrupted(RunnerError):
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
-        self.exit_code = 128 + number
+        self.exit_code = exit_codes.after_signal(number)
 
     @classmethod
     def for_step(cls, number: int, step: int, notice: str = "") -> Interrupted:
@@ -45,7 +46,7 @@ class LeftAtOnce(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__(f"{signal.Signals(number).name} again, {_UNSAVED}")
-        self.exit_code = 128 + number
+        self.exit_code = exit_codes.after_signal(number)
 
 
 class SignalGuard:
