@@ -91,7 +91,7 @@ def write_parquet(path: Path, rows: Rows) -> Path:
 
 
 def table_arrays(count: int = 100) -> dict[str, np.ndarray]:
-    """Returns the columns of `make_rows`, for the source `arrays`."""
+    """Returns the rows of `make_rows` as arrays by column."""
     return _columns(make_rows(count))
 
 

@@ -24,7 +24,7 @@ SMALL = TEXT.replace("trials: 8", "trials: 3").replace("[20, 40]", "[20]").repla
 # A mount table of its own, so that a test can give a trial a small disk.
 _HAS_NAMESPACES = os.getuid() == 0 and bool(shutil.which("unshare") and shutil.which("nsenter"))
 _SMALL_DISK = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs"]
-# A clock that is a day behind, for a process and its children.
+# Sets the clock of a process and its children back by a day.
 _CLOCK = """
 import pathlib, time
 pathlib.Path(__file__).with_name("used").touch()

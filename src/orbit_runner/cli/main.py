@@ -25,7 +25,7 @@ COMMANDS = {
     "list": "list experiments, fragments, tasks, models, data sources and strategies",
     "show": "print the resolved config as YAML; --origins adds where each value was set",
     "inspect": "show layers, a batch, memory and schedule of an experiment, before it is trained",
-    "profile": "show where the time of a training step goes, for a run or an experiment",
+    "profile": "show how long each part of a training step takes",
     "batch": "show the examples of a training step: index, file, label, augmentation",
     "seen": "list the steps in which an example was or will be trained on",
     "branch": "start a run that continues another one from any step, under changed settings",

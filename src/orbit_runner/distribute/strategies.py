@@ -50,12 +50,12 @@ def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
     # their tensor after the strategy is gone. All strategies start at the same key, so without
     # keys of its own, a run can meet an all-reduce of an earlier run in the same process.
     mirrored = tf.distribute.MirroredStrategy
-    usual = mirrored._collective_key_base
+    default_key = mirrored._collective_key_base
     mirrored._collective_key_base = next(_first_keys)
     try:
         return mirrored(spec.lead_devices, cross_device_ops=ops)
     finally:
-        mirrored._collective_key_base = usual
+        mirrored._collective_key_base = default_key
 
 
 def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:

@@ -50,7 +50,7 @@ def read_result(kind: str, key: Key) -> dict[int, str] | None:
 
 
 def write_result(kind: str, key: Key, bad: dict[int, str]) -> None:
-    """Stores the problems of the records, unless one of them may disappear by itself."""
+    """Stores which records are bad, unless a file could not be read, which may be temporary."""
     if any(CANNOT_BE_READ in problem for problem in bad.values()):
         return
     # If the cache cannot be written, the next run only takes longer.
