@@ -224,6 +224,18 @@ def test_workers_find_the_first_step_that_is_not_finite(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_workers_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that exits earlier closes connections on which others may still wait."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
+    (tmp_path / "slow.yaml").write_text("callbacks: [tests.clusters.slow_chief.SlowChief]\n")
+    slow = f"--config_file={tmp_path / 'slow.yaml'}"
+    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, slow, worker=2) as members:
+        assert members["worker1"].wait() == 0, members["worker1"].text
+        assert "the chief is done" in members["worker0"].text
+        assert members["worker0"].wait() == 0, members["worker0"].text
+
+
+@pytest.mark.slow
 def test_error_names_a_worker_that_does_not_respond(tmp_path: Path) -> None:
     wait = "--runtime.cluster_start_timeout=3"
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:

@@ -27,7 +27,8 @@ def run_scope(
     if another worker or a data service fails, and RunDirectoryRemoved if the directory was removed.
     """
     check_mode(mode)
-    should_lock = mode in TRAINING and Workers(strategy).is_chief
+    workers = Workers(strategy)
+    should_lock = mode in TRAINING and workers.is_chief
     services, silence = services_of(config, mode), config.runtime.heartbeat_timeout
     lock = _lock_scope(model_dir) if should_lock else contextlib.nullcontext()
     with (
@@ -36,6 +37,7 @@ def run_scope(
         server_watch_scope(strategy, config.runtime),
     ):
         yield
+        workers.acknowledge()  # The process may exit after this.
 
 
 @contextlib.contextmanager
