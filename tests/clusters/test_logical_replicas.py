@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, content, finish
+from tests.clusters.members import (
+    EXPERIMENT,
+    MULTI_WORKER,
+    alone,
+    cluster,
+    content,
+    finish,
+    records,
+)  # fmt: skip
 
 _COMMON = (
     *EXPERIMENT,
@@ -38,3 +46,27 @@ def test_run_continues_with_workers_and_on_the_devices_of_one_process(tmp_path: 
     alone(tmp_path / "parts", *_COMMON, _ONE, "--train_steps=15")
 
     assert content(tmp_path / "parts") == content(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_evaluation_of_a_model_garden_task_is_equal_with_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
+    # The last batch has 5 rows: two shards, a part of one, and none.
+    flags = (
+        "--experiment=official/my_line", "--import=tests.support.official_toys", "--task.size=21",
+        "--runtime.logical_replicas=4", "--trainer.validation_interval=3",
+        "--trainer.validation_steps=-1",
+    )  # fmt: skip
+    alone(tmp_path / "one", *flags, _ONE)
+    with cluster(tmp_path / "workers", *flags, MULTI_WORKER, worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+
+    assert content(tmp_path / "workers") == content(tmp_path / "one")
+    one, workers = (records(tmp_path / name, "validation") for name in ("one", "workers"))
+    assert [r["validation_examples"] for r in one] == [21, 21]
+    names = ("step", "validation_loss", "validation_examples", "error")
+    assert [[r[name] for name in names] for r in workers] == [
+        [r[name] for name in names] for r in one
+    ]

@@ -23,7 +23,7 @@ from orbit_runner.utils.autograph import convert
 LOSS = "validation_loss"
 EXAMPLES = "validation_examples"
 # The maximum number of batches in an evaluation. It separates the random draws of two evaluations.
-_MAX_BATCHES = 2**32
+MAX_BATCHES = 2**32
 
 
 class Evaluator(orbit.StandardEvaluator):
@@ -110,7 +110,7 @@ class Evaluator(orbit.StandardEvaluator):
 
     def eval_begin(self) -> None:
         """Resets the metrics, and the counter of random draws to the global step."""
-        self._draws.assign(self._state.global_step.read_value() * _MAX_BATCHES)
+        self._draws.assign(self._state.global_step.read_value() * MAX_BATCHES)
         for metric in [self._loss, *self._metrics]:
             reset_metric(metric)
 

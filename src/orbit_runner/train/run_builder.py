@@ -23,6 +23,7 @@ from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.inputs.resident_batches import resident_batches
 from orbit_runner.train.logical_replicas.evaluator import LogicalEvaluator
+from orbit_runner.train.logical_replicas.shard_evaluator import ShardEvaluator
 from orbit_runner.train.logical_replicas.trainer import LogicalTrainer
 from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTrainer
 from orbit_runner.train.multitask.multi_evaluator import MultiEvaluator, TaskEvaluator
@@ -149,22 +150,27 @@ class RunBuilder:
         self, task: TaskAdapter, data: Any, state: TrainState, steps: int
     ) -> Evaluator:
         config, strategy = self.config, local_strategy(self.strategy)
+        logical = config.runtime.logical_replicas
+        cls: Any = ChiefEvaluator if is_asynchronous(self.strategy) else Evaluator
+        # Model Garden's pipelines end with a part of a batch, which cannot be cut equally.
+        takes_single_shards = bool(logical and (task.gathers_outputs or not task.starts_at_step))
+        if logical:
+            cls = partial(ShardEvaluator if takes_single_shards else LogicalEvaluator, logical)
 
         def make_dataset() -> Any:
             seeded = resolve_data_config(data, config.runtime)
-            return distribute(strategy, task, seeded, config.runtime, must_end=steps < 0)
+            return distribute(
+                strategy, task, seeded, config.runtime, must_end=steps < 0,
+                takes_single_shards=takes_single_shards,
+            )  # fmt: skip
 
         def make_chunks() -> Chunks | None:
-            if task.gathers_outputs:
+            if task.gathers_outputs or takes_single_shards:
                 return None
             return resident_batches(
                 config, strategy, task, resolve_data_config(data, config.runtime)
             )
 
-        cls: Any = ChiefEvaluator if is_asynchronous(self.strategy) else Evaluator
-        # Model Garden's pipelines end with a part of a batch, which cannot be cut equally.
-        if config.runtime.logical_replicas and task.starts_at_step and not task.gathers_outputs:
-            cls = partial(LogicalEvaluator, logical=config.runtime.logical_replicas)
         return cls(
             task.task,
             state,

@@ -100,10 +100,8 @@ def test_weights_state_and_metrics_are_equal_on_any_number_of_devices(
 ) -> None:
     config = CASES[name](tmp_path)
     strategies = ["one_device", "mirrored2", "mirrored3" if name == "six" else "mirrored4"]
-    # Translation gathers the outputs of an evaluation, so its metrics are not summed in the tree.
-    mode = "train" if name == "translation" else "train_and_eval"
     for strategy in strategies:
-        run(config, tmp_path / strategy, mode, strategy)
+        run(config, tmp_path / strategy, "train_and_eval", strategy)
 
     one, *others = ((_content(tmp_path / s), _logs(tmp_path / s)) for s in strategies)
     assert one[0]["step"] == 4
@@ -112,19 +110,48 @@ def test_weights_state_and_metrics_are_equal_on_any_number_of_devices(
         assert other[1] == one[1]
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["line", "photos"])
-def test_model_garden_experiment_has_equal_weights_on_any_number_of_devices(
+def _official(name: str, folder: Path) -> tuple[Any, type[Any]]:
+    if name == "photos":
+        return photos(folder), SmallPhotoTask
+    params = line()
+    # The last batch has 5 rows: two shards, a part of one, and none.
+    params.task.override({"size": 21, "gathers": name == "gathered"})
+    params.trainer.validation_interval = 3
+    return params, LineTask
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", ["line", "gathered", "photos"])
+def test_model_garden_experiment_is_equal_on_any_number_of_devices(
     name: str, tmp_path: Path
 ) -> None:
     for strategy in ("one_device", "mirrored2", "mirrored4"):
-        params = photos(tmp_path) if name == "photos" else line()
-        task = SmallPhotoTask if name == "photos" else LineTask
-        run_official(params, tmp_path / strategy, "train", strategy, task, logical_replicas=4)
+        params, task = _official(name, tmp_path)
+        folder = tmp_path / strategy
+        run_official(params, folder, "train_and_eval", strategy, task, logical_replicas=4)
 
-    one, *others = (_content(tmp_path / s) for s in ("one_device", "mirrored2", "mirrored4"))
-    assert one["step"] > 1
+    one, *others = (
+        (_content(tmp_path / s), _logs(tmp_path / s))
+        for s in ("one_device", "mirrored2", "mirrored4")
+    )
+    assert one[0]["step"] > 1
+    assert len([record for record in one[1] if record["split"] == "validation"]) >= 1
     assert others == [one, one]
+
+
+@pytest.mark.parametrize("logical", [0, 4])
+@pytest.mark.parametrize("steps", [-1, 2])
+def test_evaluation_takes_the_examples_of_the_same_batches(
+    logical: int, steps: int, tmp_path: Path
+) -> None:
+    params, task = _official("gathered", tmp_path)
+    params.trainer.validation_steps = steps
+    run_official(params, tmp_path, "train_and_eval", "mirrored2", task, logical_replicas=logical)
+
+    record = records(tmp_path, "validation")[-1]
+    count = 21 if steps < 0 else 16
+    assert record["validation_examples"] == count
+    assert record["label_sum"] == pytest.approx(2.0 * sum(range(count)) / 8.0)
 
 
 def test_run_continues_on_another_number_of_devices(tmp_path: Path) -> None:

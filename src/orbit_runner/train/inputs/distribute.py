@@ -17,7 +17,7 @@ from orbit_runner.model_garden.task_adapter.resume_inputs import ReplayedDataset
 from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws_scope
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.worker_inputs import WorkerDatasets
-from orbit_runner.train.logical_replicas.inputs import sharded_inputs
+from orbit_runner.train.logical_replicas.inputs import sharded_inputs, single_shards
 
 
 def distribute(
@@ -29,23 +29,38 @@ def distribute(
     *,
     replays: bool = True,
     must_end: bool = False,
+    takes_single_shards: bool = False,
 ) -> Any:
     """Returns a task's dataset, distributed to the replicas.
 
     It starts with the batch of `start_step`, which under `parameter_server` may be an int64 scalar
     in the graph of a worker. If the task cannot start at a step, `replays` determines whether the
     batches of earlier steps are made again. The dataset is not distributed under `parameter_server`
-    if the task can start at a step, nor on a single CPU. Raises SettingError if the section does
-    not fit the data, or if `must_end` is true and the dataset has no end.
+    if the task can start at a step, nor on a single CPU. If `takes_single_shards` is true, a batch
+    of a device is one shard of a logical replica. Raises SettingError if the section does not fit
+    the data, or if `must_end` is true and the dataset has no end.
     """
     repeats = replays and not task.starts_at_step and not is_asynchronous(strategy)
     replayed_steps = int(start_step) if repeats else 0
+    logical = runtime.logical_replicas
+    cut = None
+    if logical and takes_single_shards:
+        cut = single_shards
+    elif logical and data.is_training and not task.starts_at_step:
+        cut = sharded_inputs
     requested = getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None)
 
     def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
         draws = _draws_scope(data, runtime, draws_statefully=not task.starts_at_step)
         with draws, data_error_scope(data):
-            dataset = _make_dataset(task, data, input_context, start_step, runtime.logical_replicas)
+            if cut is None:
+                dataset = task.build_inputs(data, input_context, start_step)
+            else:
+                dataset = cut(
+                    lambda context: task.build_inputs(data, context, start_step),
+                    input_context or tf.distribute.InputContext(),
+                    logical,
+                )
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise SettingError(
                 "trainer.validation_steps", "is -1, but the dataset is infinite; set it"
@@ -67,22 +82,6 @@ def distribute(
     else:
         dataset = orbit.utils.make_distributed_dataset(strategy, build)
     return ReplayedDataset(dataset, replayed_steps) if replayed_steps else dataset
-
-
-def _make_dataset(
-    task: TaskAdapter,
-    data: Any,
-    context: tf.distribute.InputContext | None,
-    start_step: int | tf.Tensor,
-    logical_replicas: int,
-) -> tf.data.Dataset:
-    if not logical_replicas or task.starts_at_step or not data.is_training:
-        return task.build_inputs(data, context, start_step)
-    return sharded_inputs(
-        lambda one: task.build_inputs(data, one, start_step),
-        context or tf.distribute.InputContext(),
-        logical_replicas,
-    )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The inner loop of evaluation, on the shards of logical replicas."""
+"""The inner loop of evaluation, on batches that are divided into the shards of logical replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LogicalEvaluator(Evaluator):
     can all be divided equally, and which gather no outputs.
     """
 
-    def __init__(self, *args: Any, logical: int, **kwargs: Any) -> None:
+    def __init__(self, logical: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         count = self._strategy.num_replicas_in_sync
         self._shards = Shards(logical, count, self._seed, "evaluation")

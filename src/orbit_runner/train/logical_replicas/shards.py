@@ -78,7 +78,7 @@ class Shards:
                 results = function(batch)
             return [*results, *map(tf.identity, averaged), *map(tf.identity, metrics)]
 
-        call = _trace_function(
+        call = trace_function(
             compute, tf.nest.map_structure(lambda one: one[0], cut), first, step, old
         )
 
@@ -118,10 +118,10 @@ class Shards:
         return _sum_over_devices(found, like, self.physical)
 
 
-def _trace_function(function: Callable[..., Tensors], *arguments: Any) -> Any:
+def trace_function(function: Callable[..., Any], *arguments: Any) -> Any:
     """Returns a concrete function that is optimized alone, the same for any number of devices."""
     made = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
-    specs = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), arguments)
+    specs = tf.nest.map_structure(tf.type_spec_from_value, arguments)
     return made.get_concrete_function(*specs)
 
 
