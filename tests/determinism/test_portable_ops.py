@@ -36,6 +36,7 @@ def _channels_first(x: tf.Tensor) -> tf.Tensor:
 
 OPS = {
     "Rsqrt": tf.math.rsqrt,
+    "Reciprocal": lambda x: tf.math.reciprocal(x),  # Looked up later, because it is replaced.
     "Softmax": lambda x: tf.nn.softmax(x * 30.0),
     "FusedBatchNormV3": lambda x: _normalized(x)[0],
     "FusedBatchNormV3, mean": lambda x: _normalized(x)[1],
@@ -71,6 +72,39 @@ def test_replacement_computes_what_the_op_does(name: str) -> None:
     if "," not in name:
         scale = float(tf.reduce_max(tf.abs(gradients[0])))
         np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("function", [tf.math.log, tf.math.log1p, tf.math.atan, tf.math.asinh])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_gradients_take_no_approximate_reciprocal(
+    function: Callable[[tf.Tensor], tf.Tensor], enabled: bool
+) -> None:
+    def gradient(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tape.gradient(y, x)
+
+    use_portable_ops(enabled)
+    # The gradient of asinh divides: it shows that no other test case is equal by accident.
+    takes_one = "Reciprocal" in _graph_ops(gradient)
+    assert takes_one is (not enabled and function is not tf.math.asinh)
+
+
+DIVISIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "1 / x": lambda x, module: 1.0 / x,
+    "x / constant": lambda x, module: x / module.reshape(_X[::-1], _X.shape),
+    "x / sqrt(y)": lambda x, module: x / module.sqrt(x + 0.1),
+    "1 / sqrt(x)": lambda x, module: module.ones_like(x) / module.sqrt(x),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_graphs_divide_exactly(name: str) -> None:
+    """TensorFlow's optimizers of graphs would replace some divisions by reciprocals."""
+    use_portable_ops(True)
+    found = tf.function(lambda x: DIVISIONS[name](x, tf))(tf.constant(_X))
+    np.testing.assert_array_equal(found, DIVISIONS[name](_X, np))
 
 
 def test_replacement_of_batch_norm_normalizes_channels_first() -> None:

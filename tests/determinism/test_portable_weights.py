@@ -13,13 +13,14 @@ from tests.support.portable_runs import FLAGS, portable_weights
 
 STEPS = {"digits": 200, "digits_mlp": 200}
 CORE = str(min(os.sched_getaffinity(0)))
-# oneDNN would use other code, and each op as many threads as it gets.
+# oneDNN and NumPy would use other code, and each op as many threads as it gets.
 ENVIRONMENT = {
     "TF_ENABLE_ONEDNN_OPTS": "1",
     "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL": "1",
     "ONEDNN_MAX_CPU_ISA": "SSE41",
     "TF_NUM_INTRAOP_THREADS": "3",
     "XLA_FLAGS": "--xla_cpu_max_isa=AVX",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL",
 }
 
 

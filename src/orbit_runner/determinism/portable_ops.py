@@ -2,8 +2,9 @@
 
 `rsqrtps` and `rcpps` give about twelve correct bits. The others depend on the manufacturer, even
 after the iterations with which Eigen refines them. TensorFlow's kernels use them for `rsqrt`,
-softmax and fused batch normalization. The replacements use square roots and divisions, which every
-processor rounds in the same way. Their gradients follow from the ops that they consist of.
+`reciprocal`, softmax and fused batch normalization; the gradients of `log`, `log1p` and others take
+a reciprocal. The replacements use square roots and divisions, which every processor rounds in the
+same way. Their gradients follow from the ops that they consist of.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 # Public functions, and so Keras and Model Garden, look up these functions at each call.
-from tensorflow.python.ops import gen_math_ops, gen_nn_ops
+from tensorflow.python.ops import gen_math_ops, gen_nn_ops, math_ops
 
 _enabled = False
 
@@ -24,6 +25,10 @@ def use_portable_ops(enabled: bool) -> None:
     global _enabled
     if enabled:
         _install_patches()
+    if enabled or _enabled:
+        # They rewrite `1 / x` and `x / constant` with a reciprocal, and `x / sqrt(y)` with `rsqrt`.
+        rewrites = ("constant_folding", "arithmetic_optimization")
+        tf.config.optimizer.set_experimental_options(dict.fromkeys(rewrites, not enabled))
     _enabled = enabled
 
 
@@ -50,6 +55,11 @@ def _rsqrt(x: Any, name: str | None = None) -> tf.Tensor:
     with tf.name_scope(name or "Rsqrt"):
         root = tf.sqrt(x)
         return tf.ones_like(root) / root
+
+
+def _reciprocal(x: Any, name: str | None = None) -> tf.Tensor:
+    with tf.name_scope(name or "Reciprocal"):
+        return gen_math_ops.real_div(tf.ones_like(x), x)
 
 
 def _softmax(logits: Any, name: str | None = None) -> tf.Tensor:
@@ -102,6 +112,8 @@ def _fused_batch_norm(
 
 _REPLACEMENTS = (
     (gen_math_ops, "rsqrt", _rsqrt),
+    (math_ops, "reciprocal", _reciprocal),  # called by gradients
+    (tf.math, "reciprocal", _reciprocal),
     (gen_nn_ops, "softmax", _softmax),
     (gen_nn_ops, "fused_batch_norm_v3", _fused_batch_norm),
 )

@@ -115,7 +115,7 @@ class RecordSequence:
     def _short_positions(self, epochs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the positions of the short blocks per epoch, ascending, and their indices."""
         found = self._block_positions(self._short, epochs)
-        order = np.argsort(found, axis=1)
+        order = np.argsort(found, axis=1, kind="stable")
         return np.take_along_axis(found, order, 1), order
 
     def _block_positions(self, blocks: np.ndarray, epochs: np.ndarray) -> np.ndarray:

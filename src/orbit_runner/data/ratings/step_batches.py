@@ -108,7 +108,7 @@ class Candidates:
         self._held_out, self._num_items = host_tensor(source.held_out), source.num_items
         users = np.append(source.users, np.arange(source.num_users))
         items = np.append(source.items, source.held_out)
-        order = np.argsort(users * np.int64(source.num_items) + items)
+        order = np.argsort(users * np.int64(source.num_items) + items, kind="stable")
         self._negatives = NegativeItems(
             users[order], items[order], source.num_users, source.num_items
         )

@@ -59,7 +59,7 @@ def _draw_user_block(
     scores = _SHARPNESS * _preference_vectors(generator, _BLOCK_USERS) @ _preference_vectors(
         _generator(seed, 0), num_items
     ).T + generator.gumbel(size=(_BLOCK_USERS, num_items))
-    ranked = np.argsort(-scores, axis=1)
+    ranked = np.argsort(-scores, axis=1, kind="stable")
     rows = [generator.permutation(row[:size]) for row, size in zip(ranked, sizes, strict=True)]
     return np.concatenate(rows), sizes
 

@@ -43,7 +43,7 @@ def trie_of(vocabulary: Vocabulary) -> Trie:
     # As in SentencePiece (src/unigram_model.cc): lower than the lowest score of a piece.
     scores[UNKNOWN] = scores[UNKNOWN + 1 :].min() - _UNKNOWN_PENALTY
     keys = np.fromiter(edges, np.int64, len(edges))
-    order = np.argsort(keys)
+    order = np.argsort(keys, kind="stable")
     return Trie(
         edges=keys[order],
         children=np.fromiter(edges.values(), np.int64, len(edges))[order],
