@@ -23,8 +23,9 @@ def run_scope(
 ) -> Iterator[None]:
     """Locks the run directory if the mode trains, and monitors the other processes of the run.
 
-    Raises RunnerError if the mode is unknown or another process trains in the directory, MemberLost
-    if another worker or a data service fails, and RunDirectoryRemoved if the directory was removed.
+    Workers that reach the end wait for each other. Raises RunnerError if the mode is unknown or
+    another process trains in the directory, MemberLost if another worker or a data service
+    fails, and RunDirectoryRemoved if the directory was removed.
     """
     check_mode(mode)
     workers = Workers(strategy)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -110,6 +111,17 @@ def test_weights_state_and_metrics_are_equal_on_any_number_of_devices(
         assert other[1] == one[1]
 
 
+class _MeanTask(LineTask):
+    """Adds a metric that is NaN on a batch without rows."""
+
+    def build_metrics(self, training: bool = True) -> list[Any]:
+        return [*super().build_metrics(training), tf_keras.metrics.Mean(name="mean_error")]
+
+    def process_metrics(self, metrics: list[Any], labels: Any, outputs: Any) -> None:
+        super().process_metrics(metrics[:1], labels, outputs)
+        metrics[1].update_state(tf.reduce_mean(tf.abs(labels - outputs)))
+
+
 def _official(name: str, folder: Path) -> tuple[Any, type[Any]]:
     if name == "photos":
         return photos(folder), SmallPhotoTask
@@ -117,7 +129,7 @@ def _official(name: str, folder: Path) -> tuple[Any, type[Any]]:
     # The last batch has 5 rows: two shards, a part of one, and none.
     params.task.override({"size": 21, "gathers": name == "gathered"})
     params.trainer.validation_interval = 3
-    return params, LineTask
+    return params, _MeanTask
 
 
 @pytest.mark.sample(2)

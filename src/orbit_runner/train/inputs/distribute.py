@@ -44,7 +44,7 @@ def distribute(
     replayed_steps = int(start_step) if repeats else 0
     logical = runtime.logical_replicas
     cut = None
-    if logical and takes_single_shards:
+    if takes_single_shards:
         cut = single_shards
     elif logical and data.is_training and not task.starts_at_step:
         cut = sharded_inputs

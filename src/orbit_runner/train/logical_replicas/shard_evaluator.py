@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.logical_replica import logical_replica_scope
+from orbit_runner.tasks.base import EXAMPLES
 from orbit_runner.train.evaluator import MAX_BATCHES, Evaluator, as_scalar
 from orbit_runner.train.inputs.distribute import leading_size
 from orbit_runner.train.logical_replicas.shards import (
@@ -59,7 +60,7 @@ class ShardEvaluator(Evaluator):
                 logs = self._task.validation_step(batch, model=self._model, metrics=self._metrics)
             if self._task.loss in logs:
                 self._has_loss = True
-                weight = tf.cast(logs.get("examples", rows), tf.float32)
+                weight = tf.cast(logs.get(EXAMPLES, rows), tf.float32)
                 self._loss.update_state(as_scalar(logs[self._task.loss]), sample_weight=weight)
             # At the end of the data, devices without a shard get a batch without rows.
             values = map(tf.identity, variables)

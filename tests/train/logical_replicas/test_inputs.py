@@ -1,0 +1,40 @@
+"""Which shards of a dataset each input pipeline gets."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.train.logical_replicas.inputs import single_shards
+
+
+def _shards(pipelines: int, place: int, devices: int, *, ends: bool = True) -> tf.data.Dataset:
+    data = tf.data.Dataset.range(10).batch(2) if ends else tf.data.Dataset.range(10).repeat()
+    context = tf.distribute.InputContext(pipelines, place, devices)
+    return single_shards(lambda _: data.map(lambda x: (x, -x)), context, 4)
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "place", "devices", "firsts"),
+    [
+        (1, 0, 2, [0, 2, 4, 6, 8]),
+        (2, 0, 2, [0, 4, 8]),
+        (2, 1, 2, [2, 6]),
+        (2, 0, 4, [0, 2, 8]),
+        (2, 1, 4, [4, 6]),
+    ],
+)
+def test_pipelines_share_the_shards_of_each_step(
+    pipelines: int, place: int, devices: int, firsts: list[int]
+) -> None:
+    found = list(_shards(pipelines, place, devices))
+
+    assert [int(one[0]) for one, _ in found] == firsts
+    assert all(int(one[0]) == -int(other[0]) for one, other in found)
+
+
+@pytest.mark.parametrize("pipelines", [1, 2])
+def test_endless_dataset_stays_endless(pipelines: int) -> None:
+    found = _shards(pipelines, 0, 2, ends=False)
+
+    assert int(found.cardinality()) == tf.data.INFINITE_CARDINALITY
