@@ -7,7 +7,6 @@ all cases. Contenders run in turn; memory is measured in a separate process for 
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import tensorflow as tf
 from benchmarks.baselines import Run, silent_scope
 from benchmarks.harness import alternate
 from benchmarks.networks import NETWORKS, Network, build_run
+from orbit_runner.inspection.measure import resident_peak
 from orbit_runner.train.controller import build_controller
 
 _NAMES = ("small mlp on digits", "mlp with dropout on digits", "ResNet-20", "Transformer tiny")
@@ -96,7 +96,7 @@ def main(name: str, kind: str) -> None:
     (network,) = (one for one in NETWORKS if one.name == name)
     with tempfile.TemporaryDirectory() as folder:
         _runner(network, Path(folder), kind)()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print((resident_peak() or 0) / 2**20)
 
 
 if __name__ == "__main__":

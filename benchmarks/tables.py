@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -92,9 +91,11 @@ def _pandas(path: Path, step: int) -> tuple[float, Any]:
 
 
 def _measure(contender: str, path: Path, step: int) -> dict[str, float]:
+    from orbit_runner.inspection.measure import resident_peak
+
     start, batches = {"runner": _runner, "pandas": _pandas}[contender](path, step)
     first, speed = _time_batches(batches)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = (resident_peak() or 0) / 2**30
     return {"start": first - start, "rows": speed, "gib": peak}
 
 

@@ -1,4 +1,4 @@
-"""Runs a command, and makes one of its writing system calls fail or kills it there."""
+"""Starts a run, and makes one of its writing system calls fail or kills it there."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
+from tests.faults.starters import Starter
 from tests.faults.system_calls import Call, Listener
 
-ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 900.0
 KILL, SHORT = "kill", "short write"
 ERRORS = {name: getattr(errno, name) for name in ("ENOSPC", "EIO", "EROFS", "EDQUOT")}
@@ -28,52 +26,39 @@ FAULTS = (KILL, *ERRORS, SHORT)
 
 @dataclasses.dataclass
 class Life:
-    """One start of a command, from its first system call to its end.
+    """One start of a run, from its first system call to its end.
 
     Attributes:
         calls: The writing calls below the directory, such as `rename checkpoints/ckpt-5.index`.
         code: The exit code, negative if a signal killed the process.
-        told: What it wrote to standard error.
-        output: What it wrote to standard output.
+        told: What it wrote to standard output and standard error.
         complete: The steps whose checkpoints were complete when the fault happened.
     """
 
     calls: list[str] = dataclasses.field(default_factory=list)
     code: int = 0
     told: str = ""
-    output: str = ""
     complete: list[int] = dataclasses.field(default_factory=list)
 
 
 def live(
-    command: list[str], directory: Path, fault: str = "", at: int = -1, cwd: Path | None = None
+    starter: Starter, arguments: list[str], directory: Path, fault: str = "", at: int = -1
 ) -> Life:
-    """Runs a command to its end. `fault` happens at call number `at` below a directory."""
-    life, (own, others) = Life(), socket.socketpair()
-    under = [sys.executable, "-m", "tests.faults.under_filter", str(others.fileno())]
-    with own, others:
-        process = subprocess.Popen(
-            [*under, *command],
-            pass_fds=[others.fileno()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=cwd or directory.parent,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
-        )
-        others.close()
-        _, [descriptor], _, _ = socket.recv_fds(own, 1, 1)
+    """Runs `runner` to its end. `fault` happens at call number `at` below a directory."""
+    life, log = Life(), directory.with_suffix(".log")
+    descriptor = starter.start(arguments, log)
     watch = threading.Thread(
         target=_answer, args=(Listener(descriptor), life, directory, fault, at), daemon=True
     )
     watch.start()
     try:
-        life.output, life.told = process.communicate(timeout=_SECONDS)
-    finally:
-        process.kill()
-    life.code = process.returncode
+        life.code = starter.wait(_SECONDS)
+    except (TimeoutError, subprocess.TimeoutExpired):
+        starter.end()
+        raise
     watch.join(_SECONDS)
     os.close(descriptor)
+    life.told = log.read_text()
     return life
 
 

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.conftest import Record
 from tests.faults.harness import FAULTS, KILL, SHORT, Life, final_state, live, problems_of, spread
+from tests.faults.starters import ForkStarter, ProcessStarter, Starter, Starters
 from tests.faults.system_calls import is_available
 
 pytestmark = [
@@ -37,16 +38,16 @@ _COMMANDS = {
     "two workers": ["launch", "--workers=2", "--", *_RUN, *_WORKERS],
     "evaluator": [*_RUN, "--mode=continuous_eval"],
 }
-# Of the commands whose starts take long, and whose calls are mostly the same.
-_MOST_POINTS = 12
+# Its processes are not forks, so each start takes long.
+_MOST_POINTS = {"two workers": 12}
 _CASES = [
     *(("one device", fault) for fault in FAULTS),
     *((name, KILL) for name in _COMMANDS if name != "one device"),
 ]
 
 
-def _command(name: str, directory: Path) -> list[str]:
-    return [sys.executable, "-m", "orbit_runner", *_COMMANDS[name], f"--model_dir={directory}"]
+def _arguments(name: str, directory: Path) -> list[str]:
+    return [*_COMMANDS[name], f"--model_dir={directory}"]
 
 
 def _state(name: str, directory: Path) -> dict[str, Any]:
@@ -55,19 +56,37 @@ def _state(name: str, directory: Path) -> dict[str, Any]:
     return {**state, "records": sorted({*state["records"]})} if name == "evaluator" else state
 
 
+@pytest.fixture(scope="module")
+def starters(points: int) -> Iterator[Callable[[str], Starters]]:
+    """Returns what starts a command: as many as run at the same time."""
+    count, made = (os.cpu_count() or 1) if points else 1, dict[type[Starter], Starters]()
+
+    def get(name: str) -> Starters:
+        # The launcher itself does not import TensorFlow.
+        kind = ProcessStarter if name == "two workers" else ForkStarter
+        if kind not in made:
+            made[kind] = Starters(kind, count)
+        return made[kind]
+
+    yield get
+    for one in made.values():
+        one.end()
+
+
 Whole = Callable[[str], tuple[Life, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(starters: Callable[[str], Starters], tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Runs a command without a fault, once. Returns its calls and what it ends with."""
     found: dict[str, tuple[Life, dict[str, Any]]] = {}
 
     def run(name: str) -> tuple[Life, dict[str, Any]]:
         if name not in found:
             directory = tmp_path_factory.mktemp("whole") / "run"
-            _prepare(name, directory)
-            life = live(_command(name, directory), directory)
+            with starters(name).borrow() as starter:
+                _prepare(starter, name, directory)
+                life = live(starter, _arguments(name, directory), directory)
             assert life.code == 0, life.told
             found[name] = life, _state(name, directory)
         return found[name]
@@ -75,49 +94,60 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return run
 
 
-def _prepare(name: str, directory: Path) -> None:
+def _prepare(starter: Starter, name: str, directory: Path) -> None:
     """Trains the run that an evaluator reads."""
     if name == "evaluator":
-        life = live(_command("one device", directory), directory)
+        life = live(starter, _arguments("one device", directory), directory)
         assert life.code == 0, life.told
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Leaves out the longer commands, unless faults are asked for."""
+    """Leaves out the longest command, unless faults are asked for."""
     asked = metafunc.config.getoption("--points", default="")
-    cases = [case for case in _CASES if asked or case[0] == "one device"]
+    cases = [case for case in _CASES if asked or case[0] not in _MOST_POINTS]
     metafunc.parametrize(("name", "fault"), cases, ids=[" ".join(case) for case in cases])
 
 
 def test_fault_at_a_writing_call_loses_nothing(
-    name: str, fault: str, whole: Whole, points: int, record: Record, tmp_path: Path
+    name: str,
+    fault: str,
+    whole: Whole,
+    starters: Callable[[str], Starters],
+    points: int,
+    record: Record,
+    tmp_path: Path,
 ) -> None:
     undisturbed, expected = whole(name)
+    own_starters = starters(name)
     places = [
         index
         for index, call in enumerate(undisturbed.calls)
         if fault != SHORT or call.startswith(("write ", "pwrite64 "))
     ]
     assert places
-    most = points if name == "one device" else min(points, _MOST_POINTS)
+    most = min(points, _MOST_POINTS.get(name, points))
     chosen = [places[index] for index in spread(len(places), most or 1)]
 
     def problems(place: int) -> str:
         directory = tmp_path / str(place) / "run"
         directory.parent.mkdir()
-        _prepare(name, directory)
-        command = _command(name, directory)
-        life = live(command, directory, fault, place)
-        found = problems_of(
-            life,
-            directory,
-            lambda: live(command, directory),
-            lambda: _state(name, directory),
-            expected,
-        )
+        arguments = _arguments(name, directory)
+        with own_starters.borrow() as starter:
+            _prepare(starter, name, directory)
+            life = live(starter, arguments, directory, fault, place)
+            found = problems_of(
+                life,
+                directory,
+                lambda: live(starter, arguments, directory),
+                lambda: _state(name, directory),
+                expected,
+            )
         at = life.calls[place] if place < len(life.calls) else "the end"
         print(f"{name}, {fault} at call {place} ({at}): {'; '.join(found) or 'ok'}", flush=True)
-        return "\n".join([f"{fault} at call {place}, {at}:", *found]) if found else ""
+        if found:
+            return "\n".join([f"{fault} at call {place}, {at}:", *found])
+        shutil.rmtree(directory.parent)
+        return ""
 
     with ThreadPoolExecutor((os.cpu_count() or 1) if points else 1) as pool:
         found = list(filter(None, pool.map(problems, chosen)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -69,6 +70,15 @@ def run_seconds(schedule: Schedule, speed: float, first: float, evaluation: floa
 
 def resident_peak() -> int | None:
     """Returns the largest resident set of this process in bytes, or None if unknown."""
+    try:
+        # Not `getrusage`, which under Linux includes the peak of the process that started this one.
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        return _peak_of_getrusage()
+
+
+def _peak_of_getrusage() -> int | None:
     try:
         import resource
     except ImportError:  # Windows has no such module.
