@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from orbit_runner.config.parsing.gin_files import gin_text
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import flat_settings, inline_yaml, to_yaml
@@ -136,7 +137,7 @@ def _check_gin(path: Path) -> None:
     """Compares the settings that a file changes with the same settings as gin bindings."""
     resolved = resolve(Request(experiment=_small_config(path), config_files=(str(path),)))
     lines = [
-        f"{_gin_name(name)} = {_escape(value)!r}"
+        f"{_gin_name(name)} = {gin_text(_escape(value))}"
         for name, value in resolved.changes().items()
         if name not in ("imports", "gin_bindings")
     ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.errors import Problem
-from orbit_runner.config.parsing.gin_files import ROOTS, Delegate
+from orbit_runner.config.parsing.gin_files import ROOTS, Delegate, gin_text
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -107,7 +107,7 @@ def _section_problem(found: Any, config: ExperimentConfig, modules: Sequence[str
     if any(_may_define(module, root) for module in modules):
         return ""  # It may be a configurable of that name with such a parameter.
     written = ".".join([section, *path[1:]])
-    return f"unknown section {root!r}{near}\nwrite {written} = {found.value!r}"
+    return f"unknown section {root!r}{near}\nwrite {written} = {gin_text(found.value)}"
 
 
 def _may_define(module: str, name: str) -> bool:

@@ -162,7 +162,7 @@ class _Reader:
             self.found.bindings.append(Binding(tree_path, statement.value, origin))
         else:
             scope = f"{statement.scope}/" if statement.scope else ""
-            self._keep_statement(f"{scope}{'.'.join(path)} = {statement.value!r}", origin)
+            self._keep_statement(f"{scope}{'.'.join(path)} = {gin_text(statement.value)}", origin)
 
     def _keep_statement(self, text: str, origin: Origin) -> None:
         self.found.statements.pop(text, None)  # Keep only the last of equal statements.
@@ -275,7 +275,22 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
 
 def macro_statements(macros: dict[str, tuple[Any, Origin]]) -> dict[str, Origin]:
     """Returns the macros as gin text, each with its origin."""
-    return {f"{name} = {value!r}": origin for name, (value, origin) in macros.items()}
+    return {f"{name} = {gin_text(value)}": origin for name, (value, origin) in macros.items()}
+
+
+def gin_text(value: Any) -> str:
+    """Returns a value as gin text. Unlike `repr`, writes infinity so that gin can parse it."""
+    if isinstance(value, dict):
+        pairs = (f"{gin_text(key)}: {gin_text(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (list, tuple)):
+        items = ", ".join(map(gin_text, value))
+        if isinstance(value, list):
+            return f"[{items}]"
+        return f"({items},)" if len(value) == 1 else f"({items})"
+    if isinstance(value, complex):  # Gin has no sums, so the real part is 0.
+        return f"{gin_text(value.imag)}j"
+    return repr(value).replace("inf", "1e999") if isinstance(value, float) else repr(value)
 
 
 def macro_names(value: Any) -> list[str]:
