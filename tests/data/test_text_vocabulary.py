@@ -165,8 +165,10 @@ def test_invalid_vocabulary_file_is_rejected(tmp_path, content, message):
 )
 def test_models_that_ops_cannot_reproduce_are_rejected(settings, named):
     own = {"normalization_rule_name": "identity", "pad_id": 0, "eos_id": 1, "unk_id": 2}
-    found = Vocabulary(_trained(sentences(600, words=400), **{**own, "bos_id": -1, **settings}))
-    with pytest.raises(DataError, match=f"cannot reproduce, because of its {named}; build"):
+    model = _trained(sentences(600, words=400), **{**own, "bos_id": -1, **settings})
+    found = Vocabulary(model, "spm.model")
+    message = f"spm.model: .* cannot reproduce, because of its {named}; build"
+    with pytest.raises(DataError, match=message):
         found.check_reproducible()
 
 

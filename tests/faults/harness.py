@@ -141,7 +141,9 @@ def problems_of(
     found = []
     if "Traceback" in life.told:
         found.append(f"a traceback:\n{life.told}")
-    if life.code not in (0, 1, -signal.SIGKILL):
+    # A directory that cannot be written at the start is wrong usage.
+    is_refused = not life.complete and "--model_dir: cannot write" in life.told
+    if life.code not in (0, 2 if is_refused else 1, -signal.SIGKILL):
         found.append(f"exit code {life.code}:\n{life.told}")
     left = complete_steps(directory)
     if life.complete and (not left or left[-1] < life.complete[-1]):

@@ -165,7 +165,7 @@ def test_run_goes_on_by_itself_with_the_same_weights(
     restarts = launch.errors.count("restarting all members")
     assert bool(restarts) or fault in (_slow, _cut_off), launch.errors
     record(
-        f"two workers, {fault.__name__.strip('_').replace('_', ' ')}",
+        f"one of two workers, {fault.__name__.strip('_').replace('_', ' ')}",
         points=faults,
         restarts=restarts,
         median_seconds=round(statistics.median(seconds), 1),

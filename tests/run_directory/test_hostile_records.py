@@ -14,7 +14,7 @@ from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record
 from orbit_runner.data.fingerprint import describe_files
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.data_record import DataRecord, has_record
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import read_curves
@@ -111,6 +111,15 @@ def test_aliases_in_a_config_of_a_run_are_bounded(tmp_path: Path) -> None:
     assert len(read_settings(tmp_path)) == 20_000
     (tmp_path / "config.yaml").write_text("a: &a {b: *a}\n")
     assert read_settings(tmp_path) == {}
+
+
+@pytest.mark.parametrize("value", ['!!int ""', "!!timestamp x", "!!bool x", "!!int x"])
+def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
+    value: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(f"name: {value}\n")
+    assert read_settings(tmp_path) == {}
+    assert read_setting(tmp_path, "name") is None
 
 
 @pytest.mark.parametrize("text", [DEEP, "{}", "5", '{"best": 0, "trials": [{}]}'])

@@ -18,6 +18,8 @@ from orbit_runner.run_directory.paths import RunDirectory
 
 # The parser in C is ten times as fast, but PyYAML may have been built without it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# PyYAML raises others than its own for values such as `!!int ""`.
+_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 # The limits of config files.
 _MOST_BYTES, _MOST_VALUES = 2**20, 20_000
 
@@ -29,7 +31,7 @@ def read_settings(run: Path) -> dict[str, Any]:
         # Aliases, which a run never writes, could expand it to more than the memory.
         values = _flatten(found, "") if isinstance(found, dict) else ()
         return dict(itertools.islice(values, _MOST_VALUES))
-    except (ValueError, yaml.YAMLError, RecursionError):
+    except _ERRORS:
         return {}
 
 
@@ -47,7 +49,7 @@ def read_setting(run: Path, path: str) -> Any:
         end = after.start() if after else end
     try:
         return yaml.load(text[start:end], Loader=_Loader)
-    except (ValueError, yaml.YAMLError, RecursionError):
+    except _ERRORS:
         return None
 
 

@@ -82,7 +82,8 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
     except FileNotFoundError:
         _check_new(directory)
         return
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+    # The others than OSError and YAMLError are for values such as `!!int ""`, and no mapping.
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
         raise RunnerError(f"{directory.file} cannot be read: {error}") from None
     before, now = dict(_flatten(made_with)), dict(_flatten(_identity(file)))
     lines = [

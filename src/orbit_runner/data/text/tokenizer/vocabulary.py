@@ -34,7 +34,7 @@ class Vocabulary:
     """
 
     def __init__(self, model: bytes, name: str = "vocabulary") -> None:
-        self.model = model
+        self.model, self._name = model, name
         self._processor = _processor(model, name)
         _check_ids(self._processor, name)
         ids = range(self._processor.vocab_size())
@@ -105,8 +105,8 @@ class Vocabulary:
         wrong = [name for name, (got, expected) in others.items() if got != expected]
         if wrong:
             raise _error(
-                f"the model splits text in a way that TensorFlow cannot reproduce, because of its "
-                f"{', '.join(wrong)}; build it with --model_type=unigram "
+                f"{self._name}: the model splits text in a way that TensorFlow cannot reproduce, "
+                f"because of its {', '.join(wrong)}; build it with --model_type=unigram "
                 "--normalization_rule_name=identity, or leave it unset"
             )
 
