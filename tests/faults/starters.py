@@ -1,7 +1,7 @@
 """Starts runs whose writing system calls a test answers: as new processes, or as forks.
 
 A fork of a process that has imported TensorFlow saves the seconds that the import takes. The fork
-does all else that a new process does; nothing is written before the import.
+does all else that a new process does.
 """
 
 from __future__ import annotations
