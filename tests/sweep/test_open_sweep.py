@@ -81,6 +81,15 @@ def test_directory_with_other_files_is_refused(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["{", "5", "other: 1", 'sweep: !!int ""', "sweep: !!bool x"])
+def test_unreadable_file_of_a_sweep_is_named(text: str, tmp_path: Path) -> None:
+    opened(tmp_path)
+    (tmp_path / "sweep" / "sweep.yaml").write_text(text)
+
+    with pytest.raises(RunnerError, match=r"sweep\.yaml cannot be read: "):
+        opened(tmp_path)
+
+
 def test_budget_and_seeds_are_extended(tmp_path: Path) -> None:
     opened(tmp_path)
     more = TEXT.replace("trials: 8", "trials: 12") + "seeds: 2\n"
