@@ -141,6 +141,10 @@ def test_run_with_a_recovery(capsys: Capture, tmp_path: Path) -> None:
         (["seen", "digits", "--example=a/b.png"], "--example: got 'a/b.png'\nallowed: an index"),
         (["seen", "digits", "--example=1", "--until=0"], "--until: got '0'"),
         (["seen", "digits", "--example=1", "--train_epochs=0"], "--until: is not set"),
+        (
+            ["seen", "digits", "--example=1", "--until=2000000000"],
+            "set --until to at most 22468750",
+        ),
     ],
 )
 def test_mistakes(arguments: list[str], message: str, capsys: Capture) -> None:

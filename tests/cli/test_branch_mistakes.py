@@ -47,8 +47,8 @@ def parent(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("arguments", "said"),
     [
         (["a", "--at=31", "--model_dir=b"], ["--at: got 31, allowed: 1 to 30, the last step of a"]),
-        (["a", "--at=0", "--model_dir=b"], ["--at: got '0', allowed: a step of at least 1"]),
-        (["a", "--at=x", "--model_dir=b"], ["--at: got 'x', allowed: a step of at least 1"]),
+        (["a", "--at=0", "--model_dir=b"], ["--at: got '0', allowed: a step from 1 to 2147483647"]),
+        (["a", "--at=x", "--model_dir=b"], ["--at: got 'x', allowed: a step from 1 to 2147483647"]),
         (["a", "--model_dir=b"], ["--at: is not set", "task.train_data.exclude"]),
         (["a", "--at=20"], ["--model_dir"]),
         (["nowhere", "--at=20", "--model_dir=b"], ["RUN: nowhere is not a directory"]),

@@ -117,6 +117,7 @@ def test_nothing_is_deleted_if_no_intact_checkpoint_would_be_left(
     flip(run / "checkpoints" / f"ckpt-300.{DATA}")
     text = clean("--keep_last=1", "--yes")
     assert "not touched: runs/a: no intact checkpoint would be left" in text
+    assert "of 1 run; nothing was deleted\n" in text
     assert steps_of(run) == [100, 200, 300]
     clean("--keep_last=2", "--yes")
     assert steps_of(run) == [200, 300]

@@ -158,6 +158,10 @@ def test_image_names_are_read_from_standard_input(
     assert code == 0
     assert [json.loads(line)["image"] for line in alone] == names
     assert among == alone
+    typed("\n")
+    code, lines, err = predicted(made / "run/export")
+    assert (code, lines) == (0, [])
+    assert err.endswith("standard input has no items\n")
 
 
 def test_empty_input_produces_no_output(

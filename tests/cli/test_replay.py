@@ -122,7 +122,7 @@ def test_step_runs_in_the_debugger(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--step=0"], "--step: got '0', allowed: a step of at least 1"),
+        (["--step=0"], "--step: got '0', allowed: a step from 1 to 2147483647"),
         (["--step=31"], "--step: got 31, allowed: 1 to 30, the last step of the run"),
         (["--step=3", "--out=x.npz"], "--out: has no effect without --layer"),
         (["--step=3", "--trainer.train_steps=3"], "does not accept this setting"),

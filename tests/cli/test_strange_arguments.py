@@ -85,6 +85,21 @@ CASES = [
     (["launch", "--"], "no task is set"),
     (["server", "--role=worker", "--cluster=worker=a:b"], "got port 'b'"),
     (["env", "extra"], "unknown argument extra"),
+    (["report", "run", "--html=run"], "--html: run is a directory, expected a file"),
+    (["report", "run", "--html=plain.txt/a.html"], "plain.txt is not a directory"),
+    (["inspect", "digits", "--images=."], "--images: . is a directory, expected a file"),
+    (["inspect", "digits", "--html="], "--html: is empty"),
+    (["batch", "digits", "--step=1", "--images="], "--images: is empty"),
+    (["replay", "run", "--step=1", "--layer=a", "--out=run"], "--out: run is a directory"),
+    (["replay", "run", "--step=1", "--verify", "--no_verify"], "not allowed with argument --verify"),
+    (["profile", "digits", "--keep=plain.txt"], "--keep: plain.txt is a file, expected a directory"),
+    (["export", "run", "--to=plain.txt/a"], "plain.txt is not a directory"),
+    (["runs", ".", "--json", "--csv"], "--csv: not allowed with argument --json"),
+    (["compare", "run", "--json", "--csv"], "--csv: not allowed with argument --json"),
+    (["clean", "run", "--keep_last=x"], "--keep_last: got 'x', expected an integer"),
+    (["sweep", "plain.txt", "--more_steps=1.5"], "--more_steps: got '1.5', expected an integer"),
+    (["batch", "digits", "--step=" + "9" * 25], "allowed: N or N:M"),
+    (["replay", "run", "--step=" + "9" * 5000], "allowed: a step from 1 to"),
 ]  # fmt: skip
 
 

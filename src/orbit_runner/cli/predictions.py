@@ -43,6 +43,8 @@ def print_predictions(
         check_stdout()
         progress.add(len(batch))
     progress.end()
+    if not progress.count:
+        print("standard input has no items", file=sys.stderr)
     if failed:
         print(f"{failed} of {progress.count} items have no prediction", file=sys.stderr)
     return failed

@@ -94,7 +94,10 @@ def _resolve(
         return resolve(Request(experiment=str(directory.config), imports=imports)), ""
     except ConfigError as error:
         problem = error.problems[0] if error.problems else None
-        return None, f"{problem.path}: {problem.message}" if problem else first_line(error)
+        if problem is None:
+            return None, first_line(error)
+        message = problem.message.partition("\n")[0]
+        return None, f"{problem.path}: {message}" if problem.path else message
 
 
 def _records(history: RunHistory) -> Iterator[CheckpointRecord]:

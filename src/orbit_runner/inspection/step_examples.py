@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.order.step_order import Occurrences, StepOrder, StepRows, row_owners
@@ -22,6 +23,9 @@ from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
 from orbit_runner.utils.files import read_json_object
+
+# The upper limit of `trainer.train_epochs`.
+_MAX_EPOCHS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,7 +152,16 @@ class TrainingOrder:
         return found or make_plan(self.config.trainer, per_epoch).train_steps
 
     def occurrences(self, example: int, until: int) -> list[dict[str, Any]]:
-        """Returns where an example is in the steps from 1 to `until`, in ascending order."""
+        """Returns where an example is in the steps from 1 to `until`, in ascending order.
+
+        Raises RunnerError if these are more epochs than a config allows.
+        """
+        per_epoch = self._require_examples(0).order.steps_per_epoch
+        if until > per_epoch * _MAX_EPOCHS:
+            raise RunnerError(
+                f"--until: {until:,} steps are {until / per_epoch:,.0f} epochs, allowed: at most "
+                f"{_MAX_EPOCHS:,}\nset --until to at most {int(per_epoch * _MAX_EPOCHS)}"
+            )
         found = []
         ends = [first - 1 for first, _ in self.parts[1:]] + [until]
         for (first, recoveries), end in zip(self.parts, ends, strict=True):
@@ -241,6 +254,7 @@ def _recorded_replicas(run: Path | None) -> int | None:
         return None
     try:
         attempts = read_json_object(RunDirectory(run).record("train"))["attempts"]
-        return int(attempts[-1]["replicas"])
+        found = attempts[-1]["replicas"]
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
+    return found if isinstance(found, int) and 1 <= found <= INT_MAX else None

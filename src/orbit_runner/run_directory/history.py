@@ -16,6 +16,12 @@ from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import parse_json, read_json_object
 
+# The types of the values of a start. Values of other types are ignored.
+_ATTEMPT_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("mode", "started", "finished", "outcome", "weights"), str),
+    **dict.fromkeys(("software", "code", "devices", "metrics", "seconds"), dict),
+    **dict.fromkeys(("argv", "inexact"), list),
+}
 _OVERRIDES = ("--resume=override", "override", "--allow_partial", "--allow-partial")
 
 
@@ -123,4 +129,19 @@ def _read_attempts(path: Path) -> list[Mapping[str, Any]]:
         found = read_json_object(path)["attempts"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return (
+        [_drop_unusable(one) for one in found if isinstance(one, dict)]
+        if isinstance(found, list)
+        else []
+    )
+
+
+def _drop_unusable(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: value
+        for name, value in attempt.items()
+        if isinstance(value, _ATTEMPT_TYPES.get(name, object))
+    }
+    if not isinstance(found.get("devices", {}).get("gpus", []), list):
+        del found["devices"]
+    return found

@@ -257,7 +257,9 @@ def _as_mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _as_integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    # Configs allow no larger seed, and no larger step.
+    is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
+    return value if is_valid else None
 
 
 def attempt_seconds(attempt: Mapping[str, Any]) -> float | None:

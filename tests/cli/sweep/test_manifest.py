@@ -75,7 +75,7 @@ def test_help_of_a_sweep_lists_its_flags(place: str, capsys: pytest.CaptureFixtu
         (["--workers=0"], "--workers\n    got '0', expected an integer of at least 1"),
         (["--workers=9"], "--workers\n    got 9, allowed: at most 8, because the sweep has 8 runs"),
         (["--workers=9", "--jobs=2", "--seeds=2"], "at most 8, because the sweep has 16 runs, 2 a"),
-        (["--workers=2", "--jobs=0"], "--jobs: got 0, allowed: at least 1"),
+        (["--workers=2", "--jobs=0"], "--jobs: got 0, allowed: 1 to 1000"),
         (["--workers=2", "--max_restarts=x"], "--max_restarts\n    got 'x', expected an integer"),
         (["--workers=2", "--time=1h"], "--time\n    got '1h', expected minutes"),
         (["--workers=2", "--name=A"], "--name\n    got 'A', expected lowercase letters"),

@@ -112,6 +112,8 @@ def test_threads_are_set_unless_the_experiment_sets_them() -> None:
         ("[20, 40]", "[20, 60]", ["got 60, expected steps below trainer.train_steps, 60"]),
         ("[20, 40]", "[20, 30]", ["got 30, but trials are not evaluated at", "s.yaml:9"]),
         ("keep: 0.5", "keep: 1", ["got 1, allowed: between 0 and 1"]),
+        ("experiment: digits_mlp", "experiment: digits_mlp\nseeds: 1001", ["s.yaml:2", "at most 1,000"]),
+        ("trials: 8", "trials: 60000", ["no problem"]),
         ("experiment: digits_mlp", "experiment: digit_mlp", ["did you mean 'digits_mlp'?"]),
         ("train_steps: 60", "train_step: 60", ["s.yaml:3", "did you mean 'train_steps'?"]),
         ("type: random", "type: grid", ["add `grid: 5`", "s.yaml:6"]),
@@ -122,6 +124,13 @@ def test_mistake_is_reported_with_its_line(old: str, new: str, expected: list[st
 
     assert [part for part in expected if part not in said] == []
     assert len(said.splitlines()) < 10
+
+
+def test_too_many_runs_are_reported() -> None:
+    said = problems(f"{TEXT.replace('trials: 8', 'trials: 60000')}seeds: 2\n")
+
+    assert "seeds — s.yaml:10" in said
+    assert "60000 trials are 120,000 runs, allowed: at most 100,000" in said
 
 
 def test_conditions_in_a_cycle_are_reported() -> None:

@@ -17,6 +17,7 @@ from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
     build_request,
+    is_step_number,
     make_parser,
     messages_scope,
     parse_flags,
@@ -27,7 +28,8 @@ from orbit_runner.cli.flags.run_argument import add_trained_argument, apply_trai
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import ResolvedConfig, resolve
-from orbit_runner.errors import RunnerError
+from orbit_runner.config.schema.base import INT_MAX
+from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.inspection.step_examples import StepExamples, TrainingOrder
 from orbit_runner.reporting.text.step import format_step
 from orbit_runner.utils.files import write_atomically
@@ -90,8 +92,10 @@ def _parser() -> Parser:
 def _parse_steps(text: str) -> tuple[int, int]:
     first, colon, last = text.partition(":")
     ends = (first, last if colon else first)
-    if not all(end.isdecimal() for end in ends) or not 1 <= int(ends[0]) <= int(ends[1]):
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: N or N:M with 1 <= N <= M")
+    if not all(is_step_number(end) for end in ends) or int(ends[0]) > int(ends[1]):
+        raise argparse.ArgumentTypeError(
+            f"got {shorten(text)!r}, allowed: N or N:M with 1 <= N <= M <= {INT_MAX}"
+        )
     return int(ends[0]), int(ends[1])
 
 

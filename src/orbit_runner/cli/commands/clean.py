@@ -44,15 +44,15 @@ def main(arguments: Sequence[str]) -> int:
     untouched = {
         str(plan.run.path): plan.untouched_reason for plan in plans if plan.untouched_reason
     }
-    if found and (flags.yes or (not flags.json and _confirm())):
+    is_agreed = bool(found) and (flags.yes or (not flags.json and _confirm()))
+    deleted: list[Plan] = []
+    if is_agreed:
         untouched |= _delete_all(found, rules)
         deleted = [plan for plan in found if str(plan.run.path) not in untouched]
-    else:
-        deleted = []
     if flags.json:
         print(json.dumps(_as_dict(found, deleted, untouched), indent=2))
     else:
-        _print_report(found, deleted)
+        _print_report(found, deleted, advice="" if is_agreed else " (--yes deletes it)")
     for path, reason in untouched.items():
         print(f"not touched: {os.path.relpath(path)}: {reason}", file=sys.stderr)
     return 0
@@ -217,7 +217,7 @@ def _print_table(plans: Sequence[Plan], title: str) -> None:
             print(f"{os.path.relpath(plan.run.path)} keeps files of other programs: {shown}")
 
 
-def _print_report(found: Sequence[Plan], deleted: Sequence[Plan]) -> None:
+def _print_report(found: Sequence[Plan], deleted: Sequence[Plan], advice: str) -> None:
     if not found:
         print("nothing to delete")
         return
@@ -225,10 +225,7 @@ def _print_report(found: Sequence[Plan], deleted: Sequence[Plan]) -> None:
     if deleted:
         print(f"deleted {total} of {_format_run_count(len(deleted))}")
     else:
-        print(
-            f"total: {total} of {_format_run_count(len(found))}; "
-            "nothing was deleted (--yes deletes it)"
-        )
+        print(f"total: {total} of {_format_run_count(len(found))}; nothing was deleted{advice}")
 
 
 def _format_run_count(count: int) -> str:

@@ -88,8 +88,9 @@ def _parser() -> Parser:
         "mean, confidence interval, paired t-test and permutation test of each metric",
     )
     add("--html", metavar="FILE", help="write an HTML page with charts instead")
-    add("--json", action="store_true", help="print JSON")
-    add(
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print JSON")
+    output.add_argument(
         "--csv",
         action="store_true",
         help="print CSV: a row per run, with the settings that differ and the metrics; with "

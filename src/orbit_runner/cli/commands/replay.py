@@ -93,14 +93,15 @@ def _parser() -> Parser:
         action="store_true",
         help="then run the step in Python's debugger, from the first line of task.train_step",
     )
-    parser.add_argument(
+    verify = parser.add_mutually_exclusive_group()
+    verify.add_argument(
         "--verify",
         action="store_true",
         default=None,
         help="continue to the next checkpoint or record of the run, and compare; by default if it "
         "is at most 300 steps after the step",
     )
-    parser.add_argument(
+    verify.add_argument(
         "--no_verify",
         action="store_const",
         const=False,
@@ -167,6 +168,7 @@ def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     import numpy as np
 
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             np.savez(file, **arrays)
     except OSError as error:

@@ -100,8 +100,11 @@ def _parser() -> Parser:
         help="columns to show, separated by commas; +NAMES adds them to the default",
     )
     add("--limit", type=int, metavar="N", help="list at most N runs")
-    add("--json", action="store_true", help="print JSON: a list of objects, one for each run")
-    add("--csv", action="store_true", help="print CSV")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument(
+        "--json", action="store_true", help="print JSON: a list of objects, one for each run"
+    )
+    output.add_argument("--csv", action="store_true", help="print CSV")
     return parser
 
 

@@ -19,11 +19,12 @@ from orbit_runner.cli.flags.config_flags import (
 )
 from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.file.check import check_space, resolve_base
 from orbit_runner.sweep.file.sweep_file import SweepFile
-from orbit_runner.sweep.file.sweep_parser import read_sweep_file
+from orbit_runner.sweep.file.sweep_parser import MAX_SEEDS, read_sweep_file
 from orbit_runner.sweep.open_sweep import Changes, open_sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.trial_process import TrialLauncher
@@ -121,10 +122,16 @@ def sweep_parser() -> Parser:
 
 
 def _check_flags(flags: argparse.Namespace) -> None:
-    for name, low in (("jobs", 1), ("devices_per_job", 0), ("seeds", 1), ("more_steps", 1)):
+    limits = (
+        ("jobs", 1, 1000),
+        ("devices_per_job", 0, 1000),
+        ("seeds", 1, MAX_SEEDS),
+        ("more_steps", 1, INT_MAX),
+    )
+    for name, low, high in limits:
         value = getattr(flags, name, None)
-        if value is not None and value < low:
-            raise RunnerError(f"--{name}: got {value}, allowed: at least {low}")
+        if value is not None and not low <= value <= high:
+            raise RunnerError(f"--{name}: got {value}, allowed: {low} to {high}")
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:

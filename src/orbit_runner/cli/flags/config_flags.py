@@ -22,6 +22,7 @@ from orbit_runner.cli.flags.path_flags import resolve_path_flags
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.parsing.search_path import is_stream
 from orbit_runner.config.resolve import Request, ResolvedConfig
+from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.utils.log import PlainMessages, log_scope
 
@@ -62,6 +63,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         """Raises a `RunnerError` instead of printing the error and exiting."""
+        for kind, expected in (("int", "an integer"), ("float", "a number")):
+            message = re.sub(
+                rf"invalid {kind} value: (.*)", rf"got \1, expected {expected}", message, flags=re.S
+            )
         raise RunnerError(f"{message}\nsee `{self.prog} --help`")
 
 
@@ -179,9 +184,16 @@ def messages_scope(flags: argparse.Namespace) -> contextlib.AbstractContextManag
 
 def parse_step(text: str) -> int:
     """Returns the step that a flag names."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a step of at least 1")
+    if not is_step_number(text):
+        raise argparse.ArgumentTypeError(
+            f"got {shorten(text)!r}, allowed: a step from 1 to {INT_MAX}"
+        )
     return int(text)
+
+
+def is_step_number(text: str) -> bool:
+    """Returns whether a text is the number of a step that a config allows."""
+    return text.isdecimal() and len(text) <= len(str(INT_MAX)) and 1 <= int(text) <= INT_MAX
 
 
 def _parse_seconds(text: str) -> float:

@@ -1,14 +1,15 @@
-"""Flags that are paths: expands `~`, and checks which of them accept the URL of an object store."""
+"""Flags that are paths: expands `~`, checks URLs of object stores and files to write."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import path_problem, strip_file_scheme
+from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
 
 _LOCAL_ADVICE = "use a local path"
 SHARED = (
@@ -48,6 +49,8 @@ _NAMES = {
     "origin": "--from",
     "logs": "--logs",
 }
+_OUTPUT_FILES = ("html", "images", "out")
+_OUTPUT_DIRECTORIES = ("keep", "to")
 # A mirror of datasets may be any URL.
 _ANY_URL_FLAGS = ("origin",)
 # Command to the flags that accept the URL of an object store.
@@ -80,14 +83,17 @@ _REMOTE_FLAGS: Mapping[str, tuple[str, ...]] = {
 
 
 def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
-    """Expands `~`, turns `file://` URLs into paths, and rejects URLs that are not supported.
+    """Expands `~`, turns `file://` URLs into paths, and rejects paths that cannot be used.
 
     Changes `flags` in place. The shell does not expand `~` in `--model_dir=~/a`. Raises
-    `RunnerError` if a URL is not supported or `~` names an unknown user.
+    `RunnerError` if a URL is not supported, `~` names an unknown user, or an output file cannot be
+    written: before the work begins whose result it is for.
     """
     problems = []
     for name, shown in _NAMES.items():
         given: Any = getattr(flags, name, None)
+        if given == "" and name in (*_OUTPUT_FILES, *_OUTPUT_DIRECTORIES):
+            problems.append(f"{shown}: is empty; specify a path, or omit it")
         if not given:
             continue
         texts = [
@@ -97,6 +103,9 @@ def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
             found = [_find_problem(command, name, text) for text in texts]
             problems += [f"{shown}: {problem}" for problem in found if problem]
             texts = [strip_file_scheme(text) for text in texts]
+            if not any(found):
+                found = [_find_output_problem(name, text) for text in texts]
+                problems += [f"{shown}: {problem}" for problem in found if problem]
         setattr(flags, name, texts[0] if isinstance(given, str) else texts)
     if problems:
         raise RunnerError("\n".join(problems))
@@ -116,3 +125,20 @@ def _expand_user(text: str, shown: str) -> str:
 def _find_problem(command: str, name: str, text: str) -> str:
     use = SHARED if command.startswith(_CLUSTER_COMMANDS) else _LOCAL_ADVICE
     return path_problem(text, remote=name in _REMOTE_FLAGS.get(command, ()), use=use)
+
+
+def _find_output_problem(name: str, text: str) -> str:
+    path = Path(text)
+    if name in _OUTPUT_FILES and path.is_dir():
+        return f"{text} is a directory, expected a file"
+    if name in _OUTPUT_DIRECTORIES and path.is_file():
+        return f"{text} is a file, expected a directory"
+    if name not in (*_OUTPUT_FILES, *_OUTPUT_DIRECTORIES) or is_remote(text):
+        return ""
+    # Missing directories are created.
+    parent = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    if not parent.is_dir():
+        return f"cannot write {text}: {parent} is not a directory"
+    if not os.access(parent, os.W_OK):
+        return f"cannot write {text}: {parent} is not writable"
+    return ""

@@ -84,10 +84,9 @@ class _Parser:
         try:
             return bool(compare(left, right))
         except TypeError:
-            raise _error(
-                self._text,
-                f"{ast.unparse(node)}: cannot compare {left!r} with {right!r}",
-            ) from None
+            part, problem = ast.unparse(node), f"cannot compare {left!r} with {right!r}"
+            where = "" if part == self._text.strip() else f"{part}: "
+            raise _error(self._text, f"{where}{problem}") from None
 
     def _column(self, node: ast.expr) -> Callable[[RunSummary], Any]:
         name = _name_of(node)

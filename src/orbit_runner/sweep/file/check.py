@@ -14,6 +14,7 @@ from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.search.space import samples
 
+MAX_RUNS = 100_000
 # Set for each trial unless its config sets them: the number of threads may change the last bits,
 # and must not depend on how many trials share the machine.
 _THREADS = ("runtime.intra_op_threads", "runtime.inter_op_threads")
@@ -37,6 +38,10 @@ def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] 
             resolve(request_of(file, settings, imports))
         except ConfigError as error:
             problems += error.problems
+    runs = file.search.trials * len(seeds_of(file, base.config))
+    if runs > MAX_RUNS:
+        message = f"{file.search.trials} trials are {runs:,} runs, allowed: at most {MAX_RUNS:,}"
+        problems.append(Problem("seeds", message, Origin(file.place("seeds"))))
     if not base.config.trainer.train_steps and not base.config.trainer.train_epochs:
         origin = Origin(file.place("overrides"))
         problems.append(Problem("trainer.train_steps", "is 0; set it in overrides", origin))

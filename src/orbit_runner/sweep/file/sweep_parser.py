@@ -17,7 +17,7 @@ from orbit_runner.sweep.file.sweep_file import LEARNING, MODES, SEARCHES, Halvin
 from orbit_runner.sweep.search.draws import MAX_GRID, grid_settings
 from orbit_runner.sweep.search.space import Space
 
-MAX_TRIALS = 100_000
+MAX_TRIALS, MAX_SEEDS = 100_000, 1000
 _KEYS = {
     "": (
         *("experiment", "config_file", "overrides", "space", "objective", "search", "seeds"),
@@ -137,7 +137,7 @@ class _Parser:
         if value is None:
             return 1
         if isinstance(value, int) and not isinstance(value, bool):
-            return self._integer("seeds", 1, low=1, high=1000)
+            return self._integer("seeds", 1, low=1, high=MAX_SEEDS)
         found = self._integers("seeds") or ()
         if not found or len({*found}) < len(found) or min(found) < 0:
             self._problem("seeds", f"got {value!r}, expected their number or different seeds")

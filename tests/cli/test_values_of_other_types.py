@@ -1,0 +1,70 @@
+"""Commands that read runs finish if values in the files of a run have other types."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+from tests.support.run_directories import write_run
+
+_START: dict[str, Any] = {
+    "argv": ["runner", "--experiment=digits"],
+    "mode": "train_and_eval",
+    "seed": 17,
+    "started": "2026-11-20T10:00:00+0000",
+    "finished": "2026-11-20T10:01:30+0000",
+    "outcome": "done",
+    "experiment": "digits",
+    "changes": {},
+    "best": {"metric": "accuracy", "directory": "best"},
+    "software": {"tensorflow": "2.20.0"},
+    "code": {"revision": "ab", "patch": "code.patch", "changed": {"a.py": "cd"}, "notes": []},
+    "devices": {"gpus": [], "cpu_cores": 1},
+    "replicas": 1,
+    "train_steps": 300,
+    "step": 300,
+    "metrics": {"accuracy": 0.5},
+    "weights": "ab" * 32,
+    "inexact": [],
+    "non_finite": "",
+    "seconds": {"training": 1.5},
+}
+_PATHS = [
+    *((name,) for name in _START),
+    *((name, key) for name, value in _START.items() if isinstance(value, dict) for key in value),
+]
+_VALUES = (None, 7, -1, 10**30, float("inf"), "x", [[]], {"a": []}, True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        write_run(tmp_path / "runs" / name, accuracies={100: 0.7}, weights={100: "aa" * 32})
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", _PATHS, ids=".".join)
+def test_value_of_another_type_in_run_json_is_not_a_crash(
+    path: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = (
+        ["report", "runs/a"],
+        ["compare", "runs/a", "runs/b"],
+        ["runs", "--where=seed < 20"],
+        ["why", "runs/a", "runs/b", "--recorded"],
+        ["batch", "runs/a", "--step=2"],
+        ["seen", "runs/a", "--example=3"],
+    )
+    for value in _VALUES:
+        start = json.loads(json.dumps(_START))
+        section = start[path[0]] if len(path) == 2 else start
+        section[path[-1]] = value
+        (folder / "runs/a/run.json").write_text(json.dumps({"attempts": [start]}))
+        for command in commands:
+            assert main(command) in (0, 2, 4), (command, value)
+            assert "".join(capsys.readouterr()).strip()
