@@ -71,6 +71,7 @@ _FOREIGN: list[tuple[str, str, Any]] = [
     ("inputs", "tensors", [{"name": 1, "shape": [], "dtype": "int32"}]),
     ("evaluation", "confusion", [[0, 1]]),
     ("evaluation", "confusion", [[0, 1, "many"]]),
+    ("evaluation", "confusion", [[0, 10**30, 1]]),
     ("evaluation", "rows", [[1]]),
     ("evaluation", "classes", [1]),
     ("evaluation", "note", "x" * 1_000_001),

@@ -34,6 +34,12 @@ LINES = [
     '{"step": 4, "skipped": [1e999]}',
     '{"step": 5, "split": "train", "loss": 0.5}',
 ]
+LOSSES = [
+    '{"step": 1, "split": "train", "training_loss": null}',
+    *(f'{{"step": 2, "split": "train", "training_loss": {value}}}' for value in ('"x"', "[]")),
+    '{"step": 3, "split": "train", "training_loss": true}',
+    '{"step": 4, "split": "train", "training_loss": 0.5}',
+]
 BRANCH: dict[str, Any] = {
     "format": 1, "parent": "../a", "step": 5, "weights": "", "state": "", "configs": [],
     "changes": [{"path": "a", "from": "1", "to": "2"}], "attempts": [],
@@ -53,6 +59,11 @@ def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [3, 4, 5]
     cut_records(path, after=4)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [3, 4]
+
+
+def test_losses_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("\n".join(LOSSES) + "\n")
+    assert read_history(tmp_path).losses == {1: None, 4: 0.5}
 
 
 @pytest.mark.parametrize("text", [DEEP, '{"attempts": [{"argv": 5, "mode": [], "step": "x"}]}'])

@@ -76,7 +76,7 @@ def read_history(folder: Path) -> RunHistory:
         losses={
             line["step"]: line["training_loss"]
             for line in _read_step_records(RunDirectory(folder).metrics)
-            if line.get("split") == "train" and "training_loss" in line
+            if line.get("split") == "train" and _is_loss(line.get("training_loss", ""))
         },
         attempts=tuple(_read_attempts(RunDirectory(folder).record("train"))),
     )
@@ -122,6 +122,11 @@ def _parse_step_records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             continue  # A process was killed while it wrote the line.
         if isinstance(found, dict) and isinstance(found.get("step"), int):
             yield found
+
+
+def _is_loss(value: Any) -> bool:
+    # JSON has no NaN: the loss is null then.
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
 def _read_attempts(path: Path) -> list[Mapping[str, Any]]:

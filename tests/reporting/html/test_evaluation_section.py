@@ -135,3 +135,10 @@ def test_report_with_all_sections_is_one_file_below_two_megabytes(
     assert html.count("<img") == 56
     loaded = re.findall(r"(?:src|href)=([^ >]{0,23})", html)
     assert set(loaded) == {'"data:image/png;base64,'}
+
+
+def test_large_class_number_needs_no_memory() -> None:
+    html = confusion_matrix({(0, 10**15): 3, (1, 1): 4}, ["cat"])
+    assert "labels and predictions of 1,000,000,000,000,001 classes" in html
+    assert "cat</th><td>1000000000000000</td>" in html
+    assert len(html) < 3000

@@ -22,10 +22,13 @@ def confusion_matrix(counts: Counts, names: Sequence[str]) -> str:
     if not counts:
         return ""
     classes = max(len(names), 1 + max(max(pair) for pair in counts))
-    titles = [names[n] if n < len(names) else str(n) for n in range(classes)]
     if classes <= _MOST_IN_TABLE:
-        return _matrix(counts, titles)
-    return _heat_map(counts, classes) + _confusions(counts, titles)
+        return _matrix(counts, [_title(number, names) for number in range(classes)])
+    return _heat_map(counts, classes) + _confusions(counts, names)
+
+
+def _title(number: int, names: Sequence[str]) -> str:
+    return names[number] if number < len(names) else str(number)
 
 
 def _matrix(counts: Counts, titles: Sequence[str]) -> str:
@@ -64,12 +67,12 @@ def _shade(share: float) -> float:
 
 
 def _heat_map(counts: Counts, classes: int) -> str:
-    size = math.ceil(classes / _MOST_CELLS)
+    size = -(-classes // _MOST_CELLS)
     joined: dict[tuple[int, int], int] = {}
     for (label, predicted), count in counts.items():
         cell = label // size, predicted // size
         joined[cell] = joined.get(cell, 0) + count
-    side = math.ceil(classes / size)
+    side = -(-classes // size)
     paths = "".join(_paths(joined))
     note = f", {size} classes in each row and column" if size > 1 else ""
     return (
@@ -96,13 +99,13 @@ def _paths(counts: Counts) -> Iterator[str]:
         yield f'<path class="cell{kind}" fill-opacity="{share}" d="{"".join(squares)}"/>'
 
 
-def _confusions(counts: Counts, titles: Sequence[str]) -> str:
+def _confusions(counts: Counts, names: Sequence[str]) -> str:
     totals = _totals(counts)
     wrong = [(count, pair) for pair, count in counts.items() if pair[0] != pair[1]]
     wrong.sort(key=lambda one: (-one[0], one[1]))
     rows = [
-        (titles[label], titles[predicted], f"{count:,}", _share(count, totals[label]))
-        for count, (label, predicted) in wrong[:_MOST_CONFUSIONS]
+        (_title(label, names), _title(other, names), f"{count:,}", _share(count, totals[label]))
+        for count, (label, other) in wrong[:_MOST_CONFUSIONS]
     ]
     return table(("label", "prediction", "examples", "of the label"), rows, right=2)
 

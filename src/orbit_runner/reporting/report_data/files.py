@@ -166,8 +166,8 @@ def _text(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"got {value!r}, expected an integer of at least 0")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise TypeError(f"got {value!r}, expected an integer from 0 to 2**63 - 1")
     return value
 
 
