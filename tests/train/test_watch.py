@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.train.nonfinite import finite_check
 from tests.support.digits import cnn_config, digits_config
 from tests.support.toy import (
     ToyTask,
@@ -118,7 +120,11 @@ def test_update_ratio_is_that_of_the_saved_weights(tmp_path: Path) -> None:
         np.testing.assert_allclose(measured[f"watch/update_ratio/{layer}"], expected, rtol=1e-3)
 
 
-def test_gradients_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+def test_gradients_that_are_not_finite_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a slow machine, the check once a second would end the run before the record of step 10.
+    monkeypatch.setattr(finite_check, "time", SimpleNamespace(monotonic=lambda: 0.0))
     # Without determinism, the records after the last finite step are kept.
     bad = {"task__nan_from": 9, "trainer__recovery_max_trials": -1}
     config = toy_config(**_WATCH, **bad, runtime__deterministic=False)
