@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.run_directories import write_run
+
 RUNNER = f"{sys.executable} -m orbit_runner"
 SMOKE = Path("configs/trainer/smoke.yaml").resolve()
 RUN = f"{RUNNER} --experiment=digits --config_file={SMOKE} --progress=plain --model_dir=run"
@@ -52,6 +54,17 @@ def test_exit_code_is_correct_when_streams_are_closed_or_full(
     assert done.returncode == code
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == (2 if code == 6 else bool(message))
+
+
+@needs_full
+def test_result_that_cannot_be_written_is_reported_whatever_the_exit_code(tmp_path: Path) -> None:
+    for name, seed in (("a", "1"), ("b", "2")):
+        write_run(tmp_path / name, flags=[("runtime.seed", seed)], weights={100: seed * 64})
+
+    done = shell(f"{RUNNER} why a b --recorded >/dev/full", tmp_path)
+
+    assert done.returncode == 4
+    assert b"written to standard output: No space left" in done.stderr
 
 
 @pytest.mark.sample(1)

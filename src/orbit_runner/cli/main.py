@@ -209,7 +209,8 @@ def _run_command() -> int:
         streams.check_stdout()
     except OutputError as error:
         if code != error.exit_code:
-            code = code or _print_error(error)
+            printed = _print_error(error)
+            code = code or printed
     return code
 
 
