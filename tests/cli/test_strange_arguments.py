@@ -86,6 +86,7 @@ CASES = [
     (["server", "--role=worker", "--cluster=worker=a:b"], "got port 'b'"),
     (["env", "extra"], "unknown argument extra"),
     (["report", "run", "--html=run"], "--html: run is a directory, expected a file"),
+    (["report", "run", "--html=" + "x" * 300], "--html=FILE"),
     (["report", "run", "--html=plain.txt/a.html"], "plain.txt is not a directory"),
     (["inspect", "digits", "--images=."], "--images: . is a directory, expected a file"),
     (["inspect", "digits", "--html="], "--html: is empty"),

@@ -12,6 +12,7 @@ import numpy as np
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.trainer import MAX_EPOCHS
 from orbit_runner.data.order.step_order import Occurrences, StepOrder, StepRows, row_owners
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.errors import DataError, RunnerError, SettingError
@@ -23,9 +24,6 @@ from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
 from orbit_runner.utils.files import read_json_object
-
-# The upper limit of `trainer.train_epochs`.
-_MAX_EPOCHS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,10 +155,10 @@ class TrainingOrder:
         Raises RunnerError if these are more epochs than a config allows.
         """
         per_epoch = self._require_examples(0).order.steps_per_epoch
-        if until > per_epoch * _MAX_EPOCHS:
+        if until > per_epoch * MAX_EPOCHS:
             raise RunnerError(
                 f"--until: {until:,} steps are {until / per_epoch:,.0f} epochs, allowed: at most "
-                f"{_MAX_EPOCHS:,}\nset --until to at most {int(per_epoch * _MAX_EPOCHS)}"
+                f"{MAX_EPOCHS:,.0f}\nset --until to at most {int(per_epoch * MAX_EPOCHS)}"
             )
         found = []
         ends = [first - 1 for first, _ in self.parts[1:]] + [until]

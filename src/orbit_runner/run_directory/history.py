@@ -134,11 +134,9 @@ def _read_attempts(path: Path) -> list[Mapping[str, Any]]:
         found = read_json_object(path)["attempts"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return (
-        [_drop_unusable(one) for one in found if isinstance(one, dict)]
-        if isinstance(found, list)
-        else []
-    )
+    if not isinstance(found, list):
+        return []
+    return [_drop_unusable(one) for one in found if isinstance(one, dict)]
 
 
 def _drop_unusable(attempt: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,8 +49,9 @@ _NAMES = {
     "origin": "--from",
     "logs": "--logs",
 }
+# Flags that name a file or a directory to write.
 _OUTPUT_FILES = ("html", "images", "out")
-_OUTPUT_DIRECTORIES = ("keep", "to")
+_OUTPUTS = (*_OUTPUT_FILES, "keep", "to")
 # A mirror of datasets may be any URL.
 _ANY_URL_FLAGS = ("origin",)
 # Command to the flags that accept the URL of an object store.
@@ -92,7 +93,7 @@ def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
     problems = []
     for name, shown in _NAMES.items():
         given: Any = getattr(flags, name, None)
-        if given == "" and name in (*_OUTPUT_FILES, *_OUTPUT_DIRECTORIES):
+        if given == "" and name in _OUTPUTS:
             problems.append(f"{shown}: is empty; specify a path, or omit it")
         if not given:
             continue
@@ -103,7 +104,7 @@ def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
             found = [_find_problem(command, name, text) for text in texts]
             problems += [f"{shown}: {problem}" for problem in found if problem]
             texts = [strip_file_scheme(text) for text in texts]
-            if not any(found):
+            if name in _OUTPUTS and not any(found):
                 found = [_find_output_problem(name, text) for text in texts]
                 problems += [f"{shown}: {problem}" for problem in found if problem]
         setattr(flags, name, texts[0] if isinstance(given, str) else texts)
@@ -128,16 +129,16 @@ def _find_problem(command: str, name: str, text: str) -> str:
 
 
 def _find_output_problem(name: str, text: str) -> str:
-    path = Path(text)
-    if name in _OUTPUT_FILES and path.is_dir():
-        return f"{text} is a directory, expected a file"
-    if name in _OUTPUT_DIRECTORIES and path.is_file():
-        return f"{text} is a file, expected a directory"
-    if name not in (*_OUTPUT_FILES, *_OUTPUT_DIRECTORIES) or is_remote(text):
+    if is_remote(text):
         return ""
+    # `os.path`, because methods of `Path` raise an error if the name is too long.
+    if name in _OUTPUT_FILES and os.path.isdir(text):
+        return f"{text} is a directory, expected a file"
+    if name not in _OUTPUT_FILES and os.path.isfile(text):
+        return f"{text} is a file, expected a directory"
     # Missing directories are created.
-    parent = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
-    if not parent.is_dir():
+    parent = next(one for one in Path(text).absolute().parents if os.path.lexists(one))
+    if not os.path.isdir(parent):
         return f"cannot write {text}: {parent} is not a directory"
     if not os.access(parent, os.W_OK):
         return f"cannot write {text}: {parent} is not writable"

@@ -12,6 +12,7 @@ from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.errors import unknown_name_message
 
+MAX_EPOCHS = 1e6
 _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 SAVED_MODEL = "saved_model"
 EXPORT_FORMATS = (SAVED_MODEL, "litert", "litert_float16", "litert_int8", "onnx", "keras")
@@ -55,7 +56,7 @@ class TrainerConfig(Config):
     train_epochs: float = field(
         0.0,
         ge=0.0,
-        le=1e6,
+        le=MAX_EPOCHS,
         exclusive_with="train_steps",
         help="number of training epochs, instead of train_steps",
     )

@@ -14,7 +14,8 @@ from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.search.space import samples
 
-MAX_RUNS = 100_000
+# To plan a larger sweep would take minutes.
+_MAX_RUNS = 100_000
 # Set for each trial unless its config sets them: the number of threads may change the last bits,
 # and must not depend on how many trials share the machine.
 _THREADS = ("runtime.intra_op_threads", "runtime.inter_op_threads")
@@ -28,8 +29,8 @@ def resolve_base(file: SweepFile, imports: tuple[str, ...] = ()) -> ResolvedConf
 def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] = ()) -> None:
     """Resolves the experiment with each value of a choice and both ends of each range.
 
-    Raises ConfigError with all problems: unknown settings, wrong types, values out of bounds, and
-    rungs at which no trial is evaluated.
+    Raises ConfigError with all problems: unknown settings, wrong types, values out of bounds, too
+    many runs, and rungs at which no trial is evaluated.
     """
     problems = [*_rung_problems(file, base.config)]
     # `resolve_base` has already reported problems that do not depend on the space.
@@ -39,8 +40,8 @@ def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] 
         except ConfigError as error:
             problems += error.problems
     runs = file.search.trials * len(seeds_of(file, base.config))
-    if runs > MAX_RUNS:
-        message = f"{file.search.trials} trials are {runs:,} runs, allowed: at most {MAX_RUNS:,}"
+    if runs > _MAX_RUNS:
+        message = f"{file.search.trials} trials are {runs:,} runs, allowed: at most {_MAX_RUNS:,}"
         problems.append(Problem("seeds", message, Origin(file.place("seeds"))))
     if not base.config.trainer.train_steps and not base.config.trainer.train_epochs:
         origin = Origin(file.place("overrides"))
