@@ -15,7 +15,7 @@ from orbit_runner import train_utils
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.model_garden.driver.experiment_runner import to_runner_config
+from orbit_runner.model_garden.driver.params import to_runner_config
 from tests.support import registered_examples  # noqa: F401 - registers experiments
 from tests.support.toy import toy_config
 

@@ -23,7 +23,7 @@ from official.utils.testing import mock_task  # noqa: F401 - registers the exper
 
 from orbit_runner import train_lib, train_utils
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.model_garden.driver.experiment_runner import to_runner_config
+from orbit_runner.model_garden.driver.params import to_runner_config
 from tests.support.toy import toy_config, toy_task
 
 SETTINGS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tempfile
 import time
@@ -11,18 +12,22 @@ from typing import Any
 
 import orbit
 import tensorflow as tf
-from official.core import actions
 
 from orbit_runner.checkpoint.compatibility import match_variables
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError, format_list
+from orbit_runner.model_garden.driver.custom_parts import check_custom_trainer
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.trackers.tracking import writes_event_files
+from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
+from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.log import note
 
 
@@ -136,20 +141,15 @@ def _restore_shared(trainer: Any, model_dir: str) -> None:
         trainer.checkpoint.restore(newest)
 
 
-def build_summary_managers(
-    config: ExperimentConfig,
-    directory: Path,
-    workers: Workers,
-    step: Any,
-    given: Mapping[str, Any],
-) -> dict[str, Any]:
+def build_summary_managers(run: CustomTrainerRun, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the writers of summaries and records by the names of Orbit's arguments.
 
     Writers that the caller passed, in `given`, are kept. Only the chief writes.
     """
-    lines = JsonLines(RunDirectory(directory).metrics) if workers.is_chief else None
-    interval, subdir = config.trainer.summary_interval, config.trainer.validation_summary_subdir
-    writes_events = workers.is_chief and writes_event_files(config.trackers)
+    directory, settings, step = run.model_dir, run.config.trainer, run.global_step
+    lines = JsonLines(RunDirectory(directory).metrics) if run.is_chief else None
+    interval, subdir = settings.summary_interval, settings.validation_summary_subdir
+    writes_events = run.is_chief and writes_event_files(run.config.trackers)
     made = {
         "summary_manager": Summaries(
             directory / "train" if writes_events else None,
@@ -185,10 +185,21 @@ class CustomTrainerRun:
         self.strategy, self.train_steps, self.callbacks = strategy, train_steps, callbacks
         self.is_chief = Workers(strategy).is_chief
 
+    def begin(self, *, trains: bool) -> None:
+        """Cuts the records after the restored step if the run trains, and calls the callbacks."""
+        if trains and self.is_chief:
+            cut_records(RunDirectory(self.model_dir).metrics, after=self.step)
+        self.callbacks.on_run_begin(self)
+
+    @property
+    def global_step(self) -> tf.Variable:
+        """The global step, an int64 scalar variable."""
+        return self._trainer.global_step
+
     @property
     def step(self) -> int:
-        """The global step."""
-        return int(self._trainer.global_step.numpy())
+        """The value of the global step."""
+        return int(self.global_step.numpy())
 
     @property
     def model(self) -> Any:
@@ -237,13 +248,15 @@ def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def build_garden_controller(
-    runner: Any,
+    run: CustomTrainerRun,
     params: Any,
     trainer: Any,
     evaluator: Any,
     controller_cls: type[orbit.Controller],
     reporter: EventReporter,
     *,
+    manager: Any,
+    signals: SignalGuard,
     asynchronous: bool,
     save_summary: bool,
     train_actions: Any,
@@ -253,19 +266,22 @@ def build_garden_controller(
 ) -> orbit.Controller:
     """Returns the controller of a custom trainer, which has restored the latest checkpoint.
 
-    `trainer` is None in modes that only evaluate.
+    `trainer` is None in modes that only evaluate. `manager` is None if the trainer has no
+    checkpoint.
     """
-    manager, folder = runner.checkpoint_manager, Path(runner.model_dir)
-    own_train, own_eval = (
-        [reporter.report_loop, *train_actions],
-        [reporter.report_evaluation, *eval_actions],
-    )
+    from official.core import actions
+
+    check_custom_trainer(run.config.trainer)
+    folder = run.model_dir
+    leave = SignalAction(signals, Workers(run.strategy), manager, run.global_step)
+    own_train = [reporter.report_loop, *train_actions, leave]
+    own_eval = [reporter.report_evaluation, *eval_actions]
     if trainer:
         own_train += actions.get_train_actions(
-            params, trainer, runner.model_dir, checkpoint_manager=manager
+            params, trainer, str(folder), checkpoint_manager=manager
         )
     if evaluator:
-        own_eval += actions.get_eval_actions(params, evaluator, runner.model_dir)
+        own_eval += actions.get_eval_actions(params, evaluator, str(folder))
     settings = params.trainer
     if trainer and settings.train_steps < 1:
         raise SettingError(
@@ -274,10 +290,10 @@ def build_garden_controller(
             "does not support trainer.train_epochs",
         )
     return controller_cls(
-        strategy=runner.strategy,
+        strategy=run.strategy,
         trainer=trainer,
         evaluator=evaluator,
-        global_step=runner.trainer.global_step,
+        global_step=run.global_step,
         steps_per_loop=_require_int(settings, "steps_per_loop"),
         checkpoint_manager=manager,
         enable_async_checkpointing=asynchronous,
@@ -293,14 +309,41 @@ def build_garden_controller(
     )
 
 
-def run_controller(
-    runner: Any, settings: Any, mode: str, *, evaluates_at_end: bool
+def run_custom_trainer(
+    run: CustomTrainerRun,
+    controller: orbit.Controller,
+    settings: Any,
+    mode: str,
+    reporter: EventReporter | None,
+    signals: SignalGuard,
+    *,
+    evaluates_at_end: bool,
 ) -> dict[str, Any]:
-    """Trains, evaluates, or does both, with the controller.
+    """Trains, evaluates, or does both, and calls the callbacks.
 
-    Returns the result of the evaluation at the end, {} if there was no evaluation.
+    `settings` is the section `trainer` of a config of Model Garden's class. `reporter` is None if
+    the controller was built without one.
+
+    Returns the result of the last evaluation, {} if there was no evaluation.
     """
-    controller, steps = runner.controller, settings.validation_steps
+    trains = mode in TRAINING
+    if trains:
+        run.callbacks.on_train_begin(run)
+    if reporter is not None:
+        reporter.restart()
+    guard = signals.installed_scope() if trains else contextlib.nullcontext()
+    with run.strategy.scope(), error_message_scope(), guard:
+        _run_mode(run, controller, settings, mode)
+        logs = controller.evaluate(steps=settings.validation_steps) if evaluates_at_end else {}
+    if trains:
+        run.callbacks.on_train_end(run)
+    return logs or (reporter.last if reporter is not None else {})
+
+
+def _run_mode(
+    run: CustomTrainerRun, controller: orbit.Controller, settings: Any, mode: str
+) -> None:
+    steps = settings.validation_steps
     if mode == "train_and_eval":
         controller.train_and_evaluate(
             train_steps=settings.train_steps,
@@ -313,11 +356,10 @@ def run_controller(
         controller.evaluate_continuously(
             steps=steps,
             timeout=settings.continuous_eval_timeout,
-            timeout_fn=lambda: int(runner.trainer.global_step.numpy()) >= settings.train_steps,
+            timeout_fn=lambda: run.step >= settings.train_steps,
         )
     else:
         controller.train(steps=settings.train_steps)
-    return controller.evaluate(steps=steps) if evaluates_at_end else {}
 
 
 def _require_int(settings: Any, name: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,24 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.schema.checks.logical_replicas import PATH
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
-from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.errors import RunnerError
+from orbit_runner.model_garden.driver import custom_trainer
 from orbit_runner.model_garden.driver.custom_parts import (
     BEST_CHECKPOINT_SETTINGS,
     CHECKPOINT_MANAGER_SETTINGS,
     check_custom_loop,
-    check_custom_trainer,
     reject_settings,
 )
+from orbit_runner.model_garden.driver.gin_trainer import build_gin_trainer, gin_sets_trainer
+from orbit_runner.model_garden.driver.params import to_driver, to_runner_config
 from orbit_runner.model_garden.driver.trainer_facade import (
     GardenCheckpoints,
     GardenTrainer,
     ManagedCheckpoints,
 )
-from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
@@ -41,14 +39,13 @@ from orbit_runner.tasks.multitask import EvalTask
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.callback_list import CallbackList
-from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
+from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
-from orbit_runner.utils.files import cut_records
-from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
+from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope
 
 
 class OrbitExperimentRunner:
@@ -128,7 +125,7 @@ class OrbitExperimentRunner:
         self._stop_at_step, self._started = stop_at_step, started
         self._run: Run | None = None
         self._own_controller: orbit.Controller | None = None
-        self._event_reporter: Any = None
+        self._event_reporter: custom_trainer.EventReporter | None = None
         saves = self._config.trainer.preemption_on_demand_checkpoint
         self._signals = SignalGuard(on_terminate=saves, preemption=self._config.runtime.preemption)
         with contextlib.ExitStack() as held_scopes:
@@ -168,10 +165,7 @@ class OrbitExperimentRunner:
         if self._controller is self._own_controller and self._run is not None:
             self._run.restore_or_initialize()
         elif self._run is None:
-            step = int(self._trainer.global_step.numpy())
-            if trains and Workers(self.strategy).is_chief:
-                cut_records(RunDirectory(Path(self._model_dir)).metrics, after=step)
-            self._custom_trainer_run.callbacks.on_run_begin(self._custom_trainer_run)
+            self._custom_trainer_run.begin(trains=trains)
 
     @property
     def params(self) -> Any:
@@ -199,18 +193,29 @@ class OrbitExperimentRunner:
         return self._controller
 
     @property
+    def _is_from_driver(self) -> bool:
+        """Whether a driver passed a config of Model Garden's class."""
+        return not isinstance(self._params, ExperimentConfig)
+
+    @property
     def _garden_params(self) -> Any:
         """The experiment config in the form that parts of Model Garden take."""
-        if not isinstance(self._params, ExperimentConfig) or not self._params.is_official:
+        if self._is_from_driver or not self._params.is_official:
             return self._params
-        from orbit_runner.model_garden.driver.params import to_driver
-
         return to_driver(self._params)
 
     def _build_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:
         """Returns a trainer with the attributes of Model Garden's."""
         if gin_sets_trainer():
-            return self._build_gin_trainer(task, train, evaluate)
+            return build_gin_trainer(
+                self._garden_params,
+                self._config.runtime,
+                self.strategy,
+                task,
+                self._build_best_checkpoint_exporter,
+                train=train,
+                evaluate=evaluate,
+            )
         self._run = Run(
             self._config,
             task,
@@ -253,15 +258,12 @@ class OrbitExperimentRunner:
             return GardenCheckpoints(self.trainer.run, self.trainer.checkpoint)
         if not self.trainer.checkpoint:
             return None
-        from orbit_runner.model_garden.driver.custom_trainer import build_checkpoint_manager
-
-        is_from_driver = not isinstance(self._params, ExperimentConfig)
-        return build_checkpoint_manager(
+        return custom_trainer.build_checkpoint_manager(
             self.trainer,
             self._config.trainer,
             self.model_dir,
             Workers(self.strategy),
-            allow_partial=self._allow_partial or is_from_driver,
+            allow_partial=self._allow_partial or self._is_from_driver,
         )
 
     def _build_controller(
@@ -289,36 +291,18 @@ class OrbitExperimentRunner:
         if isinstance(self.trainer, GardenTrainer):
             self._own_controller = build_controller(self.trainer.run, controller_cls, **common)
             return self._own_controller
-        from orbit_runner.model_garden.driver.custom_trainer import (
-            EventReporter,
-            build_garden_controller,
-            build_summary_managers,
-        )
-
-        check_custom_trainer(self._config.trainer)
-        self._event_reporter = EventReporter(self._custom_trainer_run)
-        leave = SignalAction(
-            self._signals,
-            Workers(self.strategy),
-            self.checkpoint_manager,
-            self.trainer.global_step,
-        )
-        common["train_actions"] = [*common["train_actions"], leave]
-        if save_summary and isinstance(self._params, ExperimentConfig):
-            common |= build_summary_managers(
-                self._config,
-                Path(self.model_dir),
-                Workers(self.strategy),
-                self.trainer.global_step,
-                common,
-            )
-        return build_garden_controller(
-            self,
+        if save_summary and not self._is_from_driver:
+            common |= custom_trainer.build_summary_managers(self._custom_trainer_run, common)
+        self._event_reporter = custom_trainer.EventReporter(self._custom_trainer_run)
+        return custom_trainer.build_garden_controller(
+            self._custom_trainer_run,
             self._garden_params,
             trainer,
             evaluator,
             controller_cls,
             self._event_reporter,
+            manager=self.checkpoint_manager,
+            signals=self._signals,
             asynchronous=enable_async_checkpointing,
             **common,
         )
@@ -341,36 +325,22 @@ class OrbitExperimentRunner:
             if self._run is not None and self._controller is self._own_controller:
                 logs = self._run_own_loops(self._run)
             else:
-                logs = self._run_custom_trainer()
-        is_from_driver = not isinstance(self._params, ExperimentConfig)
-        return self.trainer.model, logs if self._evaluates_at_end or not is_from_driver else {}
-
-    def _run_custom_trainer(self) -> dict[str, Any]:
-        """Runs a custom trainer and returns the result of the last evaluation."""
-        from orbit_runner.model_garden.driver.custom_trainer import run_controller
-
-        settings, run = self._garden_params.trainer, self._custom_trainer_run
-        if self._mode in TRAINING:
-            run.callbacks.on_train_begin(run)
-        if self._event_reporter is not None:
-            self._event_reporter.restart()
-        guard = (
-            self._signals.installed_scope() if self._mode in TRAINING else contextlib.nullcontext()
-        )
-        with self.strategy.scope(), error_message_scope(), guard:
-            logs = run_controller(
-                self, settings, self._mode, evaluates_at_end=self._evaluates_at_end
-            )
-        if self._mode in TRAINING:
-            run.callbacks.on_train_end(run)
-        return logs or (self._event_reporter.last if self._event_reporter is not None else {})
+                logs = custom_trainer.run_custom_trainer(
+                    self._custom_trainer_run,
+                    self.controller,
+                    self._garden_params.trainer,
+                    self._mode,
+                    self._event_reporter,
+                    self._signals,
+                    evaluates_at_end=self._evaluates_at_end,
+                )
+        returns_logs = self._evaluates_at_end or not self._is_from_driver
+        return self.trainer.model, logs if returns_logs else {}
 
     @functools.cached_property
-    def _custom_trainer_run(self) -> Any:
+    def _custom_trainer_run(self) -> custom_trainer.CustomTrainerRun:
         """The object that callbacks receive instead of a `Run` if a custom trainer trains."""
-        from orbit_runner.model_garden.driver.custom_trainer import CustomTrainerRun
-
-        return CustomTrainerRun(
+        return custom_trainer.CustomTrainerRun(
             self.trainer,
             self._config,
             Path(self.model_dir),
@@ -381,14 +351,12 @@ class OrbitExperimentRunner:
 
     def _notes_scope(self) -> contextlib.AbstractContextManager[None]:
         """Returns a scope that prints notes, as Orbit does, if a driver has no handler for them."""
-        is_from_driver = not isinstance(self._params, ExperimentConfig)
-        prints = is_from_driver and not LOGGER.handlers
+        prints = self._is_from_driver and not LOGGER.handlers
         return log_scope(PlainMessages(print)) if prints else contextlib.nullcontext()
 
     def _output_scope(self) -> contextlib.AbstractContextManager[None]:
         # Drivers control their own standard output and expect Orbit's messages there.
-        is_from_driver = not isinstance(self._params, ExperimentConfig)
-        return contextlib.nullcontext() if is_from_driver else quiet_orbit_scope()
+        return contextlib.nullcontext() if self._is_from_driver else quiet_orbit_scope()
 
     @property
     def _evaluates_at_end(self) -> bool:
@@ -412,7 +380,7 @@ class OrbitExperimentRunner:
     def _evaluates_new_weights(self, run: Run) -> bool:
         """Returns whether to evaluate untrained weights, as Model Garden does, and warns if so."""
         restored = run.restored or run.config.task.init_checkpoint
-        if restored or isinstance(self._params, ExperimentConfig):
+        if restored or not self._is_from_driver:
             return False
         logging.getLogger("absl").warning(
             "no checkpoint in %s: evaluating untrained weights", self.model_dir
@@ -430,44 +398,3 @@ class OrbitExperimentRunner:
                 )
             reject_settings(self._config, CHECKPOINT_MANAGER_SETTINGS, "checkpoint manager")
             run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
-
-    def _build_gin_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:
-        from official.core import train_utils
-
-        if self._config.runtime.logical_replicas:
-            raise SettingError(PATH, "is not supported with a custom trainer; omit it")
-        phase("building the model")
-        # As for this runner's own trainer, because deterministic random ops fail without a seed.
-        seed_everything(self._config.runtime.seed, keep_objects=True)
-        with self.strategy.scope():
-            return train_utils.create_trainer(
-                self._garden_params,
-                task,
-                train=train,
-                evaluate=evaluate,
-                checkpoint_exporter=self._build_best_checkpoint_exporter(),
-            )
-
-
-def to_runner_config(params: Any) -> ExperimentConfig:
-    """Returns a config of this runner or of Model Garden as a config of this runner.
-
-    Raises ConfigError if this runner does not allow a value.
-    """
-    if isinstance(params, ExperimentConfig):
-        return params
-    from orbit_runner.model_garden.driver.params import from_driver
-
-    return from_driver(params)
-
-
-def gin_sets_trainer() -> bool:
-    """Returns whether a gin binding sets the class of the trainer."""
-    gin = sys.modules.get("gin")
-    if gin is None:
-        return False
-    try:
-        gin.query_parameter("create_trainer.trainer_cls")
-    except ValueError:
-        return False
-    return True

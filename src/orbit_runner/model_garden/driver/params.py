@@ -16,6 +16,14 @@ from orbit_runner.model_garden.provider import from_model_garden
 _sources: dict[int, ExperimentConfig] = {}
 
 
+def to_runner_config(params: Any) -> ExperimentConfig:
+    """Returns a config of this runner or of Model Garden as a config of this runner.
+
+    Raises ConfigError if this runner does not allow a value.
+    """
+    return params if isinstance(params, ExperimentConfig) else from_driver(params)
+
+
 def from_driver(params: Any) -> ExperimentConfig:
     """Returns a config of any of Model Garden's classes, from a driver, as one of this runner.
 
