@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.discovery import current_damage
+from orbit_runner.checkpoint.latest_checkpoint import newest_step_of_run
 from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record
 from orbit_runner.data.fingerprint import describe_files
 from orbit_runner.errors import RunnerError
+from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.data_record import DataRecord, has_record
 from orbit_runner.run_directory.history import read_history
-from orbit_runner.run_directory.metric_records import read_curves
+from orbit_runner.run_directory.metric_records import read_curves, read_last_records
 from orbit_runner.run_directory.recoveries import read_recoveries
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.run_directory.skipped_steps import read_skipped_steps
@@ -138,6 +143,52 @@ def test_results_of_a_sweep_that_cannot_be_read_are_named(text: str, tmp_path: P
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(RunnerError, match=r"sweep\.json: cannot be read: "):
         read_results(tmp_path)
+
+
+def _read_everything(run: Path) -> None:
+    """Calls all functions that read the files of a run; none of them raises an error."""
+    metrics, checkpoints = run / "metrics.jsonl", CheckpointFolder(run / "checkpoints")
+    assert read_curves(metrics) == {}
+    assert read_last_records(metrics) == {}
+    assert recorded_steps(metrics) == set()
+    assert read_skipped_steps(metrics) == ()
+    assert read_recoveries(metrics) == [(1, 0)]
+    assert read_history(run).ends == []
+    assert read_summary(run).metrics == {}
+    assert read_branch(run) is None
+    assert not has_record(run)
+    assert checkpoints.listed_steps() == []
+    assert newest_step_of_run(checkpoints) is None
+    assert current_damage(checkpoints, 5) is not None
+    assert read_settings(run) == {}
+
+
+def test_named_pipe_in_place_of_a_file_of_a_run_does_not_stop_a_reader(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    files = ("config.yaml", "metrics.jsonl", "run.json", "data.json", "branch.json", "checkpoint")
+    names = (*files, "checkpoints/checkpoint", "checkpoints/ckpt-5.json")
+    for name in names:
+        os.mkfifo(tmp_path / name)
+    read = list[bool]()
+    reader = threading.Thread(
+        target=lambda: read.append(_read_everything(tmp_path) is None), daemon=True
+    )
+    reader.start()
+    reader.join(120)  # A reader that waits for a writer waits forever.
+    assert read == [True]
+
+
+def test_named_pipes_are_set_aside_when_a_run_starts(tmp_path: Path) -> None:
+    metrics, starts, notes = tmp_path / "metrics.jsonl", tmp_path / "run.json", list[str]()
+    for path in (metrics, starts):
+        os.mkfifo(path)
+    repair_records(metrics, notes.append)
+    RunRecord(starts, ["runner"], "train", 1, notes.append).finish("done")
+    for path, note in zip((metrics, starts), notes, strict=True):
+        assert f"{path} cannot be read" in note
+        assert "is a named pipe, expected a file" in note
+        assert path.with_name(f"{path.name}.damaged").is_fifo()
+    assert json.loads(starts.read_text())["attempts"][0]["outcome"] == "done"
 
 
 @pytest.mark.parametrize(

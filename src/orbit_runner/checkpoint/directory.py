@@ -17,7 +17,7 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.metadata import CheckpointRecord, mark_files, read_record
 from orbit_runner.checkpoint.retention.policy import Retention, RetentionRule
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.files import read_file, write_atomically
 
 _TEMPORARY = ".writing-"
 
@@ -109,7 +109,7 @@ class CheckpointFolder:
 
     def _read_listed_steps(self) -> list[int]:
         try:
-            text = (self.path / "checkpoint").read_text(encoding="utf-8", errors="replace")
+            text = read_file(self.path / "checkpoint").decode(errors="replace")
         except OSError:
             return []
         return [int(step) for step in re.findall(rf'"{re.escape(self._name)}-(\d+)"', text)]

@@ -16,6 +16,7 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import CheckpointLocation, current_damage
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.files import read_file
 
 
 def checkpoints_of(run: Path) -> CheckpointFolder:
@@ -45,7 +46,7 @@ def newest_step_of_run(own: CheckpointFolder) -> int | None:
     file does not exist or names no checkpoint of this runner.
     """
     try:
-        text = (own.path.parent / "checkpoint").read_text(encoding="utf-8", errors="replace")
+        text = read_file(own.path.parent / "checkpoint").decode(errors="replace")
     except OSError:
         return None
     found = re.search(rf'model_checkpoint_path: "{re.escape(own.path.name)}/ckpt-(\d+)"', text)

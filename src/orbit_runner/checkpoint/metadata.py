@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.utils.files import read_json_object, write_atomically
+from orbit_runner.utils.files import open_file, read_json_object, write_atomically
 
 _BLOCK = 2**20
 _CHECKSUM = "checksum"
@@ -110,7 +110,7 @@ def mark_files(paths: Iterable[Path]) -> dict[str, FileMark]:
 def sha256_of(path: Path) -> str:
     """Returns the SHA-256 of a file's content as 64 hexadecimal digits."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()

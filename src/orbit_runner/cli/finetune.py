@@ -24,7 +24,7 @@ from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import local_path
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.files import read_file, write_atomically
 from orbit_runner.utils.signals import exit_signals
 
 MODE = "continuous_train_and_eval"
@@ -126,7 +126,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
     """
     for place in (folder, RunDirectory(folder).checkpoints):
         with contextlib.suppress(OSError):
-            found = _LATEST_PATH.search((place / "checkpoint").read_text(encoding="utf-8"))
+            found = _LATEST_PATH.search(read_file(place / "checkpoint").decode())
             path = place / found[1] if found else place
             if found and Path(f"{path}.index").exists():
                 return path

@@ -9,6 +9,7 @@ from typing import Any
 
 from orbit_runner.differences.findings import Finding
 from orbit_runner.reporting.code_version import diffs_by_file
+from orbit_runner.utils.files import read_file
 
 _MOST_LINES = 12  # of the differences of a file
 _MOST_FILES = 20
@@ -59,7 +60,7 @@ def _patch(code: Mapping[str, Any], directory: Path) -> dict[str, str]:
     if not isinstance(name, str):
         return {}
     try:
-        content = (directory / Path(name).name).read_bytes()
+        content = read_file(directory / Path(name).name)
         found = diffs_by_file(content)
     except (OSError, ValueError, SyntaxError):
         return {}

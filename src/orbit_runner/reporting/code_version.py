@@ -122,7 +122,7 @@ def _patch_file(patch: bytes, run: Path) -> str | None:
         if not os.path.lexists(path):
             write_atomically(path, patch)
             return path.name
-        if path.read_bytes() == patch:
+        if path.is_file() and path.read_bytes() == patch:
             return path.name
     return None
 

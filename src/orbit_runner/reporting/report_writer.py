@@ -15,7 +15,7 @@ from orbit_runner.reporting.report_data.files import read_data
 from orbit_runner.reporting.run_data import read_run
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback, Logs
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.files import read_file, write_atomically
 from orbit_runner.utils.log import note, phase
 
 # An update waits for at least this many times as long as the previous one took.
@@ -36,7 +36,7 @@ def write_report(path: Path, target: Path, name: str = "") -> None:
         OSError: The file cannot be written.
     """
     try:
-        config = RunDirectory(path).config.read_text(encoding="utf-8", errors="replace")
+        config = read_file(RunDirectory(path).config).decode(errors="replace")
     except OSError:
         config = ""
     run = read_run(path, name or str(path), _MOST_POINTS)

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.files import open_file
 
 # The parser in C is ten times as fast, but PyYAML may have been built without it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -55,7 +56,7 @@ def read_setting(run: Path, path: str) -> Any:
 
 def _read_text(run: Path) -> str:
     try:
-        with RunDirectory(run).config.open("rb") as file:
+        with open_file(RunDirectory(run).config) as file:
             return file.read(_MOST_BYTES).decode(errors="replace")
     except OSError:
         return ""

@@ -25,7 +25,7 @@ from orbit_runner.data.fingerprint import (
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.utils.files import parse_json, write_atomically
+from orbit_runner.utils.files import parse_json, read_file, write_atomically
 from orbit_runner.utils.log import note
 
 NAME = "data.json"
@@ -136,7 +136,7 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
     Raises `FileNotFoundError` if the record does not exist, `OSError` if it cannot be read, and
     `ValueError` if it is damaged.
     """
-    found = parse_json(RunDirectory(model_dir).data.read_text(encoding="utf-8"))
+    found = parse_json(read_file(RunDirectory(model_dir).data).decode())
     try:
         if found["format"] != _FORMAT:
             raise ValueError(f"unsupported format {found['format']!r}")

@@ -14,7 +14,7 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import parse_json, read_json_object
+from orbit_runner.utils.files import open_file, parse_json, read_json_object
 
 # The types of the values of a start. Values of other types are ignored.
 _ATTEMPT_TYPES: Mapping[str, type] = {
@@ -108,8 +108,8 @@ def _read_records(folder: Path) -> dict[int, Fingerprints]:
 
 def _read_step_records(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            yield from _parse_step_records(file)
+        with open_file(path) as file:
+            yield from _parse_step_records(line.decode(errors="replace") for line in file)
     except OSError:
         return
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.utils.files import parse_json
+from orbit_runner.utils.files import open_file, parse_json
 
 SPLITS = ("train", "validation")
 # Keys of a record that are not values of a metric.
@@ -35,7 +35,7 @@ Curves = dict[tuple[str, str], dict[int, float]]
 def read_records(path: Path) -> Iterator[Record]:
     """Yields the records of a file in order; none if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             yield from _parse_records(file)
     except OSError:
         return
@@ -44,7 +44,7 @@ def read_records(path: Path) -> Iterator[Record]:
 def read_last_records(path: Path) -> dict[str, Record]:
     """Returns the last record of each split. Reads only the end of the file."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             end, size = file.seek(0, os.SEEK_END), _TAIL_BYTES
             while True:
                 file.seek(max(0, end - size))
@@ -99,7 +99,7 @@ class _Group:
 
 def _count_lines(path: Path) -> int:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return sum(1 for _ in file)
     except OSError:
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from orbit_runner.utils.files import parse_json
+from orbit_runner.utils.files import parse_json, read_file
 
 RECOVERED, RESUMED = "recovered", "resumed"
 
@@ -32,7 +32,7 @@ def recoveries_of(parts: list[tuple[int, int]], step: int) -> int:
 def _events(path: Path) -> Iterator[tuple[int, int]]:
     """Yields the step and the new number of recoveries of each event, in order."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_file(path).splitlines()
     except OSError:
         return
     for line in lines:

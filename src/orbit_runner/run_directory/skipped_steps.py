@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orbit_runner.utils.files import parse_json
+from orbit_runner.utils.files import parse_json, read_file
 
 SKIPPED = "skipped"
 
@@ -16,7 +16,7 @@ def read_skipped_steps(metrics: Path) -> tuple[int, ...]:
     `trainer.skip_steps` are not among them.
     """
     try:
-        lines = metrics.read_bytes().splitlines()
+        lines = read_file(metrics).splitlines()
     except OSError:
         return ()
     for line in reversed(lines):

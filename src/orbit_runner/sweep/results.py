@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.utils.files import parse_json
+from orbit_runner.utils.files import parse_json, read_file
 
 RESULTS_FILE = "sweep.json"
 # `stopped` trials were not kept by successive halving. `pending` trials have not ended yet.
@@ -143,6 +143,6 @@ def read_results(directory: Path) -> SweepResults:
     """Reads `sweep.json` of a sweep's directory. Raises RunnerError if it cannot be read."""
     path = directory / RESULTS_FILE
     try:
-        return SweepResults.from_json(path.read_text(encoding="utf-8"))
+        return SweepResults.from_json(read_file(path).decode())
     except (OSError, ValueError) as error:
         raise RunnerError(f"{path}: cannot be read: {first_line(error)}") from None

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _TEMPORARY_NAME = re.compile(r"\..+\.(\d+)")
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Opens a file for reading. Raises OSError if that is impossible or it is a named pipe.
+
+    Opening a named pipe would wait for a process that writes to it.
+    """
+    if path.is_fifo():
+        raise OSError(errno.EINVAL, "is a named pipe, expected a file", str(path))
+    return path.open("rb")
+
+
+def read_file(path: Path) -> bytes:
+    """Returns the content of a file. Raises OSError like `open_file`."""
+    with open_file(path) as file:
+        return file.read()
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -57,7 +74,7 @@ def is_step(value: Any) -> bool:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises ValueError if the file has no JSON object."""
-    found = parse_json(path.read_text(encoding="utf-8"))
+    found = parse_json(read_file(path).decode())
     if not isinstance(found, dict):
         raise ValueError(f"got {type(found).__name__}, expected a JSON object")
     return found
@@ -72,7 +89,7 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
     if not os.path.lexists(path):
         return
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_file(path).split(b"\n")
     except OSError as error:
         note(f"warning: {path} cannot be read ({error.strerror}); moved to {set_aside(path)}")
         return
@@ -135,7 +152,7 @@ def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
 def recorded_steps(path: Path) -> set[tuple[int, str]]:
     """Returns (step, split) of each record in a file of JSON lines; empty if it cannot be read."""
     try:
-        records = [parse_json(line) for line in path.read_bytes().split(b"\n") if _is_record(line)]
+        records = [parse_json(line) for line in read_file(path).split(b"\n") if _is_record(line)]
     except OSError:
         return set()
     return {(int(record["step"]), str(record.get("split"))) for record in records}
