@@ -105,7 +105,9 @@ def _attempts(path: Path, note: Callable[[str], None]) -> list[Any]:
         problem = "it contains no list of attempts"
     except KeyError:
         problem = "it contains no list of attempts"
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        problem = error.strerror or str(error)  # The note names the file.
+    except ValueError as error:
         problem = str(error)
     note(f"warning: {path} cannot be read ({problem}); moved to {set_aside(path)}")
     return []
