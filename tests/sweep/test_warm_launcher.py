@@ -15,6 +15,7 @@ import pytest
 
 from orbit_runner.sweep.cold_launcher import ColdLauncher
 from orbit_runner.sweep.warm_launcher import WarmLauncher
+from tests.support.hold import NAME, hold_environ, is_held, release
 from tests.support.launches import alive, wait_for
 from tests.support.trials import ENDLESS, SHORT, end_of, parent_of, trial
 
@@ -100,14 +101,15 @@ def test_sigterm_saves_and_the_next_fork_resumes(
     launcher: WarmLauncher, cold_run: Path, tmp_path: Path
 ) -> None:
     run, log = tmp_path / "run", tmp_path / "log"
-    slow = [*SHORT, "--trainer.steps_per_loop=1", "--trainer.summary_interval=1"]
-    slow.append(f"--model_dir={run}")
-    process = launcher.start(trial(log, "run", *slow))
-    wait_for(lambda: steps(run) or process.poll() is not None)
+    arguments = (*SHORT, "--trainer.steps_per_loop=1", f"--params_override=callbacks: [{NAME}]")
+    command = trial(log, "run", *arguments, f"--model_dir={run}", **hold_environ(tmp_path))
+    process = launcher.start(command)
+    wait_for(lambda: is_held(tmp_path) or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
+    release(tmp_path)
 
     assert end_of(process) == 143, log.read_text()
-    assert end_of(launcher.start(trial(log, "run", *slow))) == 0
+    assert end_of(launcher.start(command)) == 0
     last = [path.read_text().splitlines()[-1] for path in (
         run / "checkpoints" / "fingerprints.jsonl", cold_run / "checkpoints" / "fingerprints.jsonl"
     )]  # fmt: skip

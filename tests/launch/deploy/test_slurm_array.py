@@ -13,19 +13,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hold import NAME, hold_environ, is_held, release
 from tests.support.launches import SECONDS, wait_for
 from tests.support.slurm_scripts import BASH
 from tests.sweep.sweep_files import write
 
-TEXT = """\
+TEXT = f"""\
 experiment: digits_mlp
 overrides:
-  trainer: {train_steps: 4000, validation_interval: 2000, checkpoint_interval: 1000}
-  task.model: {hidden_units: [16]}
+  trainer: {{train_steps: 400, validation_interval: 200, checkpoint_interval: 200}}
+  task.model: {{hidden_units: [16]}}
+  callbacks: [{NAME}]
 space:
   task.model.dropout_rate: [0.0, 0.3]
-objective: {metric: accuracy, mode: max}
-search: {type: grid}
+objective: {{metric: accuracy, mode: max}}
+search: {{type: grid}}
 """
 # Without flags, a fake `srun` replaces itself with the command, and notes its process ID.
 SRUN = '#!/bin/bash\necho "$$" > "pid-$SLURM_ARRAY_TASK_ID"\nexec "$@"\n'
@@ -56,7 +58,7 @@ def _start(script: str, folder: Path, index: int, restarts: int) -> subprocess.P
         "SLURM_NTASKS": "1",
     }
     process = subprocess.Popen(
-        [BASH, "-s"], cwd=folder, env={**os.environ, **environ}, text=True,
+        [BASH, "-s"], cwd=folder, env={**os.environ, **environ, **hold_environ(folder)}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdin is not None
@@ -85,10 +87,10 @@ def test_preempted_element_continues_the_sweep_together_with_another(
     script = printed("slurm", "--sweep=s.yaml", "--workers=2", "--model_dir=shared/sweep")
 
     first = _start(script, tmp_path, 0, restarts=0)
-    # The run saves a checkpoint when it is asked to end.
-    wait_for(lambda: [*tmp_path.glob("shared/sweep/trials/0000/metrics.jsonl")] or first.poll())
+    wait_for(lambda: is_held(tmp_path) or first.poll() is not None)
     for pid in _tree(int((tmp_path / "pid-0").read_text())):
         os.kill(pid, signal.SIGTERM)  # Slurm sends it to all processes of a step.
+    release(tmp_path)  # The run saves a checkpoint and ends.
     _, err = first.communicate(timeout=SECONDS)
     assert first.returncode == 143, err
     assert (tmp_path / "requeued").read_text() == "requeue 40_0\n"
