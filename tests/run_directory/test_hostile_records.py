@@ -14,16 +14,19 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import current_damage
 from orbit_runner.checkpoint.latest_checkpoint import newest_step_of_run
-from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record
+from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record, sha256_of
+from orbit_runner.cli.finetune import newest_checkpoint
 from orbit_runner.data.fingerprint import describe_files
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import read_branch
+from orbit_runner.run_directory.config import written_settings
 from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.data_record import DataRecord, has_record
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import read_curves, read_last_records
 from orbit_runner.run_directory.recoveries import read_recoveries
+from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.run_directory.skipped_steps import read_skipped_steps
 from orbit_runner.sweep.results import read_results
@@ -161,12 +164,21 @@ def _read_everything(run: Path) -> None:
     assert newest_step_of_run(checkpoints) is None
     assert current_damage(checkpoints, 5) is not None
     assert read_settings(run) == {}
+    assert written_settings(run) is None
+    assert newest_checkpoint(run) is None
+    assert read_holder(run) is None
+    with pytest.raises(RunnerError, match=r"sweep\.json: cannot be read: .*is a named pipe"):
+        read_results(run)
+    with pytest.raises(RunnerError, match=r"cannot write .*\.lock: it is a named pipe"):
+        RunLock(run).acquire()
+    with pytest.raises(OSError, match="is a named pipe"):
+        sha256_of(run / "checkpoints" / "ckpt-5.json")
 
 
 def test_named_pipe_in_place_of_a_file_of_a_run_does_not_stop_a_reader(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     files = ("config.yaml", "metrics.jsonl", "run.json", "data.json", "branch.json", "checkpoint")
-    names = (*files, "checkpoints/checkpoint", "checkpoints/ckpt-5.json")
+    names = (*files, ".lock", "sweep.json", "checkpoints/checkpoint", "checkpoints/ckpt-5.json")
     for name in names:
         os.mkfifo(tmp_path / name)
     read = list[bool]()

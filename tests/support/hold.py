@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.train.callbacks.base import Callback
+from tests.support.launches import wait_for
 
 NAME = "tests.support.hold.Hold"
 ROOT = Path(__file__).parents[2]
@@ -39,5 +39,4 @@ class Hold(Callback):
         directory = Path(os.environ[_DIRECTORY])
         if not (directory / "released").exists():
             (directory / "held").touch()
-        while not (directory / "released").exists():
-            time.sleep(0.01)
+            wait_for((directory / "released").exists)  # Not forever: the test may have failed.

@@ -149,7 +149,7 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
     # include those in the run directory itself, where Model Garden and trainers named by gin save.
     if not list_checkpoints(checkpoints):
         return
-    if not saved_config.exists():
+    if not saved_config.is_file():
         if checkpoints.committed_steps():
             _check_newest_record(resolved, checkpoints, saved_config)
         return

@@ -86,6 +86,8 @@ def written_settings(run: Path) -> dict[str, Any] | None:
     They map dotted paths to values; None if the file does not exist or does not load.
     """
     path = RunDirectory(run).config
+    if not path.is_file():
+        return None
     try:
         named = set(_names(load_file(path, path.name, 0)))
         config = resolve(Request(experiment=str(path))).config

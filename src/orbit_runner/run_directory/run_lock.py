@@ -111,6 +111,8 @@ class RunLock:
     def _open_and_lock(self) -> int:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            if self.path.is_fifo():
+                raise OSError(errno.EINVAL, "it is a named pipe, not a file")
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             if error.errno in _BROKEN_DISK:
@@ -161,6 +163,8 @@ class LockHolder:
 def read_holder(model_dir: Path) -> LockHolder | None:
     """Returns the process that has the lock of a run directory, or None if no process has it."""
     try:
+        if (model_dir / ".lock").is_fifo():
+            return None  # Opening it would wait for a process that writes to it.
         file = os.open(model_dir / ".lock", os.O_RDONLY)
     except OSError:
         return None

@@ -19,7 +19,7 @@ from orbit_runner.sweep.definition import Sweep, has_prefix
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.results import RESULTS_FILE
 from orbit_runner.sweep.sharing.claims import Claim, Claims
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.files import read_file, write_atomically
 
 # Keys that may change after a sweep began.
 _MAY_CHANGE = ("description", "seeds", "search.trials")
@@ -78,7 +78,7 @@ class SweepDirectory:
 def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
     """Raises RunnerError with the differences if the directory belongs to another sweep."""
     try:
-        made_with = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
+        made_with = yaml.safe_load(read_file(directory.file).decode())["sweep"]
     except FileNotFoundError:
         _check_new(directory)
         return
@@ -194,9 +194,11 @@ def read_original_values(directory: SweepDirectory) -> dict[str, Any]:
 def read_changes(directory: SweepDirectory) -> list[dict[str, Any]]:
     """Returns the changes in the order in which they were made."""
     try:
-        lines = directory.changes.read_text(encoding="utf-8").splitlines()
+        lines = read_file(directory.changes).decode().splitlines()
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise RunnerError(f"{directory.changes} cannot be read: {error.strerror}") from None
     found = []
     for line in lines:
         try:

@@ -1,4 +1,4 @@
-"""Atomic writes of files, JSON lines, and conversion to JSON."""
+"""Reads files, writes them atomically, repairs JSON lines and converts values to JSON."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError, format_list
 from orbit_runner.model_garden.driver.custom_parts import check_custom_trainer
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.records import prepare_records
 from orbit_runner.trackers.tracking import writes_event_files
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.log import note
 
 
@@ -186,9 +186,9 @@ class CustomTrainerRun:
         self.is_chief = Workers(strategy).is_chief
 
     def begin(self, *, trains: bool) -> None:
-        """Cuts the records after the restored step if the run trains, and calls the callbacks."""
+        """Prepares the records if the run trains, and calls `on_run_begin` of the callbacks."""
         if trains and self.is_chief:
-            cut_records(RunDirectory(self.model_dir).metrics, after=self.step)
+            prepare_records(RunDirectory(self.model_dir), self.step, note, keep_metrics=False)
         self.callbacks.on_run_begin(self)
 
     @property

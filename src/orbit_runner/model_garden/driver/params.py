@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.model_garden.provider import from_model_garden
 
 # Maps the id of a config of Model Garden, which cannot store it, to the config that it was made
 # from.
@@ -30,6 +29,8 @@ def from_driver(params: Any) -> ExperimentConfig:
     Its seed is that of the driver's `tf.random.set_seed`, because Model Garden's config has no
     seed. Raises ConfigError if this runner does not allow a value.
     """
+    from orbit_runner.model_garden.provider import from_model_garden
+
     config, before = from_model_garden(params), _sources.get(id(params))
     # The driver has already decided whether ops are deterministic.
     changes: dict[str, Any] = {"deterministic": False}
