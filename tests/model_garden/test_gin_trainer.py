@@ -95,6 +95,18 @@ def test_run_with_a_gin_trainer_resumes(
     assert records(tmp_path / "run")[-1] == ("train", 30)
 
 
+def test_invalid_records_are_set_aside_on_resume(
+    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    metrics = tmp_path / "run/metrics.jsonl"
+    metrics.write_bytes(b"garbage\n" + metrics.read_bytes())
+    assert run(tmp_path / "run", "--trainer.train_steps=30", "--mode=train") == 0
+    assert "invalid lines in" in capfd.readouterr().err
+    assert (tmp_path / "run/metrics.jsonl.damaged").read_bytes().startswith(b"garbage\n")
+    assert records(tmp_path / "run")[-1] == ("train", 30)
+
+
 def test_mismatched_checkpoint_is_rejected_without_allow_partial(
     trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
