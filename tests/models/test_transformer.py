@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ def small(**changes: Any) -> Any:
 def _ids(*rows: list[int]) -> tf.Tensor:
     width = max(map(len, rows))
     return tf.constant([row + [0] * (width - len(row)) for row in rows], tf.int32)
+
+
+def _layout(model: tf_keras.Model) -> list[tuple[str, list[int]]]:
+    names = [re.sub(r"_\d+(?=/)", "", variable.name) for variable in model.variables]
+    return [(name, list(v.shape)) for name, v in zip(names, model.variables, strict=True)]
 
 
 # 37,000 is the vocabulary of Vaswani et al. 2017, whose table 3 has 65 and 213 million; 33,708 that
@@ -95,16 +101,47 @@ def test_all_variables_exist_before_the_first_call() -> None:
     assert len(names) == len(set(names)) > 20
 
 
-@pytest.mark.sample(1)
-def test_logits_are_float32_under_every_policy(policy: Any) -> None:
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("decoder_first", [False, True])
+@pytest.mark.parametrize("encoder_first", [False, True])
+@pytest.mark.parametrize("padded_decode", [False, True])
+def test_logits_are_float32_under_every_policy(
+    policy: Any, encoder_first: bool, decoder_first: bool, padded_decode: bool
+) -> None:
     ids = _ids([5, 6, 1], [7, 1])
-    model = small(extra_decode_length=1)
-    logits = model({"inputs": ids, "targets": ids[:, :2]})
+    model = small(
+        encoder={**_SMALL, "norm_first": encoder_first, "use_bias": encoder_first},
+        decoder={**_SMALL, "norm_first": decoder_first, "use_bias": decoder_first},
+        padded_decode=padded_decode,
+        decode_max_length=4,
+    )
+    with tf.GradientTape() as tape:
+        logits = model({"inputs": ids, "targets": ids[:, :2]}, training=True)
+        loss = tf.reduce_sum(logits**2)
     assert logits.shape == [2, 2, VOCAB]
     assert logits.dtype == tf.float32
     assert np.isfinite(logits.numpy()).all()
     assert {variable.dtype for variable in model.variables} == {tf.float32}
+    assert all(
+        np.isfinite(tf.convert_to_tensor(gradient).numpy()).all()
+        for gradient in tape.gradient(loss, model.trainable_variables)
+    )
     assert model({"inputs": ids})["outputs"].dtype == tf.int32
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("reduced", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_reduced_precision_computes_the_logits_of_float32(norm_first: bool, reduced: str) -> None:
+    stack = {**_SMALL, "norm_first": norm_first}
+    ids = {"inputs": _ids([5, 6, 1], [7, 1]), "targets": _ids([8, 9, 1], [4, 1])}
+    exact = small(encoder=stack, decoder=stack)
+    tf_keras.mixed_precision.set_global_policy(reduced)
+    rounded = small(encoder=stack, decoder=stack)
+    # A checkpoint of one can be restored in the other.
+    assert _layout(rounded) == _layout(exact)
+    rounded.set_weights(exact.get_weights())
+    np.testing.assert_allclose(rounded(ids), exact(ids), atol=0.15)
 
 
 def test_padding_does_not_affect_the_logits() -> None:
