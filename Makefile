@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all lint format docs kills faults sweeps soak clusters portable wide fuzz official-matrix official-sample bench lock clean
+.PHONY: help run test test-slow test-all lint format docs kills faults sweeps soak clusters portable wide fuzz matrix official-matrix official-sample bench lock clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits and show the result"
@@ -21,6 +21,7 @@ help:
 	@echo "make clusters test every strategy and mode, and every way to lose a worker; half an hour"
 	@echo "make fuzz     run parsers and readers on mutated files; problems are written to runs/fuzz; ten minutes"
 	@echo "make portable train the small networks on emulated processors and compare the weights; an hour"
+	@echo "make matrix   train every experiment with every fragment of the runtime; hours; resumes"
 	@echo "make official-matrix  run all Model Garden experiments and write their table; hours; resumes"
 	@echo "make official-sample  run four of them; a minute; fails if one of them fails"
 	@echo "make wide     run every experiment file twice; \`make test\` runs only a sample"
@@ -90,6 +91,10 @@ portable: $(READY)
 
 clusters: $(READY)
 	$(BIN)/python -m pytest --clusters -m matrix -s
+
+matrix: $(READY)
+	-$(BIN)/python -m tools.runtime_matrix
+	$(BIN)/python -m tools.runtime_matrix --page
 
 official-matrix: $(READY)
 	$(BIN)/python -m tools.model_garden_matrix
