@@ -168,3 +168,28 @@ def test_changed_experiment_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(RunnerError, match=r"train_data.global_batch_size: 64 → 32"):
         opened(tmp_path, text)
+
+
+@pytest.mark.parametrize("content", ["", "not: [a, config"])
+def test_unusable_base_config_is_named(tmp_path: Path, content: str) -> None:
+    opened(tmp_path)
+    base = tmp_path / "sweep" / "base.yaml"
+    base.write_text(content)
+
+    with pytest.raises(RunnerError, match=r"(?s)base.yaml: cannot be read: .*restore it"):
+        opened(tmp_path)
+
+
+def test_objective_value_is_part_of_the_sweep(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with pytest.raises(RunnerError, match=r"objective\.value: not set → best"):
+        opened(tmp_path, TEXT.replace("mode: max", "mode: max, value: best"))
+
+
+@pytest.mark.parametrize("flag", ["exclude", "force"])
+def test_flag_for_a_repeated_trial_names_the_trained_one(tmp_path: Path, flag: str) -> None:
+    text = TEXT.replace("{log_uniform: [1.0e-4, 1.0e-2]}", "[0.01]").replace("[0.0, 0.3]", "[0.3]")
+    opened(tmp_path, text)
+
+    with pytest.raises(RunnerError, match=f"trial 2 has the settings of trial 0(?s:.*)--{flag}=0"):
+        opened(tmp_path, text, Changes(**{flag: (2,)}))

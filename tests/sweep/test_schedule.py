@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.sweep.definition import Sweep
+from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule, SweepProgress
-from tests.sweep.sweep_files import TEXT, state, sweep_of
+from tests.sweep.sweep_files import TEXT, parsed, state, sweep_of
 
 FOUR = TEXT.replace("trials: 8", "trials: 4")
 # The objective at step 20 of four trials: 1 and 3 are kept.
@@ -173,3 +175,88 @@ def test_excluded_trial_does_not_change_what_a_search_has_learned(excluded: froz
     assert len(found.settings) == 6
     assert found.is_finished
     assert found.settings == progress(sweep_of(LEARNING), states).settings
+
+
+# Two combinations of settings. The random search draws the second one for trials 1 and 3 to 5.
+FEW = TEXT.replace("{log_uniform: [1.0e-4, 1.0e-2]}", "[0.01]").replace("trials: 8", "trials: 6")
+
+
+def without_halving(text: str) -> str:
+    return text.replace(", halving: {rungs: [20, 40], keep: 0.5}", "")
+
+
+def test_trials_of_equal_settings_are_trained_once() -> None:
+    start = progress(sweep_of(without_halving(FEW)), {})
+    dropout = [one["task.model.dropout_rate"] for one in start.settings]
+    first = [dropout.index(value) for value in dropout]
+
+    assert len({*dropout}) == 2
+    assert tasks(start) == [(number, None) for number in sorted({*first})]
+    assert [trial.same_as for trial in start.results.trials] == [
+        None if earlier == number else earlier for number, earlier in enumerate(first)
+    ]
+    done = progress(sweep_of(without_halving(FEW)), {n: ended(0.5 + n / 10) for n in {*first}})
+    assert done.is_finished
+    assert statuses(done).count("finished") == 2
+    assert SweepResults.from_json(done.results.to_json()) == done.results
+
+
+def test_added_trials_repeat_earlier_ones() -> None:
+    sweep = dataclasses.replace(sweep_of(without_halving(FEW)), budgets=(6, 9))
+    states = {trial.number: ended(0.5) for trial in progress(sweep, {}).results.trials[:6]}
+
+    assert tasks(progress(sweep, states)) == []
+    assert statuses(progress(sweep, states))[6:] == ["repeated"] * 3
+
+
+def test_repeated_trials_take_no_place_at_a_rung() -> None:
+    start = progress(sweep_of(FEW), {})
+    first, second = [number for number, _ in tasks(start)]
+    found = progress(sweep_of(FEW), {first: state({20: 0.9}), second: state({20: 0.8})})
+
+    assert tasks(found) == [(first, 40)]
+    assert statuses(found)[second] == "stopped"
+
+
+def test_search_that_learns_is_told_the_result_of_a_repeated_trial_again() -> None:
+    text = without_halving(FEW).replace("type: random", "type: tpe, batch: 2")
+    found = progress(sweep_of(text), {n: ended(0.5) for n in range(6)})
+
+    assert found.is_finished
+    assert statuses(found).count("repeated") == 4
+    assert len(found.settings) == 6
+
+
+PEAK = {20: 0.7, 40: 0.9, 60: 0.8}
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "expected"),
+    [
+        ("", "max", (0.8, None)),
+        (", value: last", "min", (0.8, None)),
+        (", value: best", "max", (0.9, 40)),
+        (", value: best", "min", (0.7, 20)),
+    ],
+)
+def test_objective_is_the_last_or_the_best_value(
+    value: str, mode: str, expected: tuple[float, int | None]
+) -> None:
+    text = without_halving(FOUR).replace("mode: max", f"mode: {mode}{value}")
+    run = progress(sweep_of(text), {0: state(PEAK, end=60)}).results.trials[0].runs[0]
+
+    assert (run.objective, run.objective_step) == expected
+    assert (run.step, run.weights) == (60, "weights-60")
+
+
+def test_best_value_decides_at_a_rung_and_ignores_what_is_not_finite() -> None:
+    text = FOUR.replace("mode: max", "mode: max, value: best").replace("[20, 40]", "[40]")
+    states = {number: state({20: value, 40: 0.5}) for number, value in FIRST.items()}
+    states[2] = state({20: float("nan"), 40: 0.85})
+
+    assert tasks(progress(sweep_of(text), states)) == [(2, None), (3, None)]
+
+
+def test_unknown_objective_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"objective\.value"):
+        parsed(TEXT.replace("mode: max", "mode: max, value: beste"))

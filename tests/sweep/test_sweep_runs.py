@@ -92,7 +92,7 @@ def test_finished_sweep_trains_nothing_again(whole: Path) -> None:
 @pytest.mark.slow
 def test_winner_runs_again_with_the_same_weights(whole: Path, tmp_path: Path) -> None:
     found = json.loads((whole / "sweep.json").read_text())
-    command = [sys.executable, "-m", "orbit_runner", f"--config_file={whole / 'best.yaml'}"]
+    command = [sys.executable, "-m", "orbit_runner", f"--experiment={whole / 'best.yaml'}"]
     command += [f"--model_dir={tmp_path / 'run'}", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 

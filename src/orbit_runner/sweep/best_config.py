@@ -18,7 +18,7 @@ def write_best(directory: SweepDirectory, results: SweepResults) -> None:
     text = run.config.read_text(encoding="utf-8")
     head = (
         f"# Trial {best.number} of {directory.path.name}, the best of {len(results.trials)}: "
-        f"{results.metric} {best.objective:.6g}.\n"
+        f"{results.objective_name} {best.objective:.6g}.\n"
     )
     if not directory.best.is_file() or directory.best.read_text(encoding="utf-8") != head + text:
         write_atomically(directory.best, head + text)

@@ -120,7 +120,11 @@ def _identity(file: SweepFile) -> dict[str, Any]:
             {"setting": path, **_distribution(distribution)}
             for path, distribution in file.values["space"].items()
         ],
-        "objective": {"metric": file.metric, "mode": file.mode},
+        "objective": {
+            "metric": file.metric,
+            "mode": file.mode,
+            **({"value": file.value} if file.value != "last" else {}),
+        },
         "search": {
             "type": search.type,
             "trials": search.trials,
@@ -158,7 +162,15 @@ def _check_new(directory: SweepDirectory) -> None:
 
 def _changed_settings(directory: SweepDirectory, base: ResolvedConfig) -> Iterator[str]:
     """Yields the settings of the experiment that changed since the sweep began."""
-    before = resolve(Request(experiment=str(directory.base))).config
+    try:
+        if not read_file(directory.base).strip():
+            raise RunnerError("is empty")
+        before = resolve(Request(experiment=str(directory.base))).config
+    except (OSError, RunnerError) as error:
+        raise RunnerError(
+            f"{directory.base}: cannot be read: {error}\n"
+            "it is the config with which the sweep began; restore it, or use another --model_dir"
+        ) from None
     for found in differences(before, base.config):
         if can_affect_weights(found.path, before) or can_affect_weights(found.path, base.config):
             yield f"{found.path}: {found.left} → {found.right}"

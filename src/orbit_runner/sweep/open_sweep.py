@@ -108,6 +108,14 @@ def _record_changes(
                 most = sweep.trials - 1
                 raise RunnerError(f"--{flag}: got {number}, allowed: trials from 0 to {most}")
     progress = _read_progress(directory, sweep)
+    for flag, numbers in (("exclude", changes.exclude), ("force", changes.force)):
+        for number in numbers:
+            first = progress.results.trials[number].same_as
+            if first is not None:
+                raise RunnerError(
+                    f"--{flag}: trial {number} has the settings of trial {first}, and is not "
+                    f"trained again\nuse --{flag}={first}"
+                )
     found = [*_new_changes(sweep, changes)]
     for number in changes.force:
         _check_forced(sweep, progress, number)

@@ -18,8 +18,11 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.utils.files import parse_json, read_file
 
 RESULTS_FILE = "sweep.json"
-# `stopped` trials were not kept by successive halving. `pending` trials have not ended yet.
-TRIAL_STATUSES = ("finished", "stopped", "diverged", "failed", "excluded", "pending")
+# `stopped` trials were not kept by successive halving. `repeated` trials have the settings of an
+# earlier one, and are not trained. `pending` trials have not ended yet.
+TRIAL_STATUSES = (
+    *("finished", "stopped", "diverged", "failed", "repeated", "excluded", "pending"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,8 +34,9 @@ class SeedResult:
         directory: The run directory, relative to that of the sweep.
         status: One of `TRIAL_STATUSES`.
         step: The last step that the run trained.
-        objective: The objective at that step; None if the run has none.
+        objective: The objective at that step, or the best one up to it; None if the run has none.
         weights: SHA-256 of the weights at that step; "" before the first checkpoint.
+        objective_step: The step of the objective, if the sweep compares best values.
     """
 
     seed: int
@@ -41,6 +45,7 @@ class SeedResult:
     step: int
     objective: float | None
     weights: str
+    objective_step: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,12 +57,14 @@ class TrialResult:
         settings: The value of each setting of the space, by dotted path.
         status: One of `TRIAL_STATUSES`: the worst of its seeds.
         runs: The result of each seed, in the order of the sweep's seeds.
+        same_as: The earlier trial that has the same settings; only of `repeated` trials.
     """
 
     number: int
     settings: Mapping[str, Any]
     status: str
     runs: Sequence[SeedResult]
+    same_as: int | None = None
 
     @property
     def step(self) -> int:
@@ -87,8 +94,9 @@ class SweepResults:
         space: The space as the sweep file has it, by dotted path.
         search: The search as the sweep file has it.
         seeds: `runtime.seed` of each run of a trial.
-        train_steps: The step at which a trial ends.
+        train_steps: The step at which a trial ends; 0 if it follows from `train_epochs`.
         trials: The trials.
+        value: "last" or "best": which value of the metric is the objective of a run.
     """
 
     experiment: str
@@ -99,6 +107,12 @@ class SweepResults:
     seeds: Sequence[int]
     train_steps: int
     trials: Sequence[TrialResult]
+    value: str = "last"
+
+    @property
+    def objective_name(self) -> str:
+        """The metric, such as `accuracy`, or `best accuracy` if the best value counts."""
+        return self.metric if self.value == "last" else f"best {self.metric}"
 
     @property
     def best(self) -> TrialResult | None:
@@ -117,6 +131,11 @@ class SweepResults:
         values = dataclasses.asdict(self)
         for trial, written in zip(self.trials, values["trials"], strict=True):
             written["objective"] = trial.objective
+            _drop_empty(written, "same_as")
+            for run in written["runs"]:
+                _drop_empty(run, "objective_step")
+        if self.value == "last":
+            del values["value"]
         best = self.best
         values["best"] = None if best is None else best.number
         return json.dumps(values, indent=2) + "\n"
@@ -137,6 +156,12 @@ class SweepResults:
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"is not the results of a sweep ({error})") from None
         return results
+
+
+def _drop_empty(values: dict[str, Any], name: str) -> None:
+    """Removes a value that is None, so that files of sweeps without it stay as they were."""
+    if values[name] is None:
+        del values[name]
 
 
 def read_results(directory: Path) -> SweepResults:

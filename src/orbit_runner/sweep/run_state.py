@@ -75,6 +75,13 @@ class RunState:
         value = self.metrics.get(step, {}).get(metric)
         return value if value is not None and math.isfinite(value) else None
 
+    def best_objective(self, step: int, metric: str, mode: str) -> tuple[int, float] | None:
+        """Returns (step, value) of the best finite value up to a step, the first one of equals."""
+        sign = 1 if mode == "min" else -1
+        values = {at: self.objective(at, metric) for at in sorted(self.metrics) if at <= step}
+        finite = [(at, value) for at, value in values.items() if value is not None]
+        return min(finite, key=lambda entry: sign * entry[1], default=None)
+
     @property
     def last_evaluation(self) -> int:
         """The step of the last evaluation, 0 before the first one."""

@@ -6,6 +6,7 @@ Every process computes the same, so no coordinator is needed.
 from __future__ import annotations
 
 import dataclasses
+import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -79,6 +80,10 @@ class Schedule:
                 search.type, sweep.file.space, search.seed, sweep.file.mode
             )
         self._reported_batches = 0
+        self._outcomes: dict[int, TrialOutcome] = {}  # of the reported batches
+        # Trials of equal settings and seeds have equal weights, so only the first one is trained.
+        self._first_by_settings: dict[str, int] = {}
+        self._first_by_number: dict[int, int] = {}
 
     def progress(self, states: States) -> SweepProgress:
         """Returns the next tasks and the results so far, given the state of each run."""
@@ -91,17 +96,25 @@ class Schedule:
                 continue
             chosen = {number: self._settings(number) for number in bracket}
             settings += chosen.values()
-            found = _Bracket(self._sweep, bracket, states)
+            first = {number: self._first_trial(number, chosen[number]) for number in bracket}
+            distinct = [number for number in bracket if first[number] == number]
+            found = _Bracket(self._sweep, distinct, states)
             found.decide()
             tasks += found.tasks
-            trials += [found.result(number, chosen[number]) for number in bracket]
+            trials += [
+                found.result(number, chosen[number])
+                if first[number] == number
+                else self._repeated_trial(number, first[number], chosen[number])
+                for number in bracket
+            ]
             if (
                 self._learner is not None
                 and index == self._reported_batches
                 and found.has_all_outcomes
             ):
+                self._outcomes |= {number: found.outcome(number) for number in distinct}
                 for number in bracket:
-                    self._learner.tell(number, found.outcome(number))
+                    self._learner.tell(number, self._outcomes[first[number]])
                 self._reported_batches += 1
         return SweepProgress(tasks, settings, self._results(trials))
 
@@ -123,6 +136,22 @@ class Schedule:
             return self._grid[number]
         return random_settings(space, search.seed, number)
 
+    def _first_trial(self, number: int, settings: Mapping[str, Any]) -> int:
+        """Returns the first trial that has these settings, which may be this one."""
+        if number not in self._first_by_number:
+            key = json.dumps(plain_value(settings), sort_keys=True, default=str)
+            self._first_by_number[number] = self._first_by_settings.setdefault(key, number)
+        return self._first_by_number[number]
+
+    def _repeated_trial(self, number: int, first: int, settings: Mapping[str, Any]) -> TrialResult:
+        return TrialResult(
+            number=number,
+            settings=plain_value(settings),
+            status="repeated",
+            runs=[],
+            same_as=first,
+        )
+
     def _unknown_trial(self, number: int) -> TrialResult:
         return TrialResult(number=number, settings={}, status="pending", runs=[])
 
@@ -132,6 +161,7 @@ class Schedule:
             experiment=sweep.name,
             metric=sweep.file.metric,
             mode=sweep.file.mode,
+            value=sweep.file.value,
             space=values["space"],
             search={**(values.get("search") or {}), "trials": sweep.trials},
             seeds=[*sweep.seeds],
@@ -200,14 +230,16 @@ class _Bracket:
         state, sweep = self._state(number, seed), self._sweep
         status, step = self._status(number, state)
         ended = status in ("finished", "stopped")
-        objective = state.objective(step, sweep.file.metric)
+        has_objective = status not in ("diverged", "failed")
+        found = self._seed_objective(state, step) if has_objective else None
         return SeedResult(
             seed=seed,
             directory=sweep.run_directory(number, seed),
             status=status,
             step=step,
-            objective=objective if status not in ("diverged", "failed") else None,
+            objective=None if found is None else found[1],
             weights=state.weights.get(step, "") if ended else "",
+            objective_step=None if found is None or sweep.file.value == "last" else found[0],
         )
 
     def _status(self, number: int, state: RunState) -> tuple[str, int]:
@@ -248,7 +280,7 @@ class _Bracket:
         )
 
     def _objective(self, number: int, rung: int) -> float | None:
-        """Returns the mean objective at a rung; of a run that stopped early, its last one."""
+        """Returns the mean objective at a rung, or at the end of a run that stopped early."""
         steps = [self._state(number, seed).early_end(rung) for seed in self._seeds]
         return self._mean(number, [rung if step is None else step for step in steps])
 
@@ -257,11 +289,19 @@ class _Bracket:
         for seed, step in zip(self._seeds, steps, strict=True):
             state = self._state(number, seed)
             is_lost = step is None or state.failure or state.diverged
-            value = None if is_lost else state.objective(step or 0, self._sweep.file.metric)
-            if value is None:
+            objective = None if is_lost else self._seed_objective(state, step or 0)
+            if objective is None:
                 return None
-            found.append(value)
+            found.append(objective[1])
         return statistics.fmean(found)
+
+    def _seed_objective(self, state: RunState, step: int) -> tuple[int, float] | None:
+        """Returns the objective of a run that trained to a step, with the step of the value."""
+        file = self._sweep.file
+        if file.value == "best":
+            return state.best_objective(step, file.metric, file.mode)
+        value = state.objective(step, file.metric)
+        return None if value is None else (step, value)
 
     def _state(self, number: int, seed: int) -> RunState:
         return self._states(number, seed)

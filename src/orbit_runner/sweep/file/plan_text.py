@@ -8,6 +8,7 @@ from orbit_runner.sweep.file.check import new_sweep
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule
+from orbit_runner.sweep.view.ranking import repeats_text
 
 _MOST_TRIALS = 20
 
@@ -19,24 +20,29 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     paths = [one.path for one in file.space]
     names = [path.rpartition(".")[2] for path in paths]
     rows = [
-        ["trial", *(n if names.count(n) == 1 else p for n, p in zip(names, paths, strict=True))]
+        ["trial", *(n if names.count(n) == 1 else p for n, p in zip(names, paths, strict=True)), ""]
     ]
+    trials = found.results.trials
     for number, settings in enumerate(found.settings[:_MOST_TRIALS]):
         cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
-        rows.append([str(number), *cells])
+        first = trials[number].same_as
+        rows.append([str(number), *cells, "" if first is None else f"same as trial {first}"])
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     table = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
     more = sweep.trials - len(rows) + 1
-    runs = sweep.trials * len(sweep.seeds)
+    repeats = repeats_text(found.results)
+    trained = sum(trial.same_as is None for trial in trials)
+    runs = trained * len(sweep.seeds)
     steps = f" of {sweep.last_step} steps" if sweep.last_step else ""
     search = file.search
     halving = search.halving
     return [
         *table,
         *([f"… and {more} more"] if more else []),
+        *(["", repeats] if repeats else []),
         "",
         f"{sweep.name}: {sweep.trials} trials ({search.type}), {runs} runs{steps}; "
         f"seeds {', '.join(map(str, sweep.seeds))}",

@@ -9,6 +9,8 @@ from typing import Any
 from orbit_runner.sweep.search.space import Space
 
 MODES = ("max", "min")
+# The value of the metric that is the objective of a run: of its last evaluation, or the best one.
+VALUES = ("last", "best")
 SEARCHES = ("random", "grid", "tpe", "cma_es")
 # Searches that learn from results, in batches.
 LEARNING = ("tpe", "cma_es")
@@ -63,6 +65,7 @@ class SweepFile:
         space: The settings that vary, each after those that it depends on.
         metric: The validation metric of the objective.
         mode: "max" or "min".
+        value: One of `VALUES`.
         search: How settings are chosen.
         seeds: `runtime.seed` of each run of a trial, or their number, counted from the seed of the
             experiment.
@@ -79,6 +82,7 @@ class SweepFile:
     space: Space
     metric: str
     mode: str
+    value: str
     search: Search
     seeds: int | tuple[int, ...]
     description: str

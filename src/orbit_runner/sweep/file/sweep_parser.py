@@ -13,7 +13,15 @@ from orbit_runner.config.parsing.tree import Leaf, Section, assignment, leaves, 
 from orbit_runner.config.parsing.yaml_files import load_text
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.sweep.file.space_parser import SpaceParser, values_of
-from orbit_runner.sweep.file.sweep_file import LEARNING, MODES, SEARCHES, Halving, Search, SweepFile
+from orbit_runner.sweep.file.sweep_file import (
+    LEARNING,
+    MODES,
+    SEARCHES,
+    VALUES,
+    Halving,
+    Search,
+    SweepFile,
+)
 from orbit_runner.sweep.search.draws import MAX_GRID, grid_settings
 from orbit_runner.sweep.search.space import Space
 
@@ -23,7 +31,7 @@ _KEYS = {
         *("experiment", "config_file", "overrides", "space", "objective", "search", "seeds"),
         "description",
     ),
-    "objective": ("metric", "mode"),
+    "objective": ("metric", "mode", "value"),
     "search": ("type", "trials", "seed", "batch", "halving"),
     "search.halving": ("rungs", "keep"),
 }
@@ -64,6 +72,7 @@ class _Parser:
             space=space,
             metric=self._text("objective.metric", required=True),
             mode=self._one_of("objective.mode", MODES, required=True),
+            value=self._one_of("objective.value", VALUES) or "last",
             search=self._search(space),
             seeds=self._seeds(),
             description=self._text("description"),

@@ -14,6 +14,7 @@ from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     objective_of,
     objective_text,
+    repeats_text,
     settings_text,
     status_counts,
 )
@@ -87,11 +88,18 @@ class TrialLines:
     def update(self, results: SweepResults, running: Mapping[int, str]) -> None:
         """Prints the trials that have ended since the last call."""
         self._time_left.update(results)
-        ended = {trial.number: trial for trial in results.trials if trial.status != "pending"}
+        ended = {
+            trial.number: trial
+            for trial in results.trials
+            if trial.status not in ("pending", "repeated")
+        }
         if self._ended is None:
             self._ended = set(ended)
             count = f"{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
             self._progress.phase(f"training {count} of {results.experiment}")
+            repeats = repeats_text(results)
+            if repeats:
+                self._progress.note(repeats)
             if ended:
                 self._progress.note(f"already ended: {status_counts(results)}")
         for number in sorted(set(ended) - self._ended):
@@ -113,7 +121,7 @@ class TrialLines:
                 settings=dict(trial.settings),
                 best=is_best,
                 ended=ended,
-                trials=len(results.trials),
+                trials=_count_trained(results),
                 seconds_left=self._time_left.remaining_seconds(results),
             )
             return
@@ -122,14 +130,18 @@ class TrialLines:
         )
 
 
+def _count_trained(results: SweepResults) -> int:
+    return sum(trial.status != "repeated" for trial in results.trials)
+
+
 def _line(results: SweepResults, trial: TrialResult, ended: int, left: float | None) -> str:
     values = settings_text(trial.settings, setting_names(results))
     best = results.best
     is_best = best is not None and best.number == trial.number
     parts = [
-        f"trial {trial.number} {trial.status} at step {trial.step:,}: {results.metric} "
+        f"trial {trial.number} {trial.status} at step {trial.step:,}: {results.objective_name} "
         f"{objective_text(trial)}{', best so far' if is_best else ''}  {values}",
-        f"({ended} of {len(results.trials)}",
+        f"({ended} of {_count_trained(results)}",
     ]
     time_left = f", about {format_duration(left)} left)" if left else ")"
     return "  ".join(parts) + time_left

@@ -19,6 +19,7 @@ from orbit_runner.sweep.view.ranking import (
     objective_estimate,
     objective_text,
     rank_trials,
+    repeats_text,
     status_counts,
 )
 from orbit_runner.sweep.view.scatter import setting_chart, trials_chart
@@ -51,13 +52,20 @@ def _headline(results: SweepResults) -> str:
     kind = str(results.search.get("type") or "")
     search = f", {escape(kind)} search" if kind else ""
     seeds = f", {len(results.seeds)} seeds per trial" if len(results.seeds) > 1 else ""
-    counts = status_counts(results)
+    counts, repeats = status_counts(results), repeats_text(results)
     return (
         f"<p class=soft>{'Smallest' if results.mode == 'min' else 'Largest'} "
-        f"<b>{escape(results.metric)}</b> after {results.train_steps:,} steps{search}{seeds}</p>"
+        f"<b>{escape(results.metric)}</b> {escape(_when(results))}{search}{seeds}</p>"
         f"<p>{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
-        f"{f': {counts}' if counts else ''}</p>"
+        f"{f': {counts}' if counts else ''}</p>{paragraph(repeats) if repeats else ''}"
     )
+
+
+def _when(results: SweepResults) -> str:
+    steps = f"{results.train_steps:,} steps" if results.train_steps else "the end of training"
+    if results.value == "best":
+        return f"of all evaluations up to {steps}" if results.train_steps else "of all evaluations"
+    return f"after {steps}" if results.train_steps else f"at {steps}"
 
 
 def _best(directory: Path, results: SweepResults) -> str:
@@ -69,7 +77,11 @@ def _best(directory: Path, results: SweepResults) -> str:
     spread = f"95 % interval {interval}" if interval else "one seed"
     tiles = [
         ("trial", str(best.number), f"of {len(results.trials)}"),
-        (results.metric.replace("_", " "), "-" if found is None else estimate_text(found), spread),
+        (
+            results.objective_name.replace("_", " "),
+            "-" if found is None else estimate_text(found),
+            spread,
+        ),
         ("step", f"{best.step:,}", ""),
     ]
     names = setting_names(results)
@@ -98,7 +110,7 @@ def _best(directory: Path, results: SweepResults) -> str:
 def _how_to_run(directory: Path, results: SweepResults) -> str:
     """Returns the command that trains the best trial again, in a directory of its own."""
     config = shlex.quote(str(directory / BEST_CONFIG))
-    command = f"runner --config_file={config} --model_dir=runs/best"
+    command = f"runner --experiment={config} --model_dir=runs/best"
     return f"<p>Train it again:</p><pre class=command>{escape(command)}</pre>"
 
 
@@ -211,7 +223,7 @@ def _trials(directory: Path, results: SweepResults) -> str:
     names = setting_names(results)
     titles = "".join(f'<th title="{escape(path)}">{escape(n)}</th>' for path, n in names.items())
     seeded = len(results.seeds) > 1
-    metric = f"{results.metric}{' (mean ± standard deviation)' if seeded else ''}"
+    metric = f"{results.objective_name}{' (mean ± standard deviation)' if seeded else ''}"
     head = (
         f"<tr><th>trial</th><th>status</th><th class=number>{escape(metric)}</th>{titles}"
         "<th class=number>step</th><th>weights</th></tr>"
@@ -226,10 +238,11 @@ def _trial_row(directory: Path, trial: TrialResult, paths: list[str]) -> str:
         for path in paths
     )
     kind = {"finished": "good", "diverged": "bad", "failed": "bad"}.get(trial.status, "soft")
+    status = trial.status if trial.same_as is None else f"same as trial {trial.same_as}"
     weights = trial.runs[0].weights[:12] if len(trial.runs) == 1 else ""
     return (
         f"<tr><th scope=row>{_links(directory, trial)}</th>"
-        f"<td class={kind}>{escape(trial.status)}</td>"
+        f"<td class={kind}>{escape(status)}</td>"
         f"<td class=number>{escape(objective_text(trial))}</td>{values}"
         f"<td class=number>{trial.step:,}</td><td class=mono>{escape(weights) or '-'}</td></tr>"
     )

@@ -56,7 +56,7 @@ def parallel_coordinates(results: SweepResults) -> str:
         note = "not set" if lacking[n] else ""
         parts += _axis(_LEFT + space * n, title, setting.path, axis.ticks(), note)
     note = "no value" if any(objective_of(trial) is None for trial in drawn) else ""
-    title = f"{results.metric} (log)" if objective.is_log else results.metric
+    title = f"{results.objective_name} (log)" if objective.is_log else results.objective_name
     parts += _axis(_LEFT + space * len(settings), title, results.metric, objective.ticks(), note)
     kind = '"wide many"' if len(drawn) > _MANY else "wide"
     return (

@@ -19,6 +19,7 @@ from orbit_runner.reporting.statistics import (
 )
 from orbit_runner.sweep.results import TRIAL_STATUSES, SweepResults, TrialResult
 
+_MOST_REPEATS = 4
 _LAST = tuple(status for status in TRIAL_STATUSES if status not in ("finished", "stopped"))
 
 
@@ -54,6 +55,19 @@ def status_counts(results: SweepResults) -> str:
     """Returns the number of trials of each status, such as `16 finished, 2 diverged`."""
     counts = Counter(trial.status for trial in results.trials)
     return ", ".join(f"{counts[status]} {status}" for status in TRIAL_STATUSES if counts[status])
+
+
+def repeats_text(results: SweepResults) -> str:
+    """Returns a sentence about the trials that have the settings of earlier ones; "" if none."""
+    repeated = [trial for trial in results.trials if trial.status == "repeated"]
+    if not repeated:
+        return ""
+    shown = ", ".join(f"{trial.number} = {trial.same_as}" for trial in repeated[:_MOST_REPEATS])
+    more = len(repeated) - _MOST_REPEATS
+    return (
+        f"trials with the settings of earlier ones, which are not trained again: {len(repeated)} "
+        f"({shown}{f' and {more} more' if more > 0 else ''})"
+    )
 
 
 def objective_estimate(trial: TrialResult) -> Estimate | None:

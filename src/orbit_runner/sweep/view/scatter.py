@@ -37,7 +37,9 @@ _LETTER = 6.6  # The width of a letter of a label.
 
 def trials_chart(results: SweepResults) -> str:
     """Returns the objective of each trial by its number, with a line for the best so far."""
-    trials = [trial for trial in results.trials if trial.status not in ("pending", "excluded")]
+    trials = [
+        trial for trial in results.trials if trial.status not in ("pending", "repeated", "excluded")
+    ]
     if not trials or not _values(trials):
         return ""
     numbers = [trial.number for trial in trials]
@@ -56,7 +58,8 @@ def setting_chart(results: SweepResults, setting: SweptSetting) -> str:
     trials = [
         trial
         for trial in results.trials
-        if setting.path in trial.settings and trial.status not in ("pending", "excluded")
+        if setting.path in trial.settings
+        and trial.status not in ("pending", "repeated", "excluded")
     ]
     if not _values(trials):
         return ""

@@ -10,7 +10,13 @@ from pathlib import Path
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.files import PAGE_FILE
 from orbit_runner.sweep.view.page import BEST_CONFIG
-from orbit_runner.sweep.view.ranking import lead_text, objective_of, rank_trials, status_counts
+from orbit_runner.sweep.view.ranking import (
+    lead_text,
+    objective_of,
+    rank_trials,
+    repeats_text,
+    status_counts,
+)
 from orbit_runner.sweep.view.trial_table import trial_lines
 from orbit_runner.utils.streams import use_utf8
 
@@ -32,6 +38,7 @@ def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterato
     counts = status_counts(results)
     trials = f"{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
     yield f"{results.experiment}: {trials}{f': {counts}' if counts else ''}"
+    yield from filter(None, [repeats_text(results)])
     shown = [trial for trial in rank_trials(results) if objective_of(trial) is not None][
         :_MOST_TRIALS
     ]
@@ -51,4 +58,4 @@ def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterato
     yield ""
     yield f"page    {directory / PAGE_FILE}"
     config = shlex.quote(str(directory / BEST_CONFIG))
-    yield f"winner  runner --config_file={config} --model_dir=runs/best"
+    yield f"winner  runner --experiment={config} --model_dir=runs/best"

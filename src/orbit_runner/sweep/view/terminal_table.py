@@ -108,8 +108,15 @@ def count_text(results: SweepResults, running: Mapping[int, str]) -> str:
     active = sum(statuses.get(number) == "pending" for number in running)
     finished = sum(status == "finished" for status in statuses.values())
     parts = [f"{finished} finished", f"{active} running", f"{pending - active} pending"]
-    other = len(statuses) - finished - pending
-    return ", ".join([*parts, *([f"{other} stopped or failed"] if other else [])])
+    repeated = sum(status == "repeated" for status in statuses.values())
+    other = len(statuses) - finished - pending - repeated
+    return ", ".join(
+        [
+            *parts,
+            *([f"{other} stopped or failed"] if other else []),
+            *([f"{repeated} repeated"] if repeated else []),
+        ]
+    )
 
 
 def visible_trials(

@@ -21,7 +21,9 @@ Points = Mapping[int, float]
 
 def objective_curves(directory: Path, results: SweepResults) -> str:
     """Returns a chart of the objective by step with a line for each trial; "" without records."""
-    order = [trial for trial in rank_trials(results) if trial.status != "excluded"]
+    order = [
+        trial for trial in rank_trials(results) if trial.status not in ("repeated", "excluded")
+    ]
     best = [trial for trial in order[:_COLORED] if objective_of(trial) is not None]
     colors = {trial.number: index for index, trial in enumerate(best)}
     lines = [

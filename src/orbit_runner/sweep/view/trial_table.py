@@ -34,7 +34,9 @@ def trial_lines(
     paths = [path for path in setting_names(results) if path in swept or not swept]
     names = setting_names(results)
     best = results.best
-    rows = [["", "trial", "status", "step", results.metric, *(names[path] for path in paths)]]
+    rows = [
+        ["", "trial", "status", "step", results.objective_name, *(names[path] for path in paths)]
+    ]
     rows += [
         [
             "*" if best is not None and trial.number == best.number else "",
