@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import orbit_runner
 from orbit_runner.cli.main import main
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.run_directory.paths import unsuitable_directory_reason
 from orbit_runner.storage.paths import PathError
+from tests.support import keras_models
+from tests.sweep.sweep_files import TEXT
 
 _CLUSTER = ["--experiment=digits", "--distribution_strategy=multi_worker_mirrored"]
 _UNKNOWN = [
@@ -96,6 +101,79 @@ def test_file_url_is_read_as_a_local_path(
     assert main(["show", "--experiment=digits", f"--config_file=file://{tmp_path}/a.yaml"]) == 0
 
     assert "train_steps: 7" in capsys.readouterr().out
+
+
+def _fill(folder: Path, kind: str) -> Path:
+    if kind == "project":
+        (folder / "src").mkdir()
+        (folder / "config.yaml").touch()
+    elif kind == "repository":
+        (folder / ".git").mkdir()
+    elif kind == "files":
+        for number in range(4):
+            (folder / f"notes-{number}.txt").touch()
+    elif kind == "runs":
+        (folder / "a").mkdir()
+        (folder / "a" / "run.json").touch()
+    return Path("/") if kind == "root" else folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("project", "contains src/, but no run"),
+        ("repository", "contains .git/, but no run"),
+        ("files", "contains notes-0.txt, notes-1.txt, notes-2.txt and 1 more, but no run"),
+        ("runs", "contains a/, but no run"),
+        ("home", "is the home directory"),
+        ("root", "is the root directory"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "api", "sweep", "launch"])
+def test_directory_of_other_things_is_refused_before_anything_is_written(
+    kind: str,
+    reason: str,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    folder = tmp_path / "place"
+    folder.mkdir()
+    folder = home if kind == "home" else _fill(folder, kind)
+    before = {*folder.iterdir()}
+    (tmp_path / "s.yaml").write_text(TEXT)
+    arguments = {
+        "run": ["--experiment=digits", f"--model_dir={folder}"],
+        "sweep": ["sweep", str(tmp_path / "s.yaml"), f"--model_dir={folder}"],
+        "launch": ["launch", "--workers=2", "--", *_CLUSTER, f"--model_dir={folder}"],
+    }
+    if command == "api":
+        with pytest.raises(ConfigError) as error:
+            orbit_runner.run(
+                keras_models.classifier, keras_models.classes(), model_dir=folder, epochs=1
+            )
+        said = str(error.value)
+    else:
+        assert main(arguments[command]) == 2
+        said = capsys.readouterr().err
+
+    assert reason in said
+    assert "use a directory of its own, such as --model_dir=" in said
+    assert {*folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("names", [[], [".lock", "src/"], ["run.json", "src/"], ["a.log", "logs/"]])
+def test_directory_that_is_empty_or_of_a_run_is_accepted(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        path = tmp_path / name
+        path.mkdir() if name.endswith("/") else path.touch()
+
+    assert unsuitable_directory_reason(tmp_path) == ""
+    assert unsuitable_directory_reason(tmp_path / "new") == ""
 
 
 def test_serialize_config_rejects_url_with_unknown_scheme(

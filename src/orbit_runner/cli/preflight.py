@@ -39,7 +39,7 @@ from orbit_runner.distribute.tpu.address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import has_record
-from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
 from orbit_runner.storage.staged_config import localize
 
 _SERVICE_SECONDS = 0.8
@@ -112,8 +112,13 @@ def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
 
 
 def _directory_problems(model_dir: Path) -> Iterator[Problem]:
-    if os.path.isfile(model_dir):
-        yield Problem("--model_dir", f"{model_dir} is a file, expected a directory")
+    if os.path.lexists(model_dir) and not os.path.isdir(model_dir):
+        kind = "a file" if os.path.isfile(model_dir) else "no directory"
+        yield Problem("--model_dir", f"{model_dir} is {kind}, expected a directory")
+        return
+    unsuitable = unsuitable_directory_reason(model_dir)
+    if unsuitable:
+        yield Problem("--model_dir", unsuitable)
         return
     checkpoints = RunDirectory(model_dir).checkpoints
     if os.path.lexists(checkpoints) and not os.path.isdir(checkpoints):

@@ -47,7 +47,23 @@ def join_arrays(sources: Sequence[ArraySource]) -> ArraySource:
         labels=first.labels,
         files=tuple(path for source in sources for path in source.files),
         origins=_origins([source.size for source in sources]),
+        **_join_places(sources),
     )
+
+
+def _join_places(sources: Sequence[ArraySource]) -> dict[str, Any]:
+    """Returns `parts` and `rows` of all sources, unless a source does not know them."""
+    if not all(source.parts for source in sources):
+        return {}
+    parts = [part for source in sources for part in source.parts]
+    if all(source.rows is None for source in sources):
+        return {"parts": tuple(parts)}
+    sizes = [sum(count for _, count in source.parts) for source in sources]
+    rows = [
+        (np.arange(source.size) if source.rows is None else source.rows) + before
+        for source, before in zip(sources, np.cumsum([0, *sizes]).tolist(), strict=False)
+    ]
+    return {"parts": tuple(parts), "rows": np.concatenate(rows)}
 
 
 def join_files(sources: Sequence[FileSource]) -> FileSource:

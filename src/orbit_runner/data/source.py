@@ -28,6 +28,10 @@ class ArraySource:
         files: The files that the arrays were read from, if any.
         origins: The source of a mixture that each example comes from, integers [n]. None if there
             is only one.
+        parts: The name and the number of examples of each file or array that the user named, in
+            order; empty if they are not known.
+        rows: The place of each example in these parts, counted through all of them, ascending:
+            int64 [n]. None if each place is an example.
     """
 
     name: str
@@ -38,6 +42,8 @@ class ArraySource:
     labels: tuple[str, ...] | None = None
     files: tuple[Path, ...] = ()
     origins: np.ndarray | None = None
+    parts: tuple[tuple[str, int], ...] = ()
+    rows: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         sizes = {path: len(array) for path, array in leaves(self.arrays)}
@@ -50,6 +56,18 @@ class ArraySource:
     def size(self) -> int:
         """The number of examples."""
         return len(next(leaves(self.arrays))[1])
+
+    def array_location(self, number: int) -> str:
+        """Returns the file or array of an example, and its index there, as `a.npz, index 7`.
+
+        "" if they are not known.
+        """
+        row = number if self.rows is None else int(self.rows[number])
+        for name, count in self.parts:
+            if row < count:
+                return f"{name}, index {row}"
+            row -= count
+        return ""
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

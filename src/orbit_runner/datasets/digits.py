@@ -31,7 +31,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     path = packaged_file("digits", "digits.csv.gz")
     table = read_table("digits", path, (_SIZE, _SIDE**2 + 1), ",")
     is_test = np.arange(len(table)) % 5 == 4
-    chosen = table[{"train": ~is_test, "test": is_test, "all": slice(None)}[split]]
+    is_chosen = {"train": ~is_test, "test": is_test, "all": np.ones_like(is_test)}[split]
+    chosen = table[is_chosen]
     return ArraySource(
         name="digits",
         arrays={
@@ -42,4 +43,6 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
         mean=_MEAN,
         std=_STD,
         files=(path,),
+        parts=(("digits", _SIZE),),
+        rows=np.flatnonzero(is_chosen),
     )

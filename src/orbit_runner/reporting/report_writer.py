@@ -24,23 +24,24 @@ _PAUSE_FACTOR = 200
 _MOST_POINTS = 3000
 
 
-def write_report(path: Path, target: Path, name: str = "") -> None:
-    """Writes the report of a run.
+def make_report(path: Path, name: str = "") -> str:
+    """Returns the report of a run as an HTML page.
 
     Args:
         path: The run directory.
-        target: The file to write.
         name: The name of the run directory to show, if it is not `path`.
-
-    Raises:
-        OSError: The file cannot be written.
     """
     try:
         config = read_file(RunDirectory(path).config).decode(errors="replace")
     except OSError:
         config = ""
     run = read_run(path, name or str(path), _MOST_POINTS)
-    write_atomically(target, report_page(run, config, _conditions(path), read_data(path)))
+    return report_page(run, config, _conditions(path), read_data(path))
+
+
+def write_report(path: Path, target: Path) -> None:
+    """Writes the report of a run atomically. Raises OSError if the file cannot be written."""
+    write_atomically(target, make_report(path))
 
 
 class ReportWriter(Callback):

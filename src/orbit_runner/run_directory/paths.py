@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
 
 CHECKPOINTS, CONFIG = "checkpoints", "config.yaml"
+# A directory with one of these contains a run, or one that has just begun.
+_OF_A_RUN = (".lock", CHECKPOINTS, "checkpoint", "metrics.jsonl", "run.json", "params.yaml")
+# What may be in a new run directory before the run begins, such as a log that a shell has opened.
+_NEUTRAL = re.compile(r"(?!\.git$)\..*|__pycache__|lost\+found|logs|config\.yaml|assets|best")
+_MOST_FILES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,3 +103,33 @@ class RunDirectory:
                 f"RUN: {self.path} {there}\nspecify a run directory, such as runs/digits/a"
             )
         return self.config
+
+
+def unsuitable_directory_reason(path: Path) -> str:
+    """Returns why a directory should not become a run directory, with the way out; "" if it may.
+
+    The root directory, a home directory, and a directory with other things are unsuitable, unless
+    they contain a run already.
+    """
+    try:
+        names = sorted(os.listdir(path))
+    except OSError:
+        return ""  # It does not exist, or it cannot be read, which is reported when it is used.
+    if any(name in names for name in _OF_A_RUN):
+        return ""
+    real = os.path.realpath(path)
+    way_out = f"use a directory of its own, such as --model_dir={os.path.join(path, 'runs', 'a')}"
+    if real == os.path.realpath("/"):
+        return f"{path} is the root directory, expected a directory for one run\n{way_out}"
+    if real == os.path.realpath(os.path.expanduser("~")):
+        return f"{path} is the home directory, expected a directory for one run\n{way_out}"
+    others = [name for name in names if not _NEUTRAL.fullmatch(name)]
+    directories = [f"{name}/" for name in others if os.path.isdir(os.path.join(path, name))]
+    if not directories and len(others) <= _MOST_FILES:
+        return ""
+    shown = (directories + [name for name in others if f"{name}/" not in directories])[:3]
+    more = f" and {len(others) - len(shown)} more" if len(others) > len(shown) else ""
+    return (
+        f"{path} contains {', '.join(shown)}{more}, but no run\n"
+        f"its files would be mixed with those of the run; {way_out}"
+    )

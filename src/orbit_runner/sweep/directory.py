@@ -15,6 +15,7 @@ from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.run_directory.paths import unsuitable_directory_reason
 from orbit_runner.sweep.definition import Sweep, has_prefix
 from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.results import RESULTS_FILE
@@ -151,6 +152,9 @@ def _check_new(directory: SweepDirectory) -> None:
         raise RunnerError(
             f"--model_dir: {directory.path} is a file, expected a directory"
         ) from None
+    reason = unsuitable_directory_reason(directory.path)
+    if reason and not {"claims", "base.yaml"} & {*names}:
+        raise RunnerError(f"--model_dir: {reason}")
     others = [name for name in names if name not in ("claims", "base.yaml", "probe", "logs")]
     others = [name for name in others if not name.startswith(".")]
     if others:

@@ -11,17 +11,21 @@ from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.order.sequences import ShuffledSequence
 from orbit_runner.data.order.step_order import StepRows
 from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.tasks.examples import find_excluded, index_of, order_of, unknown_id_error
+from orbit_runner.tasks.examples import find_excluded, order_of
 
 
 class ArrayExamples:
     """The rows of arrays.
 
-    `size` is the number of rows, and `describe_row` returns what is known about a row.
-    `mixture` returns the mixture that rows are drawn from, without the excluded ones.
+    Args:
+        name: The name of the data source.
+        size: The number of rows.
+        data: The section of the training data.
+        describe_row: Returns what is known about a row.
+        find_row: Returns the row that an ID names; the second argument is `id_help`.
+        unit: The form of the ID of a row in its file.
+        mixture: Returns the mixture that rows are drawn from, without the excluded ones.
     """
-
-    id_help = "an index as `runner batch` prints it"
 
     def __init__(
         self,
@@ -29,9 +33,13 @@ class ArrayExamples:
         size: int,
         data: DataConfig,
         describe_row: Callable[[int], dict[str, Any]],
+        find_row: Callable[[str, str], int],
+        *,
+        unit: str = "FILE:ROW",
         mixture: Callable[[np.ndarray], Mixture | None] = lambda _: None,
     ) -> None:
-        self.source, self._size, self._describe_row = name, size, describe_row
+        self.source, self._describe_row, self._find_row = name, describe_row, find_row
+        self.id_help = f"an index as `runner batch` prints it, or {unit}"
         self.excluded = find_excluded(data, size, self.find)
         sequence = ShuffledSequence(size, data.seed or 0, data.shuffle_buffer_size > 1)
         self.order = order_of(data, sequence, self.excluded, mixture(self.excluded))
@@ -44,11 +52,8 @@ class ArrayExamples:
         return [self._describe_row(int(example)) for example in rows.examples[chosen]]
 
     def find(self, text: str) -> int:
-        """Returns the index that a text contains."""
-        found = index_of(text, self._size)
-        if found is None:
-            raise unknown_id_error(text, self.id_help)
-        return found
+        """Returns the index of the row that an ID names."""
+        return self._find_row(text, self.id_help)
 
 
 def label_of(labels: np.ndarray, row: int) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.errors import DataError, RunnerError, nearest_name_hint
 
-_FILE_AND_NUMBER = re.compile(r"(?P<file>.+):(?P<number>\d+)")
+# `FILE:NUMBER`, or the place of an example as `runner batch` prints it: `a.csv, row 7`.
+_FILE_AND_NUMBER = re.compile(r"(?P<file>.+?)(?::|, row |, index )(?P<number>\d+)")
 FLAG = "--example"
 # Comparing more names takes too long.
 _MAX_COMPARED = 2000
@@ -131,9 +132,51 @@ def index_of(text: str, size: int) -> int | None:
 
 
 def place_of(text: str) -> tuple[str, int] | None:
-    """Returns the file and the number of `FILE:NUMBER`, or None if a text is not of that form."""
+    """Returns the file and the number of `FILE:NUMBER` or of `FILE, row NUMBER`; else None."""
     match = _FILE_AND_NUMBER.fullmatch(text)
     return (match["file"], int(match["number"])) if match else None
+
+
+def find_row(
+    text: str,
+    parts: Iterable[tuple[str, int]],
+    rows: np.ndarray | None,
+    *,
+    first: int,
+    id_help: str,
+) -> int:
+    """Returns the index of the example in a row of a file or array.
+
+    Args:
+        text: An index, `FILE:NUMBER`, or `FILE, row NUMBER`.
+        parts: The name and the number of rows of each file or array, in order.
+        rows: The row of each example, counted through all parts, ascending: int64 [n]; None if each
+            row is an example.
+        first: The number of the first row of a part.
+        id_help: The forms of ids, for messages.
+
+    Raises:
+        UnknownExample: There is no such example.
+    """
+    parts = [*parts]
+    total = sum(count for _, count in parts)
+    index = index_of(text, total if rows is None else len(rows))
+    if index is not None:
+        return index
+    place, before = place_of(text), 0
+    for name, count in parts if place else ():
+        if place and is_same_file(name, place[0]) and first <= place[1] < first + count:
+            break
+        before += count
+    else:
+        raise unknown_id_error(text, id_help)
+    row = before + place[1] - first
+    if rows is None:
+        return row
+    example = int(np.searchsorted(rows, row))
+    if example == len(rows) or rows[example] != row:
+        raise unknown_id_error(text, id_help, "is in another part of the data")
+    return example
 
 
 def is_same_file(path: str, requested: str) -> bool:

@@ -8,10 +8,15 @@ import json
 import math
 import os
 import re
+import stat
+import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+_MOST_LINKS = 40
+_PIPE_SECONDS = 10.0
 _TEMPORARY_NAME = re.compile(r"\..+\.(\d+)")
 
 
@@ -46,6 +51,87 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_output(path: Path, content: str | bytes) -> None:
+    """Writes a file that the user named.
+
+    A regular file is written atomically, and its directory is created. Links are followed.
+    Character devices, pipes and descriptors such as `/dev/stdout` are written to, not replaced.
+
+    Raises:
+        OSError: The file cannot be written, or is a directory, a socket or a block device.
+    """
+    if isinstance(content, str):
+        content = content.encode("utf-8", "backslashreplace")
+    target = output_target(path)
+    if isinstance(target, int):
+        sys.stdout.flush()
+        _write_all(target, content)
+        return
+    problem = special_file_problem(target)
+    if problem:
+        raise OSError(errno.EINVAL, problem, str(path))
+    if not is_special(target):
+        write_atomically(target, content)
+        return
+    descriptor = _open_special(target)
+    try:
+        os.set_blocking(descriptor, True)
+        _write_all(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
+def output_target(path: Path) -> Path | int:
+    """Returns the file that a path leads to through links, which may not exist.
+
+    For a name of an open file of this process, such as `/dev/stdout`, returns its descriptor.
+    Raises OSError if the links are a cycle.
+    """
+    target = os.fspath(path)
+    for _ in range(_MOST_LINKS):
+        above, name = os.path.split(target)
+        if name.isdecimal() and os.path.realpath(above) == f"/proc/{os.getpid()}/fd":
+            return int(name)
+        if not os.path.islink(target):
+            return Path(target)
+        target = os.path.join(above, os.readlink(target))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def is_special(path: Path) -> bool:
+    """Returns whether a file exists and is no regular file, such as a device or a pipe."""
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+def special_file_problem(path: Path) -> str:
+    """Returns why a file that exists cannot be written to, or ""."""
+    mode = os.stat(path).st_mode if os.path.exists(path) else stat.S_IFREG
+    kinds = {stat.S_ISDIR: "a directory", stat.S_ISSOCK: "a socket", stat.S_ISBLK: "a block device"}
+    found = next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "")
+    return f"is {found}, expected a file" if found else ""
+
+
+def _open_special(path: Path) -> int:
+    """Opens a device or a pipe for writing. Waits a few seconds for a process that reads a pipe."""
+    end = time.monotonic() + _PIPE_SECONDS
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError as error:
+            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
+                raise
+            if time.monotonic() > end:
+                reason = f"no process reads this pipe, for {_PIPE_SECONDS:g} seconds"
+                raise OSError(errno.ENXIO, reason, str(path)) from None
+        time.sleep(0.05)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def set_aside(path: Path) -> Path:

@@ -32,7 +32,7 @@ from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.inspection.step_examples import StepExamples, TrainingOrder
 from orbit_runner.reporting.text.step import format_step
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
 
@@ -193,7 +193,7 @@ def _write_picture_sheet(flags: argparse.Namespace, images: Any, rows: Sequence[
     captions = [str(row) for row in rows or range(len(images))]
     most = len(images) if flags.all else 64
     try:
-        write_atomically(Path(flags.images), encode_png(picture_sheet(images, captions, most=most)))
+        write_output(Path(flags.images), encode_png(picture_sheet(images, captions, most=most)))
     except OSError as error:
         raise RunnerError(f"--images: cannot write {flags.images}: {error.strerror}") from error
 

@@ -28,7 +28,7 @@ from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.storage.staged_config import localize
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
 
@@ -162,6 +162,6 @@ def _write_page(path: Path, found: Any) -> None:
 
 def _write(path: Path, flag: str, content: bytes) -> None:
     try:
-        write_atomically(path, content)
+        write_output(path, content)
     except OSError as error:
         raise RunnerError(f"{flag}: cannot write {path}: {error.strerror}") from error

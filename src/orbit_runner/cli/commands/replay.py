@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import io
 import json
 import shlex
 import shutil
@@ -28,6 +29,7 @@ from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.replay.plan import ReplayPlan, plan_replay
 from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 _DESCRIPTION = """\
@@ -167,10 +169,10 @@ def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
 def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
     import numpy as np
 
+    content = io.BytesIO()
+    np.savez(content, **arrays)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            np.savez(file, **arrays)
+        write_output(path, content.getvalue())
     except OSError as error:
         raise RunnerError(f"--out: cannot write {path}: {error.strerror or error}") from error
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.errors import RunnerError
-from orbit_runner.reporting.report_writer import write_report
+from orbit_runner.reporting.report_writer import make_report
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote
+from orbit_runner.utils.files import output_target, write_atomically, write_output
 
 _DESCRIPTION = """\
 Write the report of a run: an HTML page with curves, config, environment and fingerprints. It is one
@@ -30,10 +31,12 @@ def main(arguments: Sequence[str]) -> int:
         directory.require_config()
         target = Path(flags.html) if flags.html else directory.report
         try:
-            write_report(path, target, flags.run)
+            write = write_output if flags.html else write_atomically
+            write(target, make_report(path, flags.run))
         except OSError as error:
             raise RunnerError(
                 f"cannot write {target}: {error.strerror}\nuse --html=FILE"
             ) from error
-    print(target)
+    if output_target(target) != 1:  # Otherwise, the page is there.
+        print(target)
     return 0

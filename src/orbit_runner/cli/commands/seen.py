@@ -81,8 +81,8 @@ def _parser() -> Parser:
         "--example",
         required=True,
         metavar="ID",
-        help="the example: an index as `runner batch` prints it, FILE:RECORD, FILE:LINE, the path "
-        "of an image, or USER/ITEM",
+        help="the example: an index or a place as `runner batch` prints it, FILE:RECORD, "
+        "FILE:LINE, FILE:ROW, FILE:INDEX, the path of an image, or USER/ITEM",
     )
     parser.add_argument(
         "--until",

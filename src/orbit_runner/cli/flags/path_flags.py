@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
+from orbit_runner.utils.files import is_special, output_target, special_file_problem
 
 _LOCAL_ADVICE = "use a local path"
 SHARED = (
@@ -51,7 +53,7 @@ _NAMES = {
 }
 # Flags that name a file or a directory to write.
 _OUTPUT_FILES = ("html", "images", "out")
-_OUTPUTS = (*_OUTPUT_FILES, "keep", "to")
+_OUTPUTS = (*_OUTPUT_FILES, "keep", "to", "dir", "logs")
 # A mirror of datasets may be any URL.
 _ANY_URL_FLAGS = ("origin",)
 # Command to the flags that accept the URL of an object store.
@@ -107,6 +109,9 @@ def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
             if name in _OUTPUTS and not any(found):
                 found = [_find_output_problem(name, text) for text in texts]
                 problems += [f"{shown}: {problem}" for problem in found if problem]
+            # The directory of a manifest is on other machines.
+            elif name == "model_dir" and not command.startswith("manifest"):
+                problems += [f"{shown}: {text}" for text in map(_directory_problem, texts) if text]
         setattr(flags, name, texts[0] if isinstance(given, str) else texts)
     if problems:
         raise RunnerError("\n".join(problems))
@@ -131,11 +136,23 @@ def _find_problem(command: str, name: str, text: str) -> str:
 def _find_output_problem(name: str, text: str) -> str:
     if is_remote(text):
         return ""
+    if name in _OUTPUT_FILES:
+        try:
+            target = output_target(Path(text))
+        except OSError as error:
+            return f"cannot write {text}: {error.strerror}"
+        if isinstance(target, int) or is_special(target):
+            problem = "" if isinstance(target, int) else special_file_problem(target)
+            return f"{text} {problem}" if problem else ""
+        if _is_redirected_to(target):
+            return (
+                f"{text} is the file that standard output or standard error is redirected to\n"
+                "use another file, or /dev/stdout"
+            )
+        text = str(target)
     # `os.path`, because methods of `Path` raise an error if the name is too long.
-    if name in _OUTPUT_FILES and os.path.isdir(text):
-        return f"{text} is a directory, expected a file"
-    if name not in _OUTPUT_FILES and os.path.isfile(text):
-        return f"{text} is a file, expected a directory"
+    elif problem := _directory_problem(text):
+        return problem
     # Missing directories are created.
     parent = next(one for one in Path(text).absolute().parents if os.path.lexists(one))
     if not os.path.isdir(parent):
@@ -143,3 +160,19 @@ def _find_output_problem(name: str, text: str) -> str:
     if not os.access(parent, os.W_OK):
         return f"cannot write {text}: {parent} is not writable"
     return ""
+
+
+def _directory_problem(text: str) -> str:
+    if is_remote(text) or not os.path.lexists(text) or os.path.isdir(text):
+        return ""
+    kind = "a file" if os.path.isfile(text) else "no directory"
+    return f"{text} is {kind}, expected a directory"
+
+
+def _is_redirected_to(path: Path) -> bool:
+    """Returns whether a stream is redirected to a file, which writing would replace."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return True
+    return False

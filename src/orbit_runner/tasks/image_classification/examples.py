@@ -12,12 +12,13 @@ from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.order.sequences import RecordSequence, Sequence, ShuffledSequence
 from orbit_runner.data.order.step_order import StepRows
-from orbit_runner.data.source import stored_rows
+from orbit_runner.data.source import ArraySource, stored_rows
 from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape, int_of
 from orbit_runner.data.tfrecord.framing import record_data, record_starts
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.examples import (
     find_excluded,
+    find_row,
     index_of,
     is_same_file,
     order_of,
@@ -45,11 +46,14 @@ class ImageExamples:
         self._draws = AugmentationDraws(data, self._source, size)
         self._starts: dict[int, list[int]] = {}  # Offsets of the records by block.
         index = "an index as `runner batch` prints it"
-        kinds = {
+        kinds: dict[type, str] = {
             RecordSource: ", or FILE:RECORD",
             ArrayRecordSource: ", or FILE:RECORD",
-            FileSource: ", or the path of an image",
+            FileSource: ", or the path of an image"
+            + (", or FILE:ROW" if getattr(self._source, "listed", None) else ""),
         }
+        if isinstance(self._source, ArraySource) and self._source.parts:
+            kinds[ArraySource] = ", or DATASET:INDEX"
         self.id_help = index + next(
             (form for kind, form in kinds.items() if isinstance(self._source, kind)), ""
         )
@@ -93,6 +97,11 @@ class ImageExamples:
         if isinstance(source, FileSource):
             numbers = self._numbers_by_name.get(text.rpartition("/")[2], ())
             yield from (n for n in numbers if is_same_file(source.paths[n], text))
+            if source.listed is not None and place is not None and not numbers:
+                parts, rows = source.listed.source.parts, source.listed.rows
+                yield find_row(text, parts, rows, first=1, id_help=self.id_help)
+        if isinstance(source, ArraySource) and source.parts:
+            yield find_row(text, source.parts, source.rows, first=0, id_help=self.id_help)
         if not isinstance(source, RecordSource | ArrayRecordSource) or place is None:
             return
         blocks = source.blocks
@@ -123,12 +132,14 @@ class ImageExamples:
             return self._describe_example(source, source.read([number])[0], found)
         if isinstance(source, FileSource):
             path = source.paths[number]
-            return {"file": path} | self._describe_label(int(source.label[number])), _size_of_file(
-                path
-            )
+            listed = source.listed
+            place = {"file": path} | ({"place": listed.row_location(number)} if listed else {})
+            return place | self._describe_label(int(source.label[number])), _size_of_file(path)
         labels, image = source.arrays.get("label"), source.arrays.get("image")
         label = {} if labels is None else self._describe_label(_array_row(labels, number))
-        return label, None if image is None else tuple(image.shape[1:3])
+        location = source.array_location(number)
+        place = {"place": location} if location else {}
+        return place | label, None if image is None else tuple(image.shape[1:3])
 
     def _describe_record(
         self, source: RecordSource, number: int

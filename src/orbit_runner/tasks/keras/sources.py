@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -120,7 +121,7 @@ def arrays_of(found: Any, name: str) -> ArraySource:
     tree = {X: inputs, Y: _labels(_array(found[Y], Y, name))}
     if found.get(W) is not None:
         tree[W] = _weights(_array(found[W], W, name), name)
-    return ArraySource(name, tree)
+    return ArraySource(name, tree, parts=((name, len(tree[Y])),))
 
 
 def mismatch_problems(
@@ -180,7 +181,10 @@ def _select_section(source: ArraySource, fraction: float, section: str) -> Array
         return tree[chosen]
 
     origins = None if source.origins is None else source.origins[chosen]
-    return ArraySource(source.name, select(source.arrays), origins=origins)
+    rows = np.flatnonzero(chosen) if source.rows is None else source.rows[chosen]
+    return ArraySource(
+        source.name, select(source.arrays), origins=origins, parts=source.parts, rows=rows
+    )
 
 
 def _array(value: Any, path: str, name: str) -> np.ndarray:
@@ -256,7 +260,9 @@ def _read_files(paths: tuple[str, ...], times: tuple[int, ...]) -> ArraySource:
         raise DataError(f"the files have different arrays: {keys}", field="input_path")
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
-        return arrays_of(arrays, ", ".join(paths))
+        source = arrays_of(arrays, ", ".join(paths))
+        counts = [len(part[Y]) for part in parts]
+        return dataclasses.replace(source, parts=tuple(zip(paths, counts, strict=True)))
     except DataError as error:
         raise DataError(str(error), field="input_path") from error
 

@@ -186,6 +186,7 @@ class TabularConfig(TaskConfig):
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which rows are in the batch of each training step."""
         from orbit_runner.tasks.array_examples import ArrayExamples
+        from orbit_runner.tasks.examples import find_row
         from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 
         part = load_part(self, SECTIONS[0])
@@ -198,7 +199,10 @@ class TabularConfig(TaskConfig):
         def mixture(excluded: Any) -> Any:
             return table_mixture(self, data, excluded)
 
-        return ArrayExamples(part.source.name, part.size, data, describe_row, mixture)
+        def find(text: str, id_help: str) -> int:
+            return find_row(text, part.source.parts, part.rows, first=1, id_help=id_help)
+
+        return ArrayExamples(part.source.name, part.size, data, describe_row, find, mixture=mixture)
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""

@@ -8,14 +8,7 @@ import numpy as np
 
 from orbit_runner.data.order.sequences import ShuffledSequence
 from orbit_runner.data.order.step_order import StepRows
-from orbit_runner.tasks.examples import (
-    find_excluded,
-    index_of,
-    is_same_file,
-    order_of,
-    place_of,
-    unknown_id_error,
-)
+from orbit_runner.tasks.examples import find_excluded, find_row, order_of
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
@@ -49,24 +42,5 @@ class TextExamples:
 
     def find(self, text: str) -> int:
         """Returns the index of the text in a row of a file."""
-        found, place = index_of(text, self._part.size), place_of(text)
-        if found is not None:
-            return found
-        row = self._row(*place) if place else None
-        if row is None:
-            raise unknown_id_error(text, self.id_help)
-        if self._part.rows is None:
-            return row
-        index = int(np.searchsorted(self._part.rows, row))
-        if index == self._part.size or self._part.rows[index] != row:
-            raise unknown_id_error(text, self.id_help, "is in another part of the table")
-        return index
-
-    def _row(self, file: str, number: int) -> int | None:
-        """Returns a row, counted through all files; None if there is no such row."""
-        before = 0
-        for name, rows in self._part.source.parts:
-            if is_same_file(name, file) and 1 <= number <= rows:
-                return before + number - 1
-            before += rows
-        return None
+        parts, rows = self._part.source.parts, self._part.rows
+        return find_row(text, parts, rows, first=1, id_help=self.id_help)

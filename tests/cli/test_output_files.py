@@ -1,0 +1,238 @@
+"""Files that a flag names: devices and pipes are written to, links are followed, and the rest."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.utils import files
+from orbit_runner.utils.files import write_output
+
+KEPT = Path(__file__).parents[1] / "kept_runs" / "0.1.0"
+_NULL = os.makedev(1, 3)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(KEPT, tmp_path / "run"))
+
+
+@pytest.fixture
+def null(tmp_path: Path) -> Path:
+    """A null device in the temporary directory, so that a mistake does not replace the real one."""
+    path = tmp_path / "null"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, _NULL)
+        path.open("wb").close()
+    except OSError as error:
+        pytest.skip(f"devices cannot be created here: {error.strerror}")
+    return path
+
+
+@pytest.fixture
+def received(tmp_path: Path) -> Iterator[tuple[Path, list[bytes]]]:
+    """A named pipe, and what a thread reads from it."""
+    path, content = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: content.append(path.read_bytes()), daemon=True)
+    reader.start()
+    yield path, content
+    reader.join(20)
+
+
+def _report(run: Path, target: Path | str) -> int:
+    return main(["report", str(run), f"--html={target}"])
+
+
+def test_device_is_written_to_and_stays_a_device(run: Path, null: Path) -> None:
+    assert _report(run, null) == 0
+    assert main(["compare", str(run), str(run), f"--html={null}"]) == 0
+
+    assert stat.S_ISCHR(null.stat().st_mode)
+    assert {path.name for path in run.parent.iterdir()} == {"run", "null"}
+
+
+def test_full_device_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        write_output(Path("/dev/full"), b"content")
+
+
+def test_named_pipe_is_written_to(run: Path, received: tuple[Path, list[bytes]]) -> None:
+    pipe, content = received
+    assert _report(run, pipe) == 0
+
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    while not content:
+        pass
+    assert content[0].rstrip().endswith(b"</html>")
+
+
+def test_large_content_is_written_to_a_pipe_as_a_whole(
+    received: tuple[Path, list[bytes]],
+) -> None:
+    pipe, content = received
+    write_output(pipe, b"x" * 1_000_000)
+
+    while not content:
+        pass
+    assert len(content[0]) == 1_000_000
+
+
+def test_pipe_that_nobody_reads_is_an_error(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(files, "_PIPE_SECONDS", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+
+    assert _report(run, tmp_path / "pipe") == 2
+    assert "no process reads this pipe, for 0.2 seconds" in capsys.readouterr().err
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_link_is_followed(run: Path, tmp_path: Path, there: bool) -> None:
+    target, link = tmp_path / "pages" / "page.html", tmp_path / "link.html"
+    target.parent.mkdir()
+    if there:
+        target.write_text("old")
+    link.symlink_to(os.path.relpath(target, tmp_path))
+
+    assert _report(run, link) == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("<!doctype html>")
+    assert [path.name for path in target.parent.iterdir()] == ["page.html"]
+
+
+def test_cycle_of_links_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+
+    assert _report(run, tmp_path / "a") == 2
+    assert os.strerror(errno.ELOOP) in capsys.readouterr().err
+
+
+def test_socket_is_refused(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        assert _report(run, "socket") == 2
+    assert "socket is a socket, expected a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "digits", "--html={}"],
+        ["inspect", "digits", "--images={}"],
+        ["batch", "digits", "--step=1", "--images={}"],
+        ["replay", "run", "--step=1", "--out={}"],
+        ["compare", "run", "run", "--html={}"],
+        ["report", "run", "--html={}"],
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_directory_in_place_of_a_file_is_refused_and_kept(
+    arguments: list[str],
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(run.parent)
+    Path("place").mkdir()
+
+    assert main([argument.format("place") for argument in arguments]) == 2
+    assert "place is a directory, expected a file" in capsys.readouterr().err
+    assert {path.name for path in run.parent.iterdir()} == {"run", "place"}
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "device", "dangling link"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--experiment=digits", "--model_dir={}"],
+        ["export", "run", "--to={}"],
+        ["profile", "digits", "--keep={}"],
+        ["data", "get", "mnist", "--dir={}"],
+        ["init", "{}"],
+        ["sweep", "s.yaml", "--model_dir={}"],
+        ["branch", "run", "--at=1", "--model_dir={}"],
+        ["reproduce", "run", "--model_dir={}"],
+        ["launch", "--workers=2", "--logs={}", "--", "--experiment=digits"],
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_other_file_in_place_of_a_directory_is_refused_and_kept(
+    arguments: list[str],
+    kind: str,
+    run: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(run.parent)
+    from tests.sweep.sweep_files import TEXT
+
+    Path("s.yaml").write_text(TEXT)
+    place = Path("place")
+    if kind == "file":
+        place.write_text("mine")
+    elif kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "device":
+        request.getfixturevalue("null").rename(place)
+    else:
+        place.symlink_to("missing")
+    before = place.lstat()
+
+    assert main([argument.format("place") for argument in arguments]) == 2
+    said = capsys.readouterr().err
+    assert "place" in said
+    assert "Traceback" not in said
+    assert os.path.samestat(before, place.lstat())
+    assert {path.name for path in Path().iterdir()} == {"run", "place", "s.yaml"}
+
+
+def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    text = command.replace("runner", f"{sys.executable} -m orbit_runner")
+    return subprocess.run(
+        text, shell=True, cwd=folder, executable="/bin/bash", capture_output=True, text=True
+    )
+
+
+def test_standard_output_may_be_named(run: Path) -> None:
+    done = _shell("runner report run --html=/dev/stdout > page.html", run.parent)
+
+    assert done.returncode == 0, done.stderr
+    page = (run.parent / "page.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert page.rstrip().endswith("</html>")
+
+
+def test_pipe_of_a_shell_is_written_to(run: Path) -> None:
+    done = _shell("runner report run --html=>(tail -c 8 > end) && sleep 0.3; cat end", run.parent)
+
+    assert done.stdout.strip().endswith("</html>"), done.stderr
+
+
+@pytest.mark.parametrize("stream", [">", "2>"])
+def test_file_that_a_stream_is_redirected_to_is_refused(run: Path, stream: str) -> None:
+    done = _shell(f"runner report run --html=page.html {stream} page.html", run.parent)
+
+    assert done.returncode == 2
+    said = done.stderr + (run.parent / "page.html").read_text()
+    assert "--html: page.html is the file that standard output or standard error" in said
