@@ -27,6 +27,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 900
 _ONE_THREAD = "--runtime.intra_op_threads=1"
+# A short run begins the schedule of a whole one, which follows the length of the run by default.
+_WHOLE_SCHEDULE = "--trainer.optimizer_config.learning_rate.cosine.decay_steps=900"
 _SYNTHETIC = f"--config_file={ROOT}/configs/data/synthetic.yaml"
 _RECORDS_CONFIG = """
 task:
@@ -117,10 +119,10 @@ def _official(name: str) -> Run:
 
 
 RUNS = {
-    "digits": Run(("--experiment=digits", "--train_steps=100")),
+    "digits": Run(("--experiment=digits", "--train_steps=100", _WHOLE_SCHEDULE)),
     "digits_pipeline": Run(
         ("--experiment=digits", "--train_steps=50", "--task.train_data.on_device=false",
-         "--task.model.dropout_rate=0.3"),
+         "--task.model.dropout_rate=0.3", _WHOLE_SCHEDULE),
     ),
     "digits_mlp": Run(("--experiment=digits_mlp", "--train_steps=100")),
     "resnet_cifar": Run(
@@ -131,16 +133,17 @@ RUNS = {
     "ncf_movielens": Run(("--experiment=ncf_movielens", _SYNTHETIC, "--train_steps=30")),
     "transformer_multi30k": Run(
         ("--experiment=transformer_multi30k", _SYNTHETIC, "--train_steps=30", "--mode=train",
-         "--task.train_data.global_batch_size=16"),
+         "--task.train_data.global_batch_size=16",
+         "--trainer.optimizer_config.learning_rate.power_linear.total_decay_steps=7000"),
     ),
     "tfrecord": Run(("--experiment=records.yaml",), write_records),
     "mirrored": Run(
         ("--experiment=digits", f"--config_file={ROOT}/configs/runtime/mirrored_2cpu.yaml",
-         "--train_steps=50"),
+         "--train_steps=50", _WHOLE_SCHEDULE),
     ),
     "two_workers": Run(
         ("--experiment=digits", "--distribution_strategy=multi_worker_mirrored",
-         "--train_steps=50"),
+         "--train_steps=50", _WHOLE_SCHEDULE),
         launch=("--workers=2",),
     ),
     "official_tagging": _official("bert/tagging"),

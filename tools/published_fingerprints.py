@@ -18,6 +18,7 @@ from pathlib import Path
 
 from orbit_runner.cli.published.reproduction import portable_experiment
 from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.determinism.published_fingerprints import (
@@ -42,7 +43,7 @@ def train(name: str, *prefix: str) -> PublishedRun:
         subprocess.run([*prefix, *command], check=True, stdout=subprocess.DEVNULL)
         lines = Path(directory, "run/checkpoints/fingerprints.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
-    config = config_fingerprint(portable_experiment(name).config)
+    config = config_fingerprint(follow_run(portable_experiment(name).config, last["step"]))
     return PublishedRun(step=last["step"], weights=last["weights"], config=config)
 
 

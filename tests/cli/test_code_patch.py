@@ -11,7 +11,7 @@ import pytest
 
 COMMAND = [sys.executable, "-m", "orbit_runner"]
 ARGUMENTS = [
-    "--experiment=digits",
+    "--experiment=digits_mlp",
     "--config_file=quick.yaml",
     "--train_steps=2",
     "--trainer.checkpoint_interval=2",

@@ -32,12 +32,12 @@ MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summ
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A directory whose subdirectory `a` looks like a run of `digits`."""
+    """A directory whose subdirectory `a` looks like a run of `digits_mlp`."""
     checkpoints = tmp_path / "a" / "checkpoints"
     checkpoints.mkdir(parents=True)
     for name in ("checkpoint", "ckpt-100.index"):
         (checkpoints / name).touch()
-    config = resolve(Request(experiment="digits")).config
+    config = resolve(Request(experiment="digits_mlp")).config
     (tmp_path / "a" / "config.yaml").write_text(to_yaml(config))
     return tmp_path
 
@@ -77,7 +77,7 @@ def test_resume_accepts_changes_that_cannot_affect_the_weights(
     changes: list[str], folder: Path, starts: Callable[..., str]
 ) -> None:
     before = (folder / "a" / "config.yaml").read_bytes()
-    starts(folder, "--experiment=digits", "--model_dir=a", *changes)
+    starts(folder, "--experiment=digits_mlp", "--model_dir=a", *changes)
     assert (folder / "a" / "config.yaml").read_bytes() == before
 
 
@@ -105,7 +105,7 @@ def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
     starts: Callable[..., str],
     without_tensorflow: dict[str, str],
 ) -> None:
-    arguments = ["--experiment=digits", "--model_dir=a", *changes]
+    arguments = ["--experiment=digits_mlp", "--model_dir=a", *changes]
     found = refused(folder, *arguments, env=without_tensorflow)
     assert "a contains a run with a different config:" in found
     assert "--resume=override" in found
@@ -139,11 +139,11 @@ def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(
 def test_resume_rejects_change_that_mattered_under_the_earlier_config(
     folder: Path, refused: Refused, without_tensorflow: dict[str, str]
 ) -> None:
-    request = Request(experiment="digits", params_overrides=("trainer.recovery_max_trials=1",))
+    request = Request(experiment="digits_mlp", params_overrides=("trainer.recovery_max_trials=1",))
     (folder / "a" / "config.yaml").write_text(to_yaml(resolve(request).config))
     found = refused(
         folder,
-        *("--experiment=digits", "--model_dir=a", "--trainer.summary_interval=7"),
+        *("--experiment=digits_mlp", "--model_dir=a", "--trainer.summary_interval=7"),
         env=without_tensorflow,
     )
     assert "trainer.summary_interval: 50 → 7" in found
@@ -152,7 +152,7 @@ def test_resume_rejects_change_that_mattered_under_the_earlier_config(
 def test_only_training_modes_take_the_run_lock(
     folder: Path, refused: Refused, starts: Callable[..., str], without_tensorflow: dict[str, str]
 ) -> None:
-    arguments = ["--experiment=digits", "--model_dir=a"]
+    arguments = ["--experiment=digits_mlp", "--model_dir=a"]
     with RunLock(folder / "a"):
         for mode in ("train", "train_and_eval", "train_and_post_eval"):
             # The config differs too, but the live process is reported first.
@@ -167,8 +167,8 @@ def test_only_training_modes_take_the_run_lock(
 
 
 def test_rejected_command_creates_no_run_directory(tmp_path: Path, refused: Refused) -> None:
-    refused(tmp_path, "--experiment=digits", "--model_dir=a", "--mode=trian")
-    refused(tmp_path, "--experiment=digits", "--model_dir=a", "--mode=eval")
+    refused(tmp_path, "--experiment=digits_mlp", "--model_dir=a", "--mode=trian")
+    refused(tmp_path, "--experiment=digits_mlp", "--model_dir=a", "--mode=eval")
     assert [*tmp_path.iterdir()] == []
 
 
@@ -260,7 +260,7 @@ def test_config_is_written_once_at_run_begin(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["x", "--experiment=digits", "--seed=a b"])
-    resolved = resolve(Request(experiment="digits"))
+    resolved = resolve(Request(experiment="digits_mlp"))
     writer, file = ConfigWriter(tmp_path, resolved), tmp_path / "config.yaml"
     of_run = SimpleNamespace(step=step)
     assert not file.exists()

@@ -25,10 +25,17 @@ from orbit_runner.config.fingerprint import (
     excludes_same_examples,
 )
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.schedule_length import (
+    follow_run,
+    follow_same_run,
+    follows_run,
+    schedule_steps,
+)
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.checks.logical_replicas import resume_problems
 from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.data import services_of
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.determinism.portable import set_portable_variables
@@ -158,7 +165,11 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
         if checkpoints.committed_steps():
             _check_newest_record(resolved, checkpoints, saved_config)
         return
-    before, now = resolve(Request(experiment=str(saved_config))).config, resolved.config
+    before = resolve(Request(experiment=str(saved_config))).config
+    before = (
+        follow_run(before, before.trainer.train_steps) if before.trainer.train_steps else before
+    )
+    now = follow_same_run(resolved.config, before)
     for path, message in resume_problems(before.runtime, now.runtime, str(model_dir)):
         raise ConfigError([Problem(path, message, resolved.origin(path))])
     # Without a data record, it is unknown whether another directory contains the same data.
@@ -178,7 +189,18 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
     raise RunnerError(
         f"{model_dir} contains a run with a different config:\n"
         + "\n".join(lines)
+        + _schedule_advice(before, resolved.config)
         + "\nuse another --model_dir, or --resume=override to resume with the new config"
+    )
+
+
+def _schedule_advice(before: ExperimentConfig, given: ExperimentConfig) -> str:
+    steps = schedule_steps(before)
+    if not follows_run(given) or not isinstance(steps, int):
+        return ""
+    return (
+        "\nwith auto, the schedule follows the length of the run; to keep that of this run, "
+        f"set its length to {steps}"
     )
 
 
@@ -186,8 +208,12 @@ def _check_newest_record(
     resolved: ResolvedConfig, checkpoints: CheckpointFolder, missing: Path
 ) -> None:
     """Compares the config with that of the newest checkpoint, if `config.yaml` was removed."""
-    record = latest_intact_record(checkpoints)
-    if record is not None and not is_made_with(missing.parent, record.config, resolved.config):
+    steps = resolved.config.trainer.train_steps
+    config = follow_run(resolved.config, steps)
+    # Until the data is read, it is not known how many steps the epochs of a schedule are.
+    is_known = steps or not follows_run(resolved.config)
+    record = latest_intact_record(checkpoints) if is_known else None
+    if record is not None and not is_made_with(missing.parent, record.config, config):
         raise RunnerError(
             f"{missing} is missing, and the checkpoint of step {record.step} was made with a "
             "different config\n"

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.gin_bindings import bind_gin
+from orbit_runner.cli.preflight import check_same_config
 from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.schedule_length import follow_run, follows_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.serialize import to_yaml
@@ -45,6 +47,7 @@ class Job:
     data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
     command: tuple[str, ...] = ()  # that started the process; () for this command line
     stop_at_step: int | None = None  # the step at which to save and exit, before the last one
+    resumes_same: bool = False  # whether a resume with another config is an error
     started: float | None = None  # when the command began, by `time.monotonic()`
 
     @property
@@ -171,7 +174,7 @@ def _make_callbacks(
     job: Job, progress: Callback, record: Any, report: ReportWriter
 ) -> list[Callback]:
     if job.mode in TRAINING and job.writes_results:
-        writer = ConfigWriter(job.model_dir, job.resolved, job.argv)
+        writer = ConfigWriter(job.model_dir, job.resolved, job.argv, resumes_same=job.resumes_same)
         return [progress, job.data, writer, _RunStartRecorder(record), report]
     return [progress]
 
@@ -245,22 +248,34 @@ class ConfigWriter(Callback):
     """Writes the config that reproduces the run, once the run has a state that matches it."""
 
     def __init__(
-        self, model_dir: Path, resolved: ResolvedConfig, command: Sequence[str] = ()
+        self,
+        model_dir: Path,
+        resolved: ResolvedConfig,
+        command: Sequence[str] = (),
+        *,
+        resumes_same: bool = False,  # whether another config than that of the run is an error
     ) -> None:
         self._command = command or ["runner", *sys.argv[1:]]
-        self._path, self._config = RunDirectory(model_dir).config, resolved.config
-        self._has_written = False
+        self._path, self._resolved = RunDirectory(model_dir).config, resolved
+        self._has_written, self._resumes_same = False, resumes_same
 
     def on_run_begin(self, run: Any) -> None:
         """Writes the config once: a run that restarts after divergence is the same run."""
         if self._has_written:
             return
+        config = self._resolved.config
+        if run is not None and follows_run(config):
+            # The data of the run, which has been read now, decides how many steps that are.
+            config = follow_run(config, run.train_steps)
+            if self._resumes_same and run.restored:
+                resolved = dataclasses.replace(self._resolved, config=config)
+                check_same_config(resolved, self._path.parent)
         from orbit_runner.run_directory.config import keep_config
         from orbit_runner.utils.files import write_atomically
 
-        keep_config(self._path.parent, self._config)
+        keep_config(self._path.parent, config)
         command = shlex.join(self._command)
-        write_atomically(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
+        write_atomically(self._path, f"# Made by: {command}\n{to_yaml(config)}")
         self._has_written = True
 
 

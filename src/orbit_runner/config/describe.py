@@ -147,6 +147,8 @@ def _listed_values(
         return registry_names(meta["registry"])
     if meta.get("allowed"):
         return tuple(map(_format_value, meta["allowed"]))
+    if meta.get("word"):
+        return (str(meta["word"]),)
     options = options_of(hint)
     booleans = ("true", "false") if bool in options else ()
     return (*booleans, *(("null",) if booleans and type(None) in options else ()))
@@ -162,7 +164,7 @@ def _describe_allowed(owner: type[Config], name: str, hint: Any, meta: Mapping[s
         return ", ".join(owner.available())
     if meta.get("variants") is not None:
         return ""
-    parts = [", ".join(map(_format_value, meta.get("allowed", ())))]
+    parts = [", ".join(map(_format_value, meta.get("allowed", ()))), str(meta.get("word", ""))]
     words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
     limits = [(text, meta.get(key)) for key, text in words.items()]
     numbers = [f"{text} {_format_limit(limit)}" for text, limit in limits if limit is not None]

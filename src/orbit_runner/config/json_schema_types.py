@@ -67,6 +67,9 @@ def type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) ->
         schema["pattern"] = "|".join(patterns)
         # Editors of the Visual Studio Code family show it instead of the pattern.
         schema["patternErrorMessage"] = f"expected {describe_type(hint)}, or ${{section.name}}"
+    if meta.get("word"):
+        schema["pattern"] = "|".join([f"^{meta['word']}$", *patterns])
+        schema["patternErrorMessage"] = f"expected a number, {meta['word']}, or ${{section.name}}"
     if meta.get("duration"):
         schema["pattern"] = f"{PATTERN}|{_REFERENCE}"
         schema["patternErrorMessage"] = f"expected {ALLOWED}"

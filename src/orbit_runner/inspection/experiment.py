@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.config.schedule_length import describe_early_end, follow_run
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -81,6 +82,7 @@ class Inspection:
         table: A summary of the table; None if the data is not a table.
         fine_tuning: Which layers are frozen and loaded; empty if the config does not fine-tune.
         loss_by_class: The weight of each class in the loss; empty if all are 1.
+        warnings: Why results of the run may not be what they seem.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Inspection:
     table: TableSummary | None = None
     fine_tuning: Sequence[LayerGroup] = ()
     loss_by_class: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, without pictures."""
@@ -134,13 +137,14 @@ def inspect_experiment(
     alone = single_replica_config(localize(config), replicas)
     task = make_task(alone, None, alone.runtime.num_gpus)
     strategy, adapter = tf.distribute.get_strategy(), adapt(task)
+    plan = _plan(config, adapter, problems)
+    alone = follow_run(alone, 0 if isinstance(plan, str) else plan.train_steps)
     device = allocator.measurable_device() if measure else ""
     phase("building the model")
     state = build_state(alone, adapter, strategy)
     built = time.perf_counter() - start
     groups = _fine_tuning(alone, task, state)
     builder = RunBuilder(alone, adapter, strategy, state, "")
-    plan = _plan(config, adapter, problems)
     schedule = _schedule(config, adapter, state.optimizer, plan, replicas)
     phase("reading a batch of each section")
     raw = {name: _batch(alone, adapter, section) for name, section in _SECTIONS.items()}
@@ -174,7 +178,13 @@ def inspect_experiment(
         table=None if config.is_official else localize(config).task.data_summary(),
         fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
+        warnings=_warnings(alone, plan),
     )
+
+
+def _warnings(config: ExperimentConfig, plan: Plan | str) -> list[str]:
+    texts = [] if isinstance(plan, str) else [describe_early_end(config, plan.train_steps)]
+    return [text for text in texts if text]
 
 
 def _fine_tuning(config: ExperimentConfig, task: Any, state: TrainState) -> list[LayerGroup]:

@@ -15,6 +15,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.tree import Section, section_of
 from orbit_runner.config.provenance import Origin
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
@@ -90,7 +91,8 @@ class OfficialExperiment(ExperimentConfig):
     @functools.cached_property
     def for_task(self) -> Any:
         """The same values as a locked config of Model Garden's class, which its tasks take."""
-        made = to_native(self.template, self.replace(trainer=self._native_trainer()))
+        config = self.replace(trainer=self._native_trainer())
+        made = to_native(self.template, follow_run(config, self.trainer.train_steps))
         made.lock()
         return made
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.integrity import content_problem
 from orbit_runner.checkpoint.restore import Restorer
 from orbit_runner.checkpoint.selection import AVERAGE, Choice
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.determinism.numerics import configure_numerics
@@ -114,7 +115,8 @@ def load_scope(
     strategy = tf.distribute.get_strategy()
     try:
         with tf.device(device):
-            state = build_state(config, adapt(task), strategy)
+            # The length of the schedule does not matter, because nothing is trained.
+            state = build_state(follow_run(config, 0), adapt(task), strategy)
     except DataError as error:
         raise RunnerError(
             f"{error}\nthe network depends on the dataset; if that has moved, use --data_dir"

@@ -9,6 +9,7 @@ from typing import Any
 from orbit_runner.config.diff import differences
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import ResolvedConfig, resolve
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.launch.signals import Signals
 from orbit_runner.sweep.definition import Sweep
@@ -172,9 +173,10 @@ def _check_more_steps(sweep: Sweep, base: ResolvedConfig, more: int) -> None:
     longer = resolve(
         request_of(sweep.file, {"trainer.train_steps": steps}, tuple(base.config.imports))
     )
+    now = follow_run(base.config, sweep.last_step)
     lines = [
         f"{one.path}: {one.left} → {one.right}"
-        for one in differences(base.config, longer.config)
+        for one in differences(now, follow_run(longer.config, steps))
         if can_affect_weights(one.path, base.config)
     ]
     if lines:

@@ -12,6 +12,7 @@ from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, RunC
 from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.config.schedule_length import describe_early_end, follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.cluster.heartbeat import Heartbeat
@@ -87,6 +88,7 @@ class Run:
         tracking: The trackers of the config, except for TensorBoard. There are none in a process
             that writes no records.
         written_config: The experiment before its paths were made local; the same on every machine.
+            Its schedule has a number of steps, also where it was `auto`.
         conditions: The config, the strategy and the numerics, which are recorded in each
             checkpoint.
     """
@@ -113,8 +115,15 @@ class Run:
         started: float | None = None,  # when the run started, by `time.monotonic()`; None: now
     ) -> None:
         self.adapter = adapt(task, config.for_task.task)
-        self.written_config, config = config, localize(config)
-        self.config, self.task, self.strategy = config, self.adapter.task, strategy
+        self.task, self.strategy = self.adapter.task, strategy
+        self.config = localize(config)
+        self.plan: Plan = self._build_plan(trains)
+        self.written_config = follow_run(config, self.plan.train_steps)
+        self.config = config = localize(self.written_config)
+        self.warnings = [describe_early_end(config, self.plan.train_steps)] if trains else []
+        self.warnings = [text for text in self.warnings if text]
+        for text in self.warnings:
+            note(f"warning: {text}")
         self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
         self.workers, self.local_strategy = Workers(strategy), local_strategy(strategy)
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
@@ -122,7 +131,6 @@ class Run:
         if config.runtime.enable_xla and not uses_xla(config):
             note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
         self.state: TrainState = build_state(config, self.adapter, strategy)
-        self.plan: Plan = self._build_plan(trains)
         self.heartbeat = Heartbeat.from_environment()
         self.stops = self._build_stop_requests(
             stop_at_step, build_time_limits(config.trainer, started)

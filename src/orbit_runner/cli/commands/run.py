@@ -143,6 +143,7 @@ def _make_job(flags: argparse.Namespace, resolved: ResolvedConfig, model_dir: Pa
         cluster=cluster,
         asynchronous=flags.enable_async_checkpointing == "true",
         allow_partial=flags.allow_partial,
+        resumes_same=flags.resume == "same",
         stop_at_step=getattr(flags, "stop_at_step", None),
     )
 

@@ -12,6 +12,7 @@ from orbit_runner.cli.train_job import Job, prepare_process, run_job
 from orbit_runner.config.fingerprint import is_fingerprint_of
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.determinism.portable import SETTING
 from orbit_runner.determinism.published_fingerprints import PublishedRun, read_published
@@ -112,7 +113,7 @@ def train_experiment(resolved: ResolvedConfig, folder: Path, progress: Any) -> s
 
 
 def _find_notes(resolved: ResolvedConfig, run: PublishedRun, numerics: Any) -> Iterator[str]:
-    if not is_fingerprint_of(run.config, resolved.config):
+    if not is_fingerprint_of(run.config, follow_run(resolved.config, run.step)):
         yield "the experiment has other settings than the published one"
     yield from describe_changes(numerics, describe_numerics(resolved.config.runtime))
 

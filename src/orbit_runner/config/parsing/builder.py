@@ -14,6 +14,7 @@ from orbit_runner.config.parsing.conversion import (
     BOOLEAN_WORDS,
     Mismatch,
     convert,
+    convert_number_or_word,
     describe_type,
     format_value,
     is_config,
@@ -181,7 +182,10 @@ class Builder:
         # Model Garden's experiments may start from values other than the defaults of their classes.
         default = base if field.metadata.get("merged") else default_of(field)
         try:
-            value = convert(written, hint, lenient=self._lenient)
+            if word := field.metadata.get("word"):
+                value = convert_number_or_word(written, hint, word, lenient=self._lenient)
+            else:
+                value = convert(written, hint, lenient=self._lenient)
             if type(value) is float and type(default) is int and value == default:
                 value = default  # Fingerprints tell 40 from 40.0, and some defaults are integers.
             if issubclass(owner, OneOf) and field.name == "type":

@@ -52,6 +52,22 @@ def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
     return _convert_scalar(_convert_quoted(value, hint) if lenient else value, hint)
 
 
+def convert_number_or_word(value: Any, hint: Any, word: str, *, lenient: bool = False) -> Any:
+    """Returns a value converted to the numbers of a type, or the word that stands for a number.
+
+    Raises Mismatch if it is neither.
+    """
+    if value == word:
+        return word
+    numbers = tuple(option for option in options_of(hint) if option is not str)
+    try:
+        return _convert_union(value, numbers, hint, lenient)
+    except Mismatch:
+        expected = " or ".join(map(describe_type, numbers))
+        message = f"got {format_value(value)}, expected {expected} or {word!r}"
+        raise Mismatch(message) from None
+
+
 def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
     exact = [option for option in options if isinstance(option, type) and type(value) is option]
     # Try the value unchanged first, so that a string that looks like a number can stay a string.

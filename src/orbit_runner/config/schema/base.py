@@ -43,6 +43,7 @@ def field(
     subdirectory: bool = False,
     holds_at_zero: bool = False,
     duration: bool = False,
+    word: str = "",
 ) -> Any:
     """Declares one setting of a config class.
 
@@ -72,6 +73,7 @@ def field(
         subdirectory: Whether the value names a directory inside another one. It must then be a
             relative path without `..`.
         duration: Whether the value is a duration: a number of seconds, or a string such as `3h`.
+        word: A word that is allowed instead of a number. It is the only string that is allowed.
 
     Returns:
         A dataclass field.
@@ -93,6 +95,7 @@ def field(
         "subdirectory": subdirectory,
         "holds_at_zero": holds_at_zero,
         "duration": duration,
+        "word": word,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 

@@ -22,6 +22,14 @@ class Schedule(Config):
                 yield name, "must be set for this schedule"
 
 
+# The length of a schedule that follows the run.
+AUTO = "auto"
+
+
+def _length(help: str) -> Any:
+    return field(None, ge=1, word=AUTO, help=f"{help}; auto: until the end of the run")
+
+
 def _rate(help: str = "initial learning rate") -> Any:
     return field(None, ge=0.0, help=help)
 
@@ -98,8 +106,8 @@ class ExponentialLr(Schedule):
     needs = ("initial_learning_rate", "decay_steps", "decay_rate")
     name: str = field("ExponentialDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = field(
-        None, ge=1, help="number of steps in which the rate is multiplied by decay_rate once"
+    decay_steps: int | str | None = _length(
+        "number of steps in which the rate is multiplied by decay_rate once"
     )
     decay_rate: float | None = field(
         None, gt=0.0, help="factor by which the rate is multiplied every decay_steps steps"
@@ -117,9 +125,7 @@ class PolynomialLr(Schedule):
     needs = ("initial_learning_rate", "decay_steps")
     name: str = field("PolynomialDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = field(
-        None, ge=1, help="number of steps until end_learning_rate is reached"
-    )
+    decay_steps: int | str | None = _length("number of steps until end_learning_rate is reached")
     end_learning_rate: float = field(0.0001, ge=0.0, help="final learning rate")
     power: float = field(1.0, help="exponent of the polynomial; 1: linear")
     cycle: bool = field(False, help="repeat the decay beyond decay_steps")
@@ -133,7 +139,7 @@ class CosineLr(Schedule):
     needs = ("initial_learning_rate", "decay_steps")
     name: str = field("CosineDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = field(None, ge=1, help="number of steps to decay over")
+    decay_steps: int | str | None = _length("number of steps to decay over")
     alpha: float = field(0.0, ge=0.0, help="minimum learning rate as a fraction of the initial one")
     offset: int = _offset()
 
@@ -159,7 +165,7 @@ class PowerAndLinearDecayLr(Schedule):
     initial_learning_rate: float | None = _rate(
         "base learning rate, multiplied by the power of the step"
     )
-    total_decay_steps: int | None = field(None, ge=1, help="number of steps until the rate is 0")
+    total_decay_steps: int | str | None = _length("number of steps until the rate is 0")
     power: float = field(-0.5, help="exponent of the step")
     linear_decay_fraction: float = field(
         0.1,

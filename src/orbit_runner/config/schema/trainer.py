@@ -71,6 +71,7 @@ class TrainerConfig(Config):
     steps_per_loop: int | str = field(
         "auto",
         ge=1,
+        word="auto",
         help="number of training steps per loop; auto: as many as take about one second",
     )
     gradient_accumulation_steps: int = field(
@@ -251,8 +252,6 @@ class TrainerConfig(Config):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for settings that contradict each other."""
-        if isinstance(self.steps_per_loop, str) and self.steps_per_loop != "auto":
-            yield "steps_per_loop", f"got {self.steps_per_loop!r}, allowed: 'auto' or a number"
         if self.train_steps and self.train_epochs:
             yield "train_epochs", f"train_steps is {self.train_steps}; set only one of them"
         if self.train_tf_while_loop and not self.train_tf_function:

@@ -13,6 +13,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.distribute.process_group import Workers
@@ -200,8 +201,11 @@ class OrbitExperimentRunner:
     @property
     def _garden_params(self) -> Any:
         """The experiment config in the form that parts of Model Garden take."""
-        if self._is_from_driver or not self._params.is_official:
+        if self._is_from_driver:
             return self._params
+        if not self._params.is_official:
+            # Only the runner's own trainer converts epochs to steps.
+            return follow_run(self._params, self._params.trainer.train_steps)
         return to_driver(self._params)
 
     def _build_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:

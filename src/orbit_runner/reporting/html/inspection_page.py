@@ -16,6 +16,7 @@ from orbit_runner.reporting.report_data.files import Picture
 from orbit_runner.reporting.text.inspection import (
     CLASS_WEIGHTS,
     COLUMN_HEAD,
+    WARNINGS,
     batch_title,
     class_weight_rows,
     column_rows,
@@ -49,9 +50,14 @@ def inspection_page(found: Inspection) -> str:
         ),
         section(memory_title(found).capitalize(), table((), memory_rows(found))),
         section("Schedule", _schedule(found.schedule)),
+        section(WARNINGS.capitalize(), _warnings(found)),
         section("Measured", measured),
     ]
     return page(title, "\n".join(filter(None, body)))
+
+
+def _warnings(found: Inspection) -> str:
+    return "".join(f"<p class=bad>{escape(text)}</p>" for text in found.warnings)
 
 
 def _class_weights(found: Inspection) -> list[str]:

@@ -24,6 +24,7 @@ from orbit_runner.state.layer_table import format_table
 COLUMN_HEAD = (
     "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",
 )  # fmt: skip
+WARNINGS = "warnings"
 CLASS_WEIGHTS = "class weights in the loss"
 _NUMBERS = 2  # Columns at the end of the table of layers that are aligned to the right.
 
@@ -65,6 +66,10 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield f"  unknown: {found.schedule}"
     else:
         yield from _schedule(found.schedule, width)
+    if found.warnings:
+        yield ""
+        yield WARNINGS
+        yield from (f"  {text}" for text in found.warnings)
     if found.measured is not None:
         yield ""
         yield "measured"

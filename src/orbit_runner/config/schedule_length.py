@@ -1,0 +1,139 @@
+"""Learning rate schedules beside the length of the run: `auto`, and schedules that end earlier."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from orbit_runner.config.schema.base import OneOf
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.schedules import AUTO, CosineLr, PolynomialLr, Schedule
+
+PATH = "trainer.optimizer_config.learning_rate"
+# The setting with the length of each schedule that has one.
+LENGTHS = {
+    "exponential": "decay_steps",
+    "polynomial": "decay_steps",
+    "cosine": "decay_steps",
+    "power_linear": "total_decay_steps",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FinalRate:
+    """The learning rate that all later steps have.
+
+    Attributes:
+        step: The number of steps before the rate is final.
+        rate: The rate.
+        setting: The dotted path of the setting that decides the step.
+        value: The value of the setting.
+    """
+
+    step: int
+    rate: float
+    setting: str
+    value: Any
+
+
+def schedule_steps(config: ExperimentConfig) -> int | str | None:
+    """Returns the length of the schedule, a number of steps or `auto`; None if it has none."""
+    block, setting = _block(config)
+    return getattr(block, setting) if setting else None
+
+
+def follows_run(config: ExperimentConfig) -> bool:
+    """Returns whether the length of the schedule is `auto`."""
+    return schedule_steps(config) == AUTO
+
+
+def follow_run(config: ExperimentConfig, train_steps: int) -> ExperimentConfig:
+    """Returns the config with the number of steps that `auto` stands for.
+
+    The schedule then ends with the run, after `train_steps`. If that is 0, the length of the run is
+    unknown, and the rate is meaningless: nothing is trained.
+    """
+    if not follows_run(config):
+        return config
+    block, setting = _block(config)
+    steps = max(1, train_steps - block.offset)
+    return _replace_block(config, block.replace(**{setting: steps}))
+
+
+def follow_same_run(config: ExperimentConfig, before: ExperimentConfig) -> ExperimentConfig:
+    """Returns the config with the length of the schedule that an earlier start of the run had.
+
+    `auto` stays if it may stand for another number of steps now. Epochs are converted to steps only
+    after the data is read.
+    """
+    if config.trainer.train_steps:
+        return follow_run(config, config.trainer.train_steps)
+    block, setting = _block(config)
+    earlier = _block(before)[0]
+    same_length = config.trainer.train_epochs == before.trainer.train_epochs
+    if not follows_run(config) or not same_length or type(earlier) is not type(block):
+        return config
+    return _replace_block(config, block.replace(**{setting: getattr(earlier, setting)}))
+
+
+def find_final_rate(config: ExperimentConfig) -> FinalRate | None:
+    """Returns the rate at which a schedule stays; None if it has no end, or is `auto`.
+
+    A step function is said to end only if its last rate is 0.
+    """
+    block, setting = _block(config)
+    if block is None:
+        return None
+    kind = config.trainer.optimizer_config.learning_rate.type
+    path = f"{PATH}.{kind}"
+    if kind == "constant" and block.learning_rate == 0:
+        return FinalRate(0, 0.0, f"{path}.learning_rate", 0.0)
+    if kind == "stepwise" and block.values and block.values[-1] == 0:
+        return FinalRate(
+            block.boundaries[-1] + 1 + block.offset,
+            0.0,
+            f"{path}.boundaries",
+            [*block.boundaries],
+        )
+    steps = schedule_steps(config)
+    if not isinstance(steps, int) or kind == "exponential" or getattr(block, "cycle", False):
+        return None
+    rate = 0.0
+    if isinstance(block, PolynomialLr):
+        rate = block.end_learning_rate
+    elif isinstance(block, CosineLr):
+        rate = block.alpha * (block.initial_learning_rate or 0.0)
+    return FinalRate(steps + block.offset, rate, f"{path}.{setting}", steps)
+
+
+def describe_early_end(config: ExperimentConfig, train_steps: int) -> str:
+    """Returns what to know if the schedule ends before the run of so many steps does, or ""."""
+    final = find_final_rate(config)
+    if final is None or final.step >= train_steps:
+        return ""
+    stays = "is 0" if final.rate == 0 else f"stays at {final.rate:g}"
+    word = final.setting.rpartition(".")[2]
+    if final.step == 0:
+        return f"the learning rate {stays} in all {train_steps} steps ({final.setting})"
+    advice = f"; set it to {AUTO} to decay until the end" if word in LENGTHS.values() else ""
+    return (
+        f"the learning rate {stays} after step {final.step} of {train_steps}, because "
+        f"{final.setting} is {final.value}{advice}"
+    )
+
+
+def _block(config: ExperimentConfig) -> tuple[Any, str]:
+    """Returns the chosen schedule and the name of its length; None and "" if there is none."""
+    # Experiments of Model Garden may have optimizers of other classes.
+    rate: Any = getattr(config.trainer.optimizer_config, "learning_rate", None)
+    block = rate.get() if isinstance(rate, OneOf) else None
+    if not isinstance(block, Schedule):
+        return None, ""
+    return block, LENGTHS.get(str(rate.type), "")
+
+
+def _replace_block(config: ExperimentConfig, block: Any) -> ExperimentConfig:
+    optimizer = config.trainer.optimizer_config
+    rate: Any = optimizer.learning_rate
+    optimizer = optimizer.replace(learning_rate=rate.replace(**{str(rate.type): block}))
+    return config.replace(trainer=config.trainer.replace(optimizer_config=optimizer))

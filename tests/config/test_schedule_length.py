@@ -1,0 +1,111 @@
+"""Schedules that follow the run (`auto`), and schedules that end before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.resolve import load_config
+from orbit_runner.config.schedule_length import (
+    LENGTHS,
+    PATH,
+    describe_early_end,
+    follow_run,
+    follow_same_run,
+    follows_run,
+    schedule_steps,
+)
+from orbit_runner.config.schema.experiment import ExperimentConfig
+
+_RATE = {
+    "cosine": {"initial_learning_rate": 0.1},
+    "polynomial": {"initial_learning_rate": 0.1, "end_learning_rate": 0.01},
+    "exponential": {"initial_learning_rate": 0.1, "decay_rate": 0.5},
+    "power_linear": {"initial_learning_rate": 0.1},
+    "stepwise": {"boundaries": [10, 20], "values": [0.1, 0.01, 0.0]},
+    "constant": {"learning_rate": 0.0},
+}
+
+
+def _config(kind: str, trainer: dict[str, Any] | None = None, **block: Any) -> ExperimentConfig:
+    values = {"trainer.train_steps": 60} if trainer is None else trainer
+    return load_config(
+        "digits", overrides={PATH: {"type": kind, kind: {**_RATE[kind], **block}}, **values}
+    )
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+@pytest.mark.parametrize("offset", [0, 5])
+def test_a_schedule_with_the_length_auto_ends_with_the_run(kind: str, offset: int) -> None:
+    config = _config(kind, **{LENGTHS[kind]: "auto", "offset": offset})
+    steps = 60 - offset
+
+    assert follows_run(config)
+    assert follow_run(config, 60) == _config(kind, **{LENGTHS[kind]: steps, "offset": offset})
+    assert describe_early_end(follow_run(config, 60), 60) == ""
+
+
+def test_a_schedule_with_a_number_of_steps_does_not_follow_the_run() -> None:
+    config = _config("cosine", decay_steps=7)
+
+    assert follow_run(config, 60) is config
+
+
+def test_a_run_of_unknown_length_has_some_schedule() -> None:
+    assert schedule_steps(follow_run(_config("cosine", decay_steps="auto"), 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "text"),
+    [
+        ("cosine", {"decay_steps": 50}, "is 0 after step 50 of 60"),
+        ("cosine", {"decay_steps": 50, "alpha": 0.5}, "stays at 0.05 after step 50 of 60"),
+        ("cosine", {"decay_steps": 50, "offset": 9}, "is 0 after step 59 of 60"),
+        ("cosine", {"decay_steps": 50, "offset": 10}, ""),
+        ("cosine", {"decay_steps": 60}, ""),
+        ("cosine", {"decay_steps": 900}, ""),
+        ("polynomial", {"decay_steps": 50}, "stays at 0.01 after step 50 of 60"),
+        ("polynomial", {"decay_steps": 50, "end_learning_rate": 0.0}, "is 0 after step 50 of 60"),
+        ("polynomial", {"decay_steps": 50, "cycle": True}, ""),
+        ("power_linear", {"total_decay_steps": 50}, "is 0 after step 50 of 60"),
+        ("exponential", {"decay_steps": 50}, ""),
+        ("stepwise", {}, "is 0 after step 21 of 60"),
+        ("stepwise", {"values": [0.1, 0.01, 0.001]}, ""),
+        ("stepwise", {"boundaries": [10, 70]}, ""),
+        ("constant", {}, "is 0 in all 60 steps"),
+        ("constant", {"learning_rate": 0.1}, ""),
+    ],
+)
+def test_a_schedule_that_ends_before_the_run_is_described(
+    kind: str, block: dict[str, Any], text: str
+) -> None:
+    found = describe_early_end(_config(kind, **block), 60)
+
+    assert found.startswith(f"the learning rate {text}") if text else found == ""
+    if text and kind in LENGTHS:
+        assert found.endswith(
+            f"because {PATH}.{kind}.{LENGTHS[kind]} is 50; set it to auto to decay until the end"
+        )
+
+
+@pytest.mark.parametrize("length", ["train_steps", "train_epochs"])
+def test_a_resume_with_the_same_length_has_the_same_schedule(length: str) -> None:
+    trainer = {f"trainer.{length}": 40}
+    before = _config("cosine", trainer, decay_steps=40 if length == "train_steps" else 899)
+    auto = _config("cosine", trainer, decay_steps="auto")
+    longer = _config("cosine", {f"trainer.{length}": 42}, decay_steps="auto")
+
+    assert follow_same_run(auto, before) == before
+    assert schedule_steps(follow_same_run(longer, before)) not in (40, 899)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("breast_cancer", "diabetes", "digits", "fashion_mnist", "mnist", "text_language"),
+        *("transformer_multi30k", "vit_base_imagenet"),
+    ],
+)
+def test_our_experiments_decay_until_the_end_of_the_run(name: str) -> None:
+    assert follows_run(load_config(name))
