@@ -110,6 +110,31 @@ def test_summary_has_progress_metrics_and_changes(tmp_path: Path) -> None:
     assert found.changes == {"runtime.seed": 3}
 
 
+_OF_EVALUATION = 0.76
+
+
+@pytest.mark.parametrize(
+    ("losses", "record", "speed"),
+    [
+        # Versions that wrote the speed of the last evaluation, with and without records.
+        ([2.0, 1.0], {"metrics": {"accuracy": 0.8, "steps_per_second": _OF_EVALUATION}}, 20.0),
+        ([], {"metrics": {"accuracy": 0.8, "steps_per_second": _OF_EVALUATION}}, None),
+        ([], {"metrics": {"accuracy": 0.8}, "steps_per_second": 8.05}, 8.05),
+        ([], {"metrics": {"accuracy": 0.8}, "steps_per_second": None}, None),
+    ],
+)
+def test_speed_of_a_run_is_that_of_training(
+    tmp_path: Path, losses: list[float], record: dict[str, object], speed: float | None
+) -> None:
+    path = write_run(tmp_path / "a", losses=losses, **record)
+    with (path / "metrics.jsonl").open("a") as file:
+        evaluated = {"step": 200, "split": "validation", "accuracy": 0.8}
+        print(json.dumps({**evaluated, "steps_per_second": _OF_EVALUATION}), file=file)
+    assert read_summary(path).metrics.get("steps_per_second") == speed
+    (path / "metrics.jsonl").write_text("")
+    assert read_summary(path).metrics.get("steps_per_second") != _OF_EVALUATION
+
+
 def test_evaluation_far_from_the_end_of_the_records_is_found(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", outcome=None, losses=[0.1] * 5000, accuracies={100: 0.7})
     found = read_summary(path)

@@ -26,6 +26,7 @@ from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_co
 from orbit_runner.reporting.phase_times import PhaseTimes, phase_times_scope
 from orbit_runner.reporting.report_data.collector import ReportCollector
 from orbit_runner.reporting.report_writer import ReportWriter
+from orbit_runner.run_directory.metric_records import SPEED
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
 from orbit_runner.train.callbacks.base import Callback
@@ -141,6 +142,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
     record.finish(
         f"stopped: {stopped.removeprefix('stopped ').partition(';')[0]}" if stopped else "done",
         step=results.step,
+        steps_per_second=results.steps_per_second,
         metrics=results.metrics,
         weights=results.fingerprint,
         inexact=results.inexact,
@@ -327,7 +329,8 @@ def _make_results(job: Job, history: Any, model: Any, logs: dict[str, Any], seco
     config, model_dir = job.config, job.model_dir
     subdir = config.trainer.best_checkpoint_export_subdir
     best = _read_best_result(model_dir / subdir / "info.json") if subdir else {}
-    metrics = scalars(logs)
+    # The speed of the last evaluation, which is not that of the run.
+    metrics = {name: value for name, value in scalars(logs).items() if name != SPEED}
     curves = {
         name: [result.get(name, float("nan")) for _, result in history.evaluations]
         for name in metrics

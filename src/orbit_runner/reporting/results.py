@@ -44,8 +44,6 @@ def rows(results: Results) -> list[tuple[str, str]]:
     speed = f", {results.steps_per_second:.4g} steps/s" if results.steps_per_second else ""
     found = [("step", f"{results.step} in {results.seconds:.1f} s{speed}")]
     for name, value in results.metrics.items():
-        if name == "steps_per_second":
-            continue
         counts = name == "validation_examples"
         shown = f"{value:.0f}" if counts else f"{value:.4f}"
         notes = [] if counts else [sparkline(results.history.get(name, ()))]

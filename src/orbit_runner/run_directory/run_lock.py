@@ -28,8 +28,17 @@ _BROKEN_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
 _LARGEST_TEXT = 65536
 
-# Directory to [descriptor of its lock file, how often this process acquired it].
-_held: dict[Path, list[int]] = {}
+
+@dataclasses.dataclass
+class _Held:
+    """A directory that this process has locked."""
+
+    file: int  # the descriptor of the lock file
+    folder: int  # the descriptor of the directory
+    count: int = 0  # how often the process acquired the lock
+
+
+_held: dict[Path, _Held] = {}
 _guard = threading.Lock()
 
 
@@ -66,8 +75,8 @@ class RunLock:
         """
         with _guard:
             if self._folder not in _held:
-                _held[self._folder] = [self._open_and_lock(), 0]
-            _held[self._folder][1] += 1
+                _held[self._folder] = self._open_and_lock()
+            _held[self._folder].count += 1
 
     def release(self) -> None:
         """Releases the lock when it has been called as often as `acquire`."""
@@ -75,26 +84,33 @@ class RunLock:
             held = _held.get(self._folder)
             if held is None:
                 return  # A forked child exits a `with` block that its parent entered.
-            held[1] -= 1
-            if held[1]:
+            held.count -= 1
+            if held.count:
                 return
             del _held[self._folder]
         with contextlib.suppress(OSError):  # The lock counts, not the text.
-            _write_record(held[0], {**_describe_process(), "released": _timestamp()})
+            _write_record(held.file, {**_describe_process(), "released": _timestamp()})
         # Closing alone would not release the lock if native code has forked a child.
         with contextlib.suppress(OSError):
-            fcntl.flock(held[0], fcntl.LOCK_UN)
-        os.close(held[0])
+            fcntl.flock(held.file, fcntl.LOCK_UN)
+        os.close(held.file)
+        os.close(held.folder)
 
     def is_removed(self) -> bool:
-        """Returns whether the directory was removed or replaced since this process locked it."""
+        """Returns whether the directory was removed, moved or replaced since it was locked.
+
+        The open descriptor keeps its inode number from being used again. A removed lock file alone
+        does not count: the checkpoints are still there.
+        """
         held = _held.get(self._folder)
         if held is None:
             return False
         try:
-            return not os.path.samestat(os.fstat(held[0]), self.path.stat())
-        except OSError:
+            return not os.path.samestat(os.fstat(held.folder), self._folder.stat())
+        except FileNotFoundError:
             return True
+        except OSError:
+            return False  # A file system that does not answer has not removed anything.
 
     def __enter__(self) -> RunLock:
         self.acquire()
@@ -108,7 +124,14 @@ class RunLock:
     ) -> None:
         self.release()
 
-    def _open_and_lock(self) -> int:
+    def removal_error(self) -> RunDirectoryRemoved:
+        """Returns the error for a directory that was removed, moved or replaced."""
+        return RunDirectoryRemoved(
+            f"--model_dir: {self._shown} was removed during training, with its checkpoints\n"
+            "start the run again; it begins at step 0"
+        )
+
+    def _open_and_lock(self) -> _Held:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if self.path.is_fifo():
@@ -122,11 +145,12 @@ class RunLock:
             ) from error
         try:
             self._lock(file)
+            folder = os.open(self._folder, os.O_RDONLY)
         except BaseException:
             os.close(file)
             raise
         _write_record(file, _describe_process())
-        return file
+        return _Held(file, folder)
 
     def _lock(self, file: int) -> None:
         for last in _lock_attempts():
@@ -277,8 +301,9 @@ def _release_in_child() -> None:
     """Closes the lock files in a forked child: the locks belong to the parent process."""
     global _guard
     _guard = threading.Lock()
-    for file, _ in _held.values():
-        os.close(file)
+    for held in _held.values():
+        os.close(held.file)
+        os.close(held.folder)
     _held.clear()
 
 

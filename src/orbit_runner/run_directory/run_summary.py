@@ -17,6 +17,7 @@ from typing import Any
 
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.metric_records import (
+    SPEED,
     is_result,
     metric_values,
     read_last_records,
@@ -38,7 +39,7 @@ STATUSES = (
 # A run on another machine is running if it wrote a file this recently.
 _RECENT_SECONDS = 3600.0
 _RECORD = re.compile(r"run(\.\w+)?\.json")
-_NOT_METRICS = ("steps_per_second", "validation_examples")
+_NOT_METRICS = (SPEED, "validation_examples")
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index")
 
 
@@ -126,6 +127,9 @@ def read_summary(path: Path) -> RunSummary:
     records = read_last_records(directory.metrics)
     trained = records.get("train", {})
     evaluated = metric_values(records.get("validation", {})) or _numbers(last.get("metrics"))
+    # The speed of a run is that of training. Evaluations have one, too, also in old `run.json`.
+    evaluated.pop(SPEED, None)
+    speed = _numbers({SPEED: last[SPEED]}) if last.get(SPEED) is not None else {}
     times = [float(one["time"]) for one in records.values() if isinstance(one.get("time"), float)]
     active = max([*times, *_parse_times(last, "finished")], default=None)
     status, reason = _status(path, last, active)
@@ -143,7 +147,7 @@ def read_summary(path: Path) -> RunSummary:
             (when for one in attempts for when in _parse_times(one, "started")), default=None
         ),
         active=active,
-        metrics={**evaluated, **_exclude(_results(trained), evaluated)},
+        metrics={**evaluated, **speed, **_exclude(_results(trained), evaluated)},
         best=best,
         best_metric=best_metric,
         best_step=best_step,

@@ -46,10 +46,13 @@ def _lock_scope(model_dir: str | Path) -> Iterator[None]:
     with RunLock(model_dir) as lock:
         try:
             yield
+        except RunDirectoryRemoved:
+            raise
         except Exception as error:
-            if not lock.is_removed():
-                raise
-            raise RunDirectoryRemoved(
-                f"--model_dir: {model_dir} was removed during training, with its checkpoints\n"
-                "start the run again; it begins at step 0"
-            ) from error
+            # A file that could not be written is a consequence.
+            if lock.is_removed():
+                raise lock.removal_error() from error
+            raise
+        # A save may have created the directory again, with nothing else in it.
+        if lock.is_removed():
+            raise lock.removal_error()

@@ -10,7 +10,7 @@ from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.comparison import Comparison, require_metric
 from orbit_runner.train.callbacks.divergence import DivergenceGuard
 from orbit_runner.train.callbacks.early_stopping import EarlyStop
-from orbit_runner.train.callbacks.progress import RecordWriter, SaveErrors
+from orbit_runner.train.callbacks.progress import DirectoryCheck, RecordWriter, SaveErrors
 from orbit_runner.train.callbacks.pruning import Pruning
 from orbit_runner.train.callbacks.summaries import Summaries
 from orbit_runner.train.callbacks.thread_advice import ThreadAdvice
@@ -28,7 +28,7 @@ def own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
     """
     callbacks: list[Callback | None] = []
     if run.trainer is not None:
-        callbacks += [RecordWriter(summaries), ThreadAdvice()]
+        callbacks += [DirectoryCheck(run.model_dir), RecordWriter(summaries), ThreadAdvice()]
         if getattr(run.config.for_task.task, "pruning", None):
             callbacks.append(Pruning())
         callbacks.append(SaveErrors())
