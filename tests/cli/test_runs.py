@@ -50,6 +50,38 @@ def test_table_lists_the_newest_run_first(runs: Path, capsys: pytest.CaptureFixt
     assert "lost" in lines[2]
 
 
+def test_last_evaluation_that_is_not_finite_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", accuracies={200: 0.9, 300: None})
+    write_best(tmp_path / "a", 200, accuracy=0.9)
+    write_run(tmp_path / "b", accuracies={200: None, 300: 0.9})
+    assert main(["runs", str(tmp_path), "--columns=+reason", "--sort=run"]) == 0
+    b, a = capsys.readouterr().out.splitlines()[1:]
+    assert "accuracy 0.9 at 200 (last: accuracy not finite)" in a
+    assert "the last evaluation is not finite: accuracy" in a
+    assert "not finite" not in b
+    assert main(["runs", str(tmp_path / "a"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["non_finite_metrics"] == ["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "text"),
+    [
+        ({100: 0.5, 200: 0.9}, ""),
+        ({100: None, 200: 0.9}, "Some evaluations are not finite: accuracy at step 100"),
+        ({100: None, 200: None}, "The last evaluation is not finite: accuracy at step 100, 200"),
+    ],
+)
+def test_report_marks_evaluations_that_are_not_finite(
+    tmp_path: Path, accuracies: dict[int, float | None], text: str
+) -> None:
+    run = write_run(tmp_path / "a", accuracies=accuracies)
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text()
+    assert (text in page) if text else ("not finite" not in page)
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

@@ -79,6 +79,11 @@ def test_results_json_replaces_non_finite_values_with_null() -> None:
     assert found["step"] == 900
 
 
+def test_results_name_metrics_that_are_not_finite() -> None:
+    results = _results(metrics={"accuracy": float("nan")}, non_finite_metrics=["accuracy"])
+    assert ("not finite", "accuracy of the last evaluation") in rows(results)
+
+
 def test_run_record_keeps_every_attempt(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     first = RunRecord(path, ["runner", "a"], "train", 17)

@@ -77,9 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     `argv` are the arguments after the program name; None for those of the process.
 
     Exit codes: 0 success; 1 crash, a dataset that could not be downloaded, or an unreachable object
-    store; 2 wrong usage or config; 3 diverged; 4 `verify`, `reproduce`, `branch`, `replay` or
-    `why` found a difference; 5 `predict` has no prediction for some items; 6 the results could not
-    be written to standard output; 138 another member of the cluster was lost; 128 + n for signal n.
+    store; 2 wrong usage or config; 3 diverged, or the last evaluation is not finite; 4 `verify`,
+    `reproduce`, `branch`, `replay` or `why` found a difference; 5 `predict` has no prediction for
+    some items; 6 the results could not be written to standard output; 138 another member of the
+    cluster was lost; 128 + n for signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--version"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import shlex
 import sys
 import time
@@ -147,6 +148,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
         weights=results.fingerprint,
         inexact=results.inexact,
         non_finite=results.non_finite,
+        non_finite_metrics=results.non_finite_metrics,
         seconds=times.seconds(),
     )
     report.write()
@@ -352,4 +354,5 @@ def _make_results(job: Job, history: Any, model: Any, logs: dict[str, Any], seco
         tflops_per_second=history.work.get("tflops_per_second"),
         mfu=history.work.get("mfu"),
         non_finite=describe_non_finite(non_finite_variables(model.trainable_variables)),
+        non_finite_metrics=[name for name, value in metrics.items() if not math.isfinite(value)],
     )

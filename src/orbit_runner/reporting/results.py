@@ -32,6 +32,8 @@ class Results:
     mfu: float | None = None  # fraction of the peak of the devices; None if unknown
     stopped: str = ""  # how `trainer.max_time` ended the run before its last step
     non_finite: str = ""  # first weight with NaN or infinite values; "" if all are finite
+    # The metrics of the last evaluation that are NaN or infinite.
+    non_finite_metrics: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the results for `--json`, with null for NaN and infinities."""
@@ -57,6 +59,9 @@ def rows(results: Results) -> list[tuple[str, str]]:
     found.append(("weights", f"sha256 {results.fingerprint}"))
     if results.non_finite:
         found.append(("not finite", results.non_finite))
+    if results.non_finite_metrics:
+        names = ", ".join(results.non_finite_metrics)
+        found.append(("not finite", f"{names} of the last evaluation"))
     if results.inexact:
         found += [("not reproducible", reason) for reason in results.inexact]
     found.append(("run", results.model_dir))

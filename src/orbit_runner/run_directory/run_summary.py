@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import os
 import re
 import time
@@ -50,8 +51,8 @@ class RunSummary:
     Attributes:
         path: The run directory.
         status: One of `STATUSES`.
-        reason: Why the run failed, diverged or stopped, or which other machine it runs on; ""
-            otherwise.
+        reason: Why the run failed, diverged or stopped, which other machine it runs on, or which
+            metrics of the last evaluation are not finite; "" otherwise.
         experiment: The name of the experiment; "" if it is not known.
         mode: The mode of the last start.
         step: The last recorded step.
@@ -64,6 +65,7 @@ class RunSummary:
         best_step: The step of the best evaluation.
         changes: Settings that override the experiment file, by dotted path.
         seed: The seed.
+        non_finite_metrics: The metrics of the last evaluation that are NaN or infinite.
         weights: SHA-256 of the final weights; "" if the run is not finished.
         starts: How often the run was started.
         parent: The run that it continues; None if it is no branch.
@@ -85,6 +87,7 @@ class RunSummary:
     best_step: int | None = None
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seed: int | None = None
+    non_finite_metrics: tuple[str, ...] = ()
     weights: str = ""
     starts: int = 0
     parent: Path | None = None
@@ -133,6 +136,9 @@ def read_summary(path: Path) -> RunSummary:
     times = [float(one["time"]) for one in records.values() if isinstance(one.get("time"), float)]
     active = max([*times, *_parse_times(last, "finished")], default=None)
     status, reason = _status(path, last, active)
+    non_finite = tuple(name for name, value in evaluated.items() if not math.isfinite(value))
+    if non_finite and status == "finished":
+        reason = f"the last evaluation is not finite: {', '.join(non_finite)}"
     best_metric, best, best_step = _read_best(path, last)
     branch = read_branch(path)
     return RunSummary(
@@ -153,6 +159,7 @@ def read_summary(path: Path) -> RunSummary:
         best_step=best_step,
         changes={**(branch.values() if branch else {}), **_as_mapping(last.get("changes"))},
         seed=_as_integer(last.get("seed")),
+        non_finite_metrics=non_finite,
         weights=str(last.get("weights") or ""),
         starts=len(attempts),
         parent=branch.parent if branch else None,

@@ -71,6 +71,11 @@ class TaskAdapter:
             classification_examples(model, batches) if _is_official_classifier(self.task) else None
         )
 
+    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+        """Returns where an example of the validation data comes from, {} if it is not known."""
+        describe = getattr(self.task, "describe_example", None)
+        return describe(inputs, index) if callable(describe) else {}
+
     def num_examples(self, data: Any) -> int | None:
         """Returns the number of examples of a data section, or None if the task does not know."""
         count = getattr(self.task, "num_examples", None)

@@ -228,6 +228,18 @@ class Task(base_task.Task):
         """
         return None
 
+    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+        """Returns where an example of the validation data comes from, for messages about it.
+
+        Args:
+            inputs: The example as a batch of one row, as `validation_step` gets it.
+            index: The number of examples before it in the evaluation.
+
+        Returns:
+            Texts and numbers by name, such as `file`, `row` and `label`; {} by default.
+        """
+        return {}
+
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
         """Updates the metrics with a batch.
 

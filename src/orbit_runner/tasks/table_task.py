@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import tensorflow as tf
 
@@ -31,6 +32,13 @@ class TableTask(Task):
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the features and targets of a section as arrays, which are created once."""
         raise NotImplementedError
+
+    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+        """Returns file, row and targets of a row of the validation data."""
+        part = self.table.part(self.table.config.validation_data)
+        columns = [target.column for target in self.table.config.targets]
+        targets = {name: part.column(name).text(index) for name in columns}
+        return {"place": part.row_location(index), **targets}
 
     def build_inputs(
         self,

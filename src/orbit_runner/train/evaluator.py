@@ -96,6 +96,17 @@ class Evaluator(orbit.StandardEvaluator):
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             return super().evaluate(num_steps)
 
+    def evaluate_batch(self, inputs: Any) -> dict[str, Any]:
+        """Returns the results of one batch, which each replica evaluates as a whole.
+
+        Raises SettingError if it contains no examples, for tasks that report a loss.
+        """
+        ema = self._state.ema
+        with ema.applied_scope() if ema is not None else contextlib.nullcontext():
+            self.eval_begin()
+            self._strategy.run(self._replica_step, args=(inputs,))
+            return self.eval_end()
+
     def create_eval_loop_fn(self, has_state: bool) -> Any:
         """Returns the function that runs an evaluation."""
         if self._chunks is not None:

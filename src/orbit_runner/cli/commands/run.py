@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from orbit_runner import exit_codes
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.checkpoint.retention.policy import retention_of
@@ -249,12 +250,14 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
                 if error.exit_code == 0:  # `--stop_at_step`; such an error is not shown.
                     note(str(error))
                 raise
+    # All members of a cluster have the same results.
+    code = exit_codes.DIVERGED if results.non_finite_metrics else 0
     if not job.writes_results:
-        return 0
+        return code
     if is_remote(flags.model_dir or ""):
         results = dataclasses.replace(results, model_dir=flags.model_dir)
     if flags.json:
         print(json.dumps(results.as_dict(), indent=2, allow_nan=False))
     else:
         print_results(results)
-    return 0
+    return code

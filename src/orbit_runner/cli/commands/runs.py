@@ -185,6 +185,7 @@ def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict
         "best_step": run.best_step,
         "changes": run.changes,
         "seed": run.seed,
+        "non_finite_metrics": run.non_finite_metrics,
         "weights": run.weights,
         "starts": run.starts,
         "parent": os.path.relpath(run.parent) if run.parent else None,

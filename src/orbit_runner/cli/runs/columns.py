@@ -123,7 +123,10 @@ def _format_changes(changes: Mapping[str, Any]) -> str:
 def _format_metric(run: RunSummary) -> str:
     name = run.main_metric
     value = run.metric(name)
+    # The value may be that of the best evaluation, and then hides what became of the run.
+    mark = f" (last: {', '.join(run.non_finite_metrics)} not finite)"
+    mark = mark if run.non_finite_metrics else ""
     if value is None:
-        return "-"
+        return f"-{mark}"
     at = f" at {run.best_step:,}" if name in run.best and run.best_step is not None else ""
-    return f"{name} {number_or_dash(value)}{at}"
+    return f"{name} {number_or_dash(value)}{at}{mark}"

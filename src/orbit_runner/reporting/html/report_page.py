@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -25,6 +26,7 @@ _NAMES = {"train": "training", "validation": "validation"}
 # Metrics that have one name per split, drawn in one chart.
 _PAIRS = {"training_loss": "loss", "validation_loss": "loss"}
 _MOST_CHECKPOINTS = 20
+_MOST_STEPS = 5  # of evaluations that are not finite
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
 
 
@@ -71,10 +73,32 @@ def _header(run: RunData) -> str:
     return (
         f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
         f"<p class=soft>{escape(description)}</p>"
+        f"{_non_finite_evaluations(run)}"
         f'<p><b class="{kind}">{escape(summary.status)}</b>{reason}'
         f" <span class=soft>{escape(summary.mode)} in <code>{escape(run.name)}</code>, "
         f"written {time.strftime('%Y-%m-%d %H:%M:%S %z')}</span></p>"
     )
+
+
+def _non_finite_evaluations(run: RunData) -> str:
+    """Returns which metrics of which evaluations are NaN or infinite; "" if all are finite."""
+    steps: dict[str, list[int]] = {}
+    last = 0
+    for (split, name), points in run.curves.items():
+        if split == "validation":
+            last = max([last, *points])
+            if bad := [step for step, value in points.items() if not math.isfinite(value)]:
+                steps[name] = bad
+    if not steps:
+        return ""
+    texts = []
+    for name, bad in steps.items():
+        shown = ", ".join(f"{step:,}" for step in bad[-_MOST_STEPS:])
+        more = "…, " if bad[_MOST_STEPS:] else ""
+        texts.append(f"{name} at step {more}{shown}")
+    is_last = any(last in bad for bad in steps.values())
+    which = "The last evaluation is" if is_last else "Some evaluations are"
+    return f"<p class=bad>{which} not finite: {escape('; '.join(texts))}</p>"
 
 
 def _tiles(run: RunData) -> str:

@@ -73,6 +73,10 @@ class ImageExamples:
             found.append(place | describe_draws(row, size))
         return found
 
+    def place(self, number: int) -> dict[str, Any]:
+        """Returns file and label of an image by its number in stored order."""
+        return self._describe_place(number)[0]
+
     def find(self, text: str) -> int:
         """Returns the index of the image that a place names."""
         found = index_of(text, self._source.size)

@@ -17,6 +17,7 @@ from orbit_runner.tasks.image_classification.augmentation import make_preprocess
 from orbit_runner.tasks.image_classification.classes import classes_of
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.examples import ImageExamples
 from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.image_classification.serving import (
@@ -74,6 +75,10 @@ class ImageClassificationTask(Task):
         if config.losses.l2_weight_decay:
             _add_weight_decay(model, config.losses.l2_weight_decay)
         return model
+
+    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+        """Returns file, record and class of an image of the validation data."""
+        return ImageExamples(self.task_config, self.task_config.validation_data).place(index)
 
     def build_inputs(
         self,

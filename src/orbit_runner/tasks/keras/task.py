@@ -13,6 +13,7 @@ from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.tasks.array_examples import label_of
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
@@ -66,6 +67,11 @@ class KerasTask(Task):
         self._outputs = outputs_of(model, symbolic_inputs(specs))
         self._loss = make_loss(config.loss, self._labels, self._outputs)
         return model
+
+    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+        """Returns the label of an example of the validation data."""
+        source = section_source(self.task_config, SECTIONS[1])
+        return {} if source is None else label_of(source.arrays[Y], index)
 
     def build_inputs(
         self,

@@ -41,6 +41,11 @@ class RecommendationTask(Task):
         options["layer_sizes"] = options.pop("layers")
         return network(num_users=source.num_users, num_items=source.num_items, **options)
 
+    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+        """Returns the published id of a user of the validation data."""
+        source = load_source(self.task_config.validation_data)
+        return {"user": int(source.user_ids[int(inputs[0]["user"][0])])}
+
     def build_inputs(
         self,
         params: RatingTrainData | RatingEvalData,

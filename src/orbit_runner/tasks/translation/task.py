@@ -27,6 +27,7 @@ from orbit_runner.tasks.translation.config import (
     setting_of_error,
 )
 from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decode
+from orbit_runner.tasks.translation.examples import PairExamples
 from orbit_runner.tasks.translation.inputs import (
     batches_per_epoch,
     eval_inputs,
@@ -64,6 +65,11 @@ class TranslationTask(Task):
         if self.vocabulary is not None:
             self._write_run_file(VOCABULARY_FILE, self.vocabulary.model)
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
+
+    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+        """Returns the lines of a pair of the validation data."""
+        config, pair = self.task_config, int(inputs[1]["id"][0])
+        return PairExamples(config, config.validation_data, self.logging_dir).place(pair)
 
     def build_inputs(
         self,

@@ -14,6 +14,7 @@ from orbit_runner.train.callbacks.progress import DirectoryCheck, RecordWriter, 
 from orbit_runner.train.callbacks.pruning import Pruning
 from orbit_runner.train.callbacks.summaries import Summaries
 from orbit_runner.train.callbacks.thread_advice import ThreadAdvice
+from orbit_runner.train.nonfinite.evaluation import NonFiniteEvaluations
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
         callbacks.append(SaveErrors())
         if run.config.trainer.recovery_max_trials >= 0:
             callbacks.append(DivergenceGuard(run.config.trainer))
+    if run.evaluator is not None:
+        callbacks.append(NonFiniteEvaluations())
     callbacks += [run.best, run.averages, run.early_stop]
     return [callback for callback in callbacks if callback is not None]
 

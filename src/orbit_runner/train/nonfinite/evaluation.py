@@ -1,0 +1,214 @@
+"""Reports evaluations whose loss or metrics are NaN or infinite, with the examples that cause it.
+
+After such an evaluation, the run evaluates the batches once more, one by one, and halves those that
+are not finite until single examples remain. So it works for every task and every metric.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
+from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.errors import RunnerError, SettingError, first_line
+from orbit_runner.model_garden.task_adapter.data_sections import has_services
+from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.train.evaluator import LOSS, Evaluator
+from orbit_runner.train.inputs.distribute import leading_size
+from orbit_runner.train.inputs.local_batches import own_batches
+from orbit_runner.utils.log import note, phase
+from orbit_runner.utils.metrics import scalars
+
+if TYPE_CHECKING:
+    from orbit_runner.train.run import Run
+
+_MAX_EXAMPLES = 8
+_SECONDS = 60.0  # The search ends after this time.
+
+
+class NonFiniteEvaluations(Callback):
+    """Warns of an evaluation that is not finite, and names the examples that cause it."""
+
+    def __init__(self) -> None:
+        self._searched: tuple[int, Mapping[str, float]] | None = None
+
+    def on_evaluate(self, run: Run, logs: Logs) -> None:
+        """Warns if a result is not finite. Searches the examples if other results were finite."""
+        values = non_finite_values(logs)
+        if not values or not run.is_chief:
+            return
+        lines = [f"warning: the evaluation at step {run.step} is not finite: {_describe(values)}"]
+        if self._searched is not None and self._searched[1].keys() == values.keys():
+            lines.append(f"the same metrics as at step {self._searched[0]}, see there")
+        else:
+            self._searched = run.step, values
+            lines += _causes(run, values)
+        note("\n  ".join(lines))
+
+
+def non_finite_values(logs: Logs) -> dict[str, float]:
+    """Returns the results of an evaluation that are NaN or infinite, by name."""
+    return {name: value for name, value in scalars(logs).items() if not math.isfinite(value)}
+
+
+def _describe(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} is {value:g}" for name, value in values.items())
+
+
+def _causes(run: Run, values: Mapping[str, float]) -> list[str]:
+    """Returns lines about the cause."""
+    ema = run.state.ema
+    with ema.applied_scope() if ema is not None else contextlib.nullcontext():
+        weights = describe_non_finite(non_finite_variables(run.model.trainable_variables))
+    if weights:
+        return [f"the weights are not finite: {weights}"]
+    problem = _problem(run)
+    if problem:
+        return [f"the examples that cause it are not known: {problem}"]
+    phase("searching the examples that cause it")
+    try:
+        return _format_causes(run, values, _Search(run, values).find())
+    except RunnerError as error:
+        return [f"the examples that cause it are not known: {first_line(error)}"]
+
+
+def _problem(run: Run) -> str:
+    """Returns why the examples cannot be searched in this process, or ""."""
+    if run.workers.count > 1:
+        return f"{run.workers.count} processes evaluate together"
+    if is_asynchronous(run.strategy):
+        return "parameter servers hold the weights"
+    if isinstance(run.strategy, tf.distribute.TPUStrategy):
+        return "the model is on TPUs"
+    if has_services(run.config):
+        return "tf.data services make the batches"
+    if not isinstance(run.evaluator, Evaluator):
+        return "several tasks are evaluated"
+    runtime = run.config.runtime
+    if runtime.logical_replicas or runtime.eval_input_partition_dims:
+        return "batches are divided by runtime.logical_replicas or eval_input_partition_dims"
+    return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _BadExample:
+    index: int  # the number of examples before it
+    batch: int  # the number of its batch, from 0
+    row: int  # its row of the batch, from 0
+    inputs: Any  # the example as a batch of one row
+
+
+@dataclasses.dataclass
+class _Findings:
+    examples: list[_BadExample] = dataclasses.field(default_factory=list)
+    rows: int = 0  # how many rows were evaluated again
+    is_complete: bool = True  # whether these were all rows
+    is_divisible: bool = True  # whether all batches could be cut into rows
+
+
+class _Search:
+    """Searches the examples of the validation data whose results are not finite."""
+
+    def __init__(self, run: Run, values: Mapping[str, float]) -> None:
+        self._run, self._names = run, [*values]
+        self._end = time.monotonic() + _SECONDS
+        self._found = _Findings()
+
+    def find(self) -> _Findings:
+        run, found = self._run, self._found
+        batches = own_batches(run.adapter, run.config.runtime, run.section("validation_data"))
+        limit = run.validation_steps
+        for number, batch in enumerate(batches):
+            if number == limit >= 0:
+                break
+            rows = int(leading_size(batch))
+            if len(found.examples) > _MAX_EXAMPLES or time.monotonic() > self._end:
+                found.is_complete = False
+                break
+            self._halve(batch, number, 0, rows)
+            found.rows += rows
+        return found
+
+    def _halve(self, batch: Any, number: int, first: int, stop: int) -> None:
+        """Adds the examples in a range of rows whose results are not finite."""
+        found = self._found
+        inputs = _rows(batch, first, stop)
+        if len(found.examples) > _MAX_EXAMPLES or self._is_finite(inputs):
+            return
+        if stop - first == 1:
+            found.examples.append(_BadExample(found.rows + first, number, first, inputs))
+            return
+        if not _can_be_cut(batch):
+            found.is_divisible = False
+            return
+        middle = (first + stop) // 2
+        self._halve(batch, number, first, middle)
+        self._halve(batch, number, middle, stop)
+
+    def _is_finite(self, batch: Any) -> bool:
+        assert isinstance(self._run.evaluator, Evaluator)
+        try:
+            values = scalars(self._run.evaluator.evaluate_batch(batch))
+        except SettingError:  # It has only rows that fill a batch.
+            return True
+        return all(math.isfinite(values.get(name, 0.0)) for name in self._names)
+
+
+def _can_be_cut(batch: Any) -> bool:
+    rows = {one.shape[0] if one.shape.rank else None for one in tf.nest.flatten(batch)}
+    return len(rows) == 1 and None not in rows
+
+
+def _rows(batch: Any, first: int, stop: int) -> Any:
+    if first == 0 and not (_can_be_cut(batch) and stop < tf.nest.flatten(batch)[0].shape[0]):
+        return batch
+    return tf.nest.map_structure(lambda one: one[first:stop], batch)
+
+
+def _format_causes(run: Run, values: Mapping[str, float], found: _Findings) -> list[str]:
+    if not found.examples:
+        searched = "" if found.is_complete else f" of the first {found.rows:,}, in {_SECONDS:g} s"
+        if not found.is_divisible:
+            return [f"no example{searched} can be named: the batches cannot be cut into rows"]
+        return [
+            f"no single example{searched} causes it; the definition of the metric may give NaN, "
+            "such as 0 / 0"
+        ]
+    indices = [example.index for example in found.examples]
+    are_all = len(indices) > _MAX_EXAMPLES or (found.is_complete and len(indices) == found.rows)
+    if are_all and indices == [*range(len(indices))] and LOSS not in values:
+        return [
+            "each example alone gives it, but the loss is finite: check the definition of the "
+            "metric, such as 0 / 0"
+        ]
+    lines = ["examples of task.validation_data that cause it:"]
+    lines += [f"  {_describe_example(run, example)}" for example in found.examples[:_MAX_EXAMPLES]]
+    if len(found.examples) > _MAX_EXAMPLES:
+        lines.append("  … and others")
+    return lines
+
+
+def _describe_example(run: Run, example: _BadExample) -> str:
+    """Returns the index of an example, and its file, row and label as far as they are known."""
+    place: Mapping[str, Any] = {}
+    # What a task of a user returns may be anything, and the evaluation must not end the run.
+    with contextlib.suppress(Exception):
+        place = run.adapter.describe_example(example.inputs, example.index)
+    about = _format_place(place) or f"row {example.row} of batch {example.batch}"
+    return f"example {example.index}: {about}"
+
+
+def _format_place(place: Mapping[str, Any]) -> str:
+    """Returns what a task says about an example, such as `a.csv, row 3, label 1`."""
+    return ", ".join(
+        str(value) if name in ("file", "place") else f"{name} {value}"
+        for name, value in place.items()
+        if name != "offset"
+    )
