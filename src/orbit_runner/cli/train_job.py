@@ -134,6 +134,8 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             report.write()
         raise
     results = _make_results(job, progress, model, logs, time.monotonic() - start)
+    if kept.run is not None:
+        results = dataclasses.replace(results, data=kept.run.other_data.as_dict())
     stopped = kept.run.stopped_by_time if kept.run is not None else ""
     if stopped:
         # `on_train_end`, at which `progress` stores the reasons, is not called.
@@ -149,6 +151,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
         inexact=results.inexact,
         non_finite=results.non_finite,
         non_finite_metrics=results.non_finite_metrics,
+        data=results.data,
         seconds=times.seconds(),
     )
     report.write()

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.reporting.sparkline import sparkline
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.mfu import format_si
@@ -34,6 +35,8 @@ class Results:
     non_finite: str = ""  # first weight with NaN or infinite values; "" if all are finite
     # The metrics of the last evaluation that are NaN or infinite.
     non_finite_metrics: Sequence[str] = ()
+    # The settings and files that are not those of the run's own validation data.
+    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the results for `--json`, with null for NaN and infinities."""
@@ -45,6 +48,7 @@ def rows(results: Results) -> list[tuple[str, str]]:
     """Returns the rows of the table as (name, value)."""
     speed = f", {results.steps_per_second:.4g} steps/s" if results.steps_per_second else ""
     found = [("step", f"{results.step} in {results.seconds:.1f} s{speed}")]
+    found += [("data", f"{path}: {inline_yaml(value)}") for path, value in results.data.items()]
     for name, value in results.metrics.items():
         counts = name == "validation_examples"
         shown = f"{value:.0f}" if counts else f"{value:.4f}"

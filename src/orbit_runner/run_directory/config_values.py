@@ -27,8 +27,13 @@ _MOST_BYTES, _MOST_VALUES = 2**20, 20_000
 
 def read_settings(run: Path) -> dict[str, Any]:
     """Returns all settings of a run by dotted path; empty if the file cannot be read."""
+    return parse_settings(_read_text(run))
+
+
+def parse_settings(text: str) -> dict[str, Any]:
+    """Returns the settings in the text of a `config.yaml`; empty if it cannot be read."""
     try:
-        found = yaml.load(_read_text(run), Loader=_Loader)
+        found = yaml.load(text, Loader=_Loader)
         # Aliases, which a run never writes, could expand it to more than the memory.
         values = _flatten(found, "") if isinstance(found, dict) else ()
         return dict(itertools.islice(values, _MOST_VALUES))

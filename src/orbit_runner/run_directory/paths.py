@@ -49,6 +49,11 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     @property
+    def evaluations(self) -> Path:
+        """The directory of the results of `runner evaluate`, one file each."""
+        return self.path / "evaluations"
+
+    @property
     def data(self) -> Path:
         """The record of the data files that the run has read."""
         return self.path / "data.json"

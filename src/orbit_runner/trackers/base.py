@@ -67,7 +67,8 @@ class Tracker:
 
         Args:
             step: The global step at which the record ended.
-            split: `train` or `validation`.
+            split: `train`, `validation`, or `evaluation` for data that is not the run's own
+                validation data.
             metrics: Numbers by name. Names of several tasks are nested, as in `task/loss`.
         """
 

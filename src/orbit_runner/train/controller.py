@@ -6,11 +6,13 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import orbit
 import orbit.controller
 
+from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.trackers.tracking import make_tracking, writes_event_files
 from orbit_runner.train.callbacks.build import own_callbacks
 from orbit_runner.train.callbacks.callback_list import CallbackList
@@ -67,7 +69,7 @@ def build_controller(
         eval_summary_dir=directories[1],
         summary_manager=summary_manager or train_summaries,
         eval_summary_manager=eval_summary_manager
-        or _build_summaries(run, subdir, "validation", run.is_new_evaluation, save_summary),
+        or _build_evaluation_summaries(run, subdir, save_summary),
         train_actions=[functools.partial(_call_after_loop, run), *train_actions],
         eval_actions=[lambda logs: run.callbacks.on_evaluate(run, logs), *eval_actions],
     )
@@ -92,6 +94,22 @@ def _enable_records_in_graph(run: Run) -> bool:
     return not run.callbacks.needs_every_record and run.trainer.enable_records_in_graph()
 
 
+def _build_evaluation_summaries(run: Run, subdir: str, save: bool) -> Summaries:
+    """Returns the writer of evaluations. Those of other data are no part of the run's curves."""
+    if not run.other_data:
+        return _build_summaries(run, subdir, "validation", run.is_new_evaluation, save)
+    about = {"data": run.other_data.as_dict()}
+    own_subdir = read_setting(run.model_dir, "trainer.validation_summary_subdir")
+    return _build_summaries(
+        run,
+        "" if subdir == own_subdir else subdir,
+        "evaluation",
+        run.is_new_evaluation,
+        save,
+        about=about,
+    )
+
+
 def _build_summaries(
     run: Run,
     subdir: str,
@@ -99,12 +117,13 @@ def _build_summaries(
     is_record: Callable[[int], bool],
     save: bool,
     extra_values: Callable[[], Mapping[str, float]] = dict,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> Summaries:
-    writes_events = save and writes_event_files(run.config.trackers)
+    writes_events = subdir and save and writes_event_files(run.config.trackers)
     directory = run.model_dir / subdir if writes_events else None
     lines = JsonLines(run.directory.metrics) if save else None
     step = run.state.global_step
-    return Summaries(directory, lines, split, step, is_record, extra_values, run.tracking)
+    return Summaries(directory, lines, split, step, is_record, extra_values, run.tracking, about)
 
 
 def _build_loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 from typing import Any
 
 import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.measurements.step_profiler import profile_scope
 from orbit_runner.train.nonfinite.handling import handle_divergence
 from orbit_runner.train.rollback import can_roll_back, record_resume
@@ -148,12 +150,28 @@ def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
         elif timeout and run.workers.broadcast_from_chief(
             time.monotonic() - waiting_since > timeout
         ):
-            raise RunnerError(
-                f"no new checkpoint in {directory} for {timeout} s "
-                "(trainer.continuous_eval_timeout)"
-            )
+            raise _no_checkpoint_error(directory, timeout)
         else:
             time.sleep(_POLL_SECONDS)
+
+
+def wait_for_run(model_dir: Path, timeout: int | None) -> None:
+    """Waits for the config or a checkpoint of a run that `continuous_eval` is to follow.
+
+    The config decides whether its evaluations are of the run's own validation data. Raises
+    RunnerError after `timeout` seconds; waits without a limit if it is 0 or None.
+    """
+    directory, start = RunDirectory(model_dir), time.monotonic()
+    while not directory.config.exists() and not any(directory.checkpoints.glob("*.index")):
+        if timeout and time.monotonic() - start > timeout:
+            raise _no_checkpoint_error(directory.checkpoints, timeout)
+        time.sleep(_POLL_SECONDS)
+
+
+def _no_checkpoint_error(directory: Path, timeout: int) -> RunnerError:
+    return RunnerError(
+        f"no new checkpoint in {directory} for {timeout} s (trainer.continuous_eval_timeout)"
+    )
 
 
 def _restore(run: Run, path: str) -> bool:

@@ -22,6 +22,7 @@ from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.evaluations import OtherData, find_other_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.records import has_evaluation, prepare_records
 from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
@@ -77,6 +78,8 @@ class Run:
         best: The callback that saves the best checkpoint, or None if it is disabled.
         averages: The callback that saves checkpoints of the averaged weights, or None if Model
             Garden would save none.
+        other_data: How the data of a mode that only evaluates differ from the run's own validation
+            data; empty if they are the same.
         early_stop: The callback that stops training early, or None if it is disabled.
         stops: The requests to stop before the last step.
         heartbeat: Tells the launcher, if there is one, the last step that this process finished.
@@ -150,6 +153,8 @@ class Run:
             self.trainer.finite_check = self._build_finite_check()
         with self.local_strategy.scope():
             self.evaluator = builder.build_evaluator(self.validation_steps) if evaluates else None
+        # Before anything that depends on which data is evaluated.
+        self.other_data = self._find_other_data(evaluates=evaluates and not trains)
         self.best: BestKeeper | None = build_best_checkpoint(self)
         self.averages = build_average_checkpoints(self)
         self.early_stop = build_early_stop(self)
@@ -371,6 +376,15 @@ class Run:
             trail=self.directory.fingerprints,
             workers=self.workers,
         )
+
+    def _find_other_data(self, *, evaluates: bool) -> OtherData:
+        """Returns how a mode that only evaluates differs from the evaluations of training."""
+        other_data = OtherData()
+        if evaluates:
+            other_data = find_other_data(self.model_dir, self.written_config)
+        if other_data and self.is_chief:
+            note(other_data.note())
+        return other_data
 
     def _record_data(self) -> None:
         """Writes `data.json`, and reports changes of the data since the run last started."""

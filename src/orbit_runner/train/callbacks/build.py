@@ -48,7 +48,7 @@ def build_best_checkpoint(run: Run) -> BestCheckpoint | None:
     """
     trainer = run.config.trainer
     metric, subdir = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_export_subdir
-    if run.evaluator is None or not (subdir and metric):
+    if run.evaluator is None or run.other_data or not (subdir and metric):
         return None
     _check_metric(run, metric, "trainer.best_checkpoint_eval_metric")
     return BestCheckpoint(

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -105,14 +106,16 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         self,
         directory: Path | None,  # None: no event files
         lines: JsonLines | None,  # None: no records
-        split: str,  # `train` or `validation`
+        split: str,  # `train`, `validation` or `evaluation`
         global_step: tf.Variable,
         is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
         # Returns values to add to each record.
         extra_values: Callable[[], Mapping[str, float]] = dict,
         tracking: Tracking | None = None,  # the trackers that receive the records, too
+        # What every record says besides its values, such as which data was evaluated.
+        about: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        self._files = EventFiles(directory, global_step)
+        self._files, self._about = EventFiles(directory, global_step), about
         self._lines, self._split = lines, split
         self._tracking, self._extra_values = tracking or Tracking(), extra_values
         self._global_step, self._is_record = global_step, is_record
@@ -140,7 +143,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         if self._tracking:
             self._tracking.log(self._split, [(step, flat_scalars(logs)) for step, logs in records])
         if self._lines is not None and records:
-            now = {"split": self._split, "time": round(time.time(), 3)}
+            now = {"split": self._split, "time": round(time.time(), 3), **self._about}
             self._lines.write(
                 *({"step": step, **now, **flat_scalars(logs)} for step, logs in records)
             )

@@ -1,0 +1,161 @@
+"""Evaluations of other data than the run's own validation data are recorded apart."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.run_directory.evaluations import find_other_data
+from orbit_runner.run_directory.metric_records import read_curves
+from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.sweep.run_state import RunStates
+from tests.support.keras_models import BASE, keras_config
+from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.toy import Notes, config_of, run, toy_config
+
+_KEEPS_BEST = {
+    "task__metrics": "[sparse_categorical_accuracy]",
+    "trainer__best_checkpoint_export_subdir": "best",
+    "trainer__best_checkpoint_eval_metric": "sparse_categorical_accuracy",
+    "trainer__best_checkpoint_metric_comp": "higher",
+}
+_WORST = '{"sparse_categorical_accuracy": 0.0, "best_ckpt_global_step": 10}'
+_TEST_DATA = {"task__validation_data__arguments": "{count: 41, seed: 5}"}
+
+
+def _trained(folder: Path, **changes: Any) -> Any:
+    config = keras_config(**{**_KEEPS_BEST, **changes})
+    run(config, folder)
+    (folder / "config.yaml").write_text(to_yaml(config))
+    return config
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("metrics.jsonl", ".lock")
+    }
+
+
+@pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
+def test_evaluation_of_other_data_counts_nowhere(tmp_path: Path, mode: str) -> None:
+    _trained(tmp_path)
+    (tmp_path / "best" / "info.json").write_text(
+        '{"sparse_categorical_accuracy": 0.0, "best_ckpt_global_step": 10}'
+    )
+    curves, files = read_curves(tmp_path / "metrics.jsonl"), _files(tmp_path)
+    summary, state = read_summary(tmp_path), RunStates().read(tmp_path, tmp_path / "no_failure")
+    notes = Notes()
+
+    _, logs = run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, mode, notes=notes)
+
+    assert read_curves(tmp_path / "metrics.jsonl") == curves
+    assert _files(tmp_path) == files  # Neither the best checkpoint nor event files.
+    assert read_summary(tmp_path) == summary
+    assert RunStates().read(tmp_path, tmp_path / "no_failure").metrics == state.metrics
+    last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["split"], last["step"], last["validation_examples"]) == ("evaluation", 20, 41)
+    assert last["data"] == {
+        "task.validation_data.arguments.count": 41,
+        "task.validation_data.arguments.seed": 5,
+    }
+    assert last["validation_loss"] == pytest.approx(logs["validation_loss"])
+    (note,) = (text for text in notes.notes if "is not of the validation data" in text)
+    assert "task.validation_data.arguments.count: 41, in the run 37" in note
+
+
+def test_evaluation_of_the_own_data_counts_as_before(tmp_path: Path) -> None:
+    config = _trained(tmp_path)
+    (tmp_path / "best" / "info.json").write_text(
+        '{"sparse_categorical_accuracy": 0.0, "best_ckpt_global_step": 10}'
+    )
+    notes = Notes()
+    _, logs = run(config, tmp_path, "eval", notes=notes)
+    last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["split"], "data" in last) == ("validation", False)
+    best = json.loads((tmp_path / "best" / "info.json").read_text())
+    assert best["sparse_categorical_accuracy"] == pytest.approx(logs["sparse_categorical_accuracy"])
+    assert not any("is not of the validation data" in text for text in notes.notes)
+
+
+def test_resumed_run_keeps_evaluations_of_other_data_apart(tmp_path: Path) -> None:
+    _trained(tmp_path)
+    run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, "eval")
+    run(keras_config(**_KEEPS_BEST, trainer__train_steps=30), tmp_path)
+    curves = read_curves(tmp_path / "metrics.jsonl")
+    assert [*curves["validation", "sparse_categorical_accuracy"]] == [10, 20, 30]
+    assert set(curves["validation", "validation_examples"].values()) == {37}
+
+
+def test_continuous_evaluation_that_starts_first_waits_for_the_config(tmp_path: Path) -> None:
+    config = toy_config(trainer__continuous_eval_timeout=1)
+    with pytest.raises(Exception, match=r"no new checkpoint in .* for 1 s"):
+        run(config, tmp_path, "continuous_eval")
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_other"),
+    [
+        ({}, False),
+        ({"task__validation_data__prefetch_buffer_size": 3}, False),
+        ({"task__validation_data__cache": "false"}, False),
+        ({"task__validation_data__global_batch_size": 8}, False),
+        ({"runtime__distribution_strategy": "off"}, False),
+        ({"trainer__train_steps": 99}, False),
+        ({"task__train_data__global_batch_size": 8}, False),
+        ({"task__train_data__arguments": "{count: 50}"}, False),
+        ({"task__metrics": "[mean_squared_error]"}, False),
+        ({"trainer__validation_steps": 1}, True),
+        ({"task__validation_data__drop_remainder": "true"}, True),
+        (_TEST_DATA, True),
+        ({"task__loss": "{name: sparse_categorical_crossentropy}"}, True),
+    ],
+)
+def test_settings_that_change_what_is_evaluated(
+    tmp_path: Path, changes: dict[str, Any], is_other: bool
+) -> None:
+    (tmp_path / "config.yaml").write_text(to_yaml(keras_config()))
+    assert bool(find_other_data(tmp_path, keras_config(**changes))) == is_other
+
+
+def test_batch_size_counts_if_it_decides_how_many_examples_are_evaluated(tmp_path: Path) -> None:
+    steps = {"trainer__validation_steps": 2}
+    (tmp_path / "config.yaml").write_text(to_yaml(keras_config(**steps)))
+    other = find_other_data(
+        tmp_path, keras_config(**steps, task__validation_data__global_batch_size=8)
+    )
+    assert other.settings == {"task.validation_data.global_batch_size": 8}
+
+
+def test_held_out_part_of_the_training_data(tmp_path: Path) -> None:
+    base = {path: value for path, value in BASE.items() if "validation_data" not in path}
+    base |= {"task.validation_split": 0.2, "task.validation_data.global_batch_size": 8}
+    (tmp_path / "config.yaml").write_text(to_yaml(config_of(base)))
+    assert find_other_data(tmp_path, config_of(base, task__validation_split=0.3))
+    assert find_other_data(tmp_path, config_of(base, task__train_data__arguments="{count: 50}"))
+    larger_batches = config_of(base, task__train_data__global_batch_size=8)
+    assert not find_other_data(tmp_path, larger_batches)
+
+
+def test_files_that_changed_are_other_data(tmp_path: Path) -> None:
+    from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+
+    class Step:
+        step = 0
+
+    path = write_csv(tmp_path / "rows.csv", make_rows(50))
+    config = table_config(path)
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    DataRecord(tmp_path, fingerprint_of(config.task)).on_run_begin(Step())
+    assert not find_other_data(tmp_path, config)
+    write_csv(path, make_rows(51))
+    other = find_other_data(tmp_path, config)
+    assert other.settings == {}
+    assert "rows.csv: " in other.as_dict()["files"][0]
+
+
+def test_directory_without_a_config_has_nothing_to_compare_with(tmp_path: Path) -> None:
+    assert not find_other_data(tmp_path, keras_config(**_TEST_DATA))
