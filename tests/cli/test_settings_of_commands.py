@@ -39,6 +39,7 @@ ALL = {
     "reproduce": (["reproduce", "runs/a"], "some"),
     "replay": (["replay", "runs/a", "--step=1"], "some"),
     "why": (["why", "runs/a", "runs/b"], "none"),
+    "evaluate": (["evaluate", "runs/a"], "some"),
     "export": (["export", "runs/a"], "some"),
     "predict": (["predict", "runs/a", "item"], "some"),
     "init": (["init", "a"], "none"),

@@ -38,6 +38,7 @@ COMMANDS = {
     "compare": "compare runs: settings, metrics, curves, throughput and weights",
     "report": "write the report of a run: curves, config, environment and fingerprints, as HTML",
     "clean": "delete checkpoints and runs that are no longer needed, after showing them",
+    "evaluate": "evaluate a checkpoint of a run on its validation data, or on another split",
     "verify": "check that the checkpoints of a run have not changed since they were written",
     "reproduce": "run a saved config again, and check that the weights are identical",
     "replay": "repeat a step of a run: losses of its examples, gradients, first NaN",

@@ -1,10 +1,11 @@
-"""Selects the model that `runner export` and `runner predict` use. Does not import TensorFlow."""
+"""Selects the model that `runner export`, `predict` and `evaluate` use; no TensorFlow."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.checkpoint.selection import (
@@ -68,10 +69,13 @@ def add_model_flags(parser: Parser) -> None:
     )
 
 
-def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
+def select_model(
+    run: Path, flags: argparse.Namespace, *, more: Sequence[tuple[str, str, str]] = ()
+) -> SelectedModel:
     """Returns the model that the flags select, after checking its files.
 
-    `flags` are those of `add_model_flags`, parsed.
+    `flags` are those of `add_model_flags`, parsed. `more` are further changes of the config: (flag,
+    dotted path, text).
     """
     config = RunDirectory(run).require_config()
     imports = tuple(flags.imports or ())
@@ -84,13 +88,18 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     if record is not None and not is_made_with(run, record.config, written.config):
         _note(f"note: {choice.place.name} was made with a different config than {config}")
     return SelectedModel(
-        run=run, resolved=_apply_flags(run, written, flags), choice=choice, weights=weights
+        run=run, resolved=_apply_flags(run, written, flags, more), choice=choice, weights=weights
     )
 
 
-def _apply_flags(run: Path, written: ResolvedConfig, flags: argparse.Namespace) -> ResolvedConfig:
+def _apply_flags(
+    run: Path,
+    written: ResolvedConfig,
+    flags: argparse.Namespace,
+    more: Sequence[tuple[str, str, str]],
+) -> ResolvedConfig:
     """Returns the config with the changes that the flags make."""
-    changes = [(f"--{path}", path, text) for path, text in flags.dotted]
+    changes = [*more, *((f"--{path}", path, text) for path, text in flags.dotted)]
     if flags.data_dir is not None:
         changes += [("--data_dir", path, flags.data_dir) for path in SETTINGS_OF_FLAG["data_dir"]]
     if not changes:

@@ -92,6 +92,23 @@ def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> 
     return cluster
 
 
+def check_evaluation(resolved: ResolvedConfig) -> None:
+    """Checks the data of an evaluation in this process before TensorFlow is imported.
+
+    Raises `ConfigError`.
+    """
+    config = resolved.config
+    with setting_error_scope(resolved):
+        set_portable_variables(config.runtime)
+        local = localize(config)
+    problems = [
+        Problem(path, message, resolved.origin(path))
+        for path, message in (*local.preflight("eval"), *run_problems(config, "eval"))
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
 def check_mode(mode: str) -> None:
     """Raises an error if a mode does not exist."""
     problems = [*_mode_problems(mode)]

@@ -122,7 +122,7 @@ def load_scope(
             f"{error}\nthe network depends on the dataset; if that has moved, use --data_dir"
         ) from error
     phase(f"restoring {choice.prefix}")
-    _restore(state, choice, strategy)
+    restore_choice(state, choice, strategy)
     # The best checkpoint holds the average as its weights, so that nothing has to be swapped.
     averaged = weights == AVERAGE and state.ema is not None and not choice.is_best
     with state.ema.applied_scope() if averaged and state.ema else contextlib.nullcontext():
@@ -131,7 +131,8 @@ def load_scope(
         yield LoadedModel(state.model, serving, choice, weights)
 
 
-def _restore(state: TrainState, choice: Choice, strategy: Any) -> None:
+def restore_choice(state: TrainState, choice: Choice, strategy: Any) -> None:
+    """Restores a checkpoint. Raises `RunnerError` if it does not fit or is damaged."""
     problem = content_problem(choice.place, known=state.non_finite)
     if problem:
         raise RunnerError(

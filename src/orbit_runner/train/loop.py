@@ -168,7 +168,7 @@ def wait_for_run(model_dir: Path, timeout: int | None) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _no_checkpoint_error(directory: Path, timeout: int) -> RunnerError:
+def _no_checkpoint_error(directory: Path | str, timeout: int) -> RunnerError:
     return RunnerError(
         f"no new checkpoint in {directory} for {timeout} s (trainer.continuous_eval_timeout)"
     )

@@ -24,10 +24,10 @@ NAN, INFINITE = -1000.0, -100.0  # The values for which the first layer is not f
 
 
 def with_bad_rows(
-    bad: list[int], value: float = NAN, count: int = 37
+    bad: list[int], value: float = NAN, count: int = 37, seed: int = 2
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns examples of which some have a feature that the model cannot use."""
-    x, y = classes(count, seed=2)
+    x, y = classes(count, seed)
     x[bad, 1] = value
     return x, y
 

@@ -14,7 +14,7 @@ from orbit_runner.run_directory.paths import CHECKPOINTS
 _FILES = (
     r"branch\.json|config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|"
     r"data\.json|code(-\d+)?\.patch|report\.html|report_data/(model|inputs|evaluation)\.json|"
-    r"metrics\.jsonl|preprocessing\.json|checkpoint|\.lock"
+    r"evaluations/\d+-\d+-\d+(-\d+)?\.json|metrics\.jsonl|preprocessing\.json|checkpoint|\.lock"
 )
 _CHECKPOINT = r"-\d+\.(index|json|data-\d+-of-\d+)"
 _EVENTS = r"/(.+/)?events\.out\.tfevents\.[^/]+"

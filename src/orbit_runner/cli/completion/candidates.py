@@ -18,7 +18,7 @@ from orbit_runner.config.resolve import OFFICIAL, Request, import_modules, resol
 from orbit_runner.config.schema.experiment import ExperimentConfig
 
 # The commands whose first word is a run. Their settings are those of the run.
-_RUN_COMMANDS = ("branch", "export", "predict", "replay", "reproduce")
+_RUN_COMMANDS = ("branch", "evaluate", "export", "predict", "replay", "reproduce")
 
 
 @dataclasses.dataclass(frozen=True)

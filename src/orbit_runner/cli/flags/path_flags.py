@@ -76,6 +76,7 @@ _REMOTE_FLAGS: Mapping[str, tuple[str, ...]] = {
     "reproduce": ("run",),
     "replay": ("run",),
     "why": ("a", "b"),
+    "evaluate": ("run",),
     "export": ("run", "to"),
     "predict": ("where",),
     # These have their own rules for the run directory.

@@ -18,7 +18,15 @@ from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data.files import ReportData
 from orbit_runner.reporting.run_data import NON_METRICS, RunData
-from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, UPDATE_RATIO, WATCH, Curves
+from orbit_runner.run_directory.evaluations import read_evaluations
+from orbit_runner.run_directory.metric_records import (
+    SPEED,
+    SYSTEM,
+    UPDATE_RATIO,
+    WATCH,
+    Curves,
+    metric_values,
+)
 from orbit_runner.run_directory.run_summary import attempt_seconds
 from orbit_runner.serving.export_directory import read_exports
 
@@ -26,6 +34,7 @@ _NAMES = {"train": "training", "validation": "validation"}
 # Metrics that have one name per split, drawn in one chart.
 _PAIRS = {"training_loss": "loss", "validation_loss": "loss"}
 _MOST_CHECKPOINTS = 20
+_MOST_EVALUATIONS = 50
 _MOST_STEPS = 5  # of evaluations that are not finite
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
 
@@ -51,6 +60,7 @@ def report_page(
         _tiles(run),
         section("Curves", f"<div class=charts>{charts}</div>" if charts else ""),
         section("Evaluation", evaluation_content(data.evaluation)),
+        section("Evaluations of checkpoints", _evaluations(run)),
         section("Inputs", input_content(data.inputs)),
         section("Model", model_content(data.model)),
         section("Exports", exports_content(_exports(run))),
@@ -177,6 +187,24 @@ def _update_ratios(curves: Curves) -> str:
 
 def _changes(run: RunData) -> str:
     return table((), [(path, inline_yaml(value)) for path, value in run.summary.changes.items()])
+
+
+def _evaluations(run: RunData) -> str:
+    """Returns the table of what `runner evaluate` found, on any data."""
+    rows = [
+        (
+            str(one.get("time", "")),
+            f"{one.get('checkpoint', '')}, {one.get('weights', '')} weights",
+            "; ".join(f"{path}: {inline_yaml(value)}" for path, value in one["data"].items())
+            or "validation data of the run",
+            ", ".join(
+                f"{name} {number_or_dash(value)}"
+                for name, value in metric_values(one["metrics"]).items()
+            ),
+        )
+        for one in read_evaluations(run.summary.path)
+    ]
+    return table(("time", "checkpoint", "data", "results"), rows[-_MOST_EVALUATIONS:])
 
 
 def _exports(run: RunData) -> list[dict[str, Any]]:

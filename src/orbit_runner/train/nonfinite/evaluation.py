@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -29,6 +29,8 @@ from orbit_runner.utils.metrics import scalars
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
 
+# A `Run`, or what evaluates a checkpoint alone and has the same attributes.
+EvaluatedRun = Any
 _MAX_EXAMPLES = 8
 _SECONDS = 60.0  # The search ends after this time.
 
@@ -37,20 +39,19 @@ class NonFiniteEvaluations(Callback):
     """Warns of an evaluation that is not finite, and names the examples that cause it."""
 
     def __init__(self) -> None:
-        self._searched: tuple[int, Mapping[str, float]] | None = None
+        self._names: Set[str] = frozenset()  # the metrics that were not finite
+        self._searched: int | None = None  # the step at which their examples were searched
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
         """Warns if a result is not finite. Searches the examples if other results were finite."""
-        values = non_finite_values(logs)
-        if not values or not run.is_chief:
+        names = non_finite_values(logs).keys()
+        if not names or not run.is_chief:
             return
-        lines = [f"warning: the evaluation at step {run.step} is not finite: {_describe(values)}"]
-        if self._searched is not None and self._searched[1].keys() == values.keys():
-            lines.append(f"the same metrics as at step {self._searched[0]}, see there")
-        else:
-            self._searched = run.step, values
-            lines += _causes(run, values)
-        note("\n  ".join(lines))
+        searched = self._searched if self._names == names else None
+        if searched is None:
+            self._names, self._searched = names, run.step
+        for text in describe_non_finite_evaluation(run, logs, searched):
+            note(text)
 
 
 def non_finite_values(logs: Logs) -> dict[str, float]:
@@ -58,11 +59,26 @@ def non_finite_values(logs: Logs) -> dict[str, float]:
     return {name: value for name, value in scalars(logs).items() if not math.isfinite(value)}
 
 
-def _describe(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} is {value:g}" for name, value in values.items())
+def describe_non_finite_evaluation(
+    run: EvaluatedRun, logs: Logs, searched: int | None = None
+) -> Iterator[str]:
+    """Yields a warning if results are not finite, with the examples that cause it.
+
+    They are not searched if they were at the step `searched`, to which the warning refers.
+    """
+    values = non_finite_values(logs)
+    if not values:
+        return
+    results = ", ".join(f"{name} is {value:g}" for name, value in values.items())
+    lines = [f"warning: the evaluation at step {run.step} is not finite: {results}"]
+    if searched is None:
+        lines += _causes(run, values)
+    else:
+        lines.append(f"the same metrics as at step {searched}, see there")
+    yield "\n  ".join(lines)
 
 
-def _causes(run: Run, values: Mapping[str, float]) -> list[str]:
+def _causes(run: EvaluatedRun, values: Mapping[str, float]) -> list[str]:
     """Returns lines about the cause."""
     ema = run.state.ema
     with ema.applied_scope() if ema is not None else contextlib.nullcontext():
@@ -79,7 +95,7 @@ def _causes(run: Run, values: Mapping[str, float]) -> list[str]:
         return [f"the examples that cause it are not known: {first_line(error)}"]
 
 
-def _problem(run: Run) -> str:
+def _problem(run: EvaluatedRun) -> str:
     """Returns why the examples cannot be searched in this process, or ""."""
     if run.workers.count > 1:
         return f"{run.workers.count} processes evaluate together"
@@ -116,7 +132,7 @@ class _Findings:
 class _Search:
     """Searches the examples of the validation data whose results are not finite."""
 
-    def __init__(self, run: Run, values: Mapping[str, float]) -> None:
+    def __init__(self, run: EvaluatedRun, values: Mapping[str, float]) -> None:
         self._run, self._names = run, [*values]
         self._end = time.monotonic() + _SECONDS
         self._found = _Findings()
@@ -172,7 +188,7 @@ def _rows(batch: Any, first: int, stop: int) -> Any:
     return tf.nest.map_structure(lambda one: one[first:stop], batch)
 
 
-def _format_causes(run: Run, values: Mapping[str, float], found: _Findings) -> list[str]:
+def _format_causes(run: EvaluatedRun, values: Mapping[str, float], found: _Findings) -> list[str]:
     if not found.examples:
         searched = "" if found.is_complete else f" of the first {found.rows:,}, in {_SECONDS:g} s"
         if not found.is_divisible:
@@ -195,7 +211,7 @@ def _format_causes(run: Run, values: Mapping[str, float], found: _Findings) -> l
     return lines
 
 
-def _describe_example(run: Run, example: _BadExample) -> str:
+def _describe_example(run: EvaluatedRun, example: _BadExample) -> str:
     """Returns the index of an example, and its file, row and label as far as they are known."""
     place: Mapping[str, Any] = {}
     # What a task of a user returns may be anything, and the evaluation must not end the run.

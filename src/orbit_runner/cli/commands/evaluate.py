@@ -1,0 +1,167 @@
+"""`runner evaluate`: evaluates a checkpoint of a run on its validation data or on other data."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner import exit_codes
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_progress_flags,
+    make_parser,
+    messages_scope,
+    parse_flags,
+    progress_of,
+)
+from orbit_runner.cli.gin_bindings import bind_gin
+from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
+from orbit_runner.cli.preflight import check_evaluation, setting_error_scope
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.cli.single_process import convert_to_single_process
+from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.run_directory.config_values import read_setting
+from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
+from orbit_runner.storage.paths import is_remote, strip_file_scheme
+from orbit_runner.utils.files import to_jsonable
+
+_DESCRIPTION = """\
+Evaluate a checkpoint of a run on its validation data, or on other data: another split, or other
+files (--task.validation_data.NAME=VALUE). The results are printed and written to a file in
+RUN/evaluations. The records of training, the best checkpoint and the curves do not change, and the
+run may still be in progress. The exit code is 3 if a result is NaN or infinite."""
+_VALIDATION = "task.validation_data"
+# What else decides how a run evaluates.
+_SETTINGS = (
+    "trainer.validation_steps",
+    "runtime.distribution_strategy",
+    "runtime.num_gpus",
+    "runtime.num_virtual_devices",
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Evaluates a checkpoint. Returns 0, or 3 if a result is not finite."""
+    flags = parse_flags(_parser(), arguments)
+    with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
+        selected = select_model(run, flags, more=_split_setting(run, flags))
+        selected = dataclasses.replace(selected, resolved=_convert(selected))
+        check_evaluation(selected.resolved)
+        other_data = find_other_data(run, selected.resolved.config)
+        values = _describe(selected, other_data) | _evaluate(selected, flags)
+        values["file"] = _write(flags.run, selected, values)
+    if flags.json:
+        print(json.dumps(to_jsonable(values), indent=2, allow_nan=False))
+    else:
+        print("\n".join(_lines(values)))
+    is_finite = all(math.isfinite(value) for value in values["metrics"].values())
+    return 0 if is_finite else exit_codes.DIVERGED
+
+
+def _parser() -> Parser:
+    parser = make_parser("evaluate", _DESCRIPTION)
+    parser.add_argument("run", metavar="RUN", help="run directory")
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        help="split of the dataset, or part of a table, to evaluate; by default the validation "
+        "data of the run",
+    )
+    add_model_flags(parser)
+    parser.settings = (*parser.settings, *_SETTINGS)
+    parser.settings_rule = "the model is only evaluated: other settings have no effect"
+    add_progress_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    return parser
+
+
+def _split_setting(run: Path, flags: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Returns (flag, dotted path, text) of the setting that `--split` stands for."""
+    if flags.split is None:
+        return []
+    changes = dict(flags.dotted)
+    source = changes.get(f"{_VALIDATION}.source") or read_setting(run, f"{_VALIDATION}.source")
+    tfds = changes.get(f"{_VALIDATION}.tfds_name") or read_setting(run, f"{_VALIDATION}.tfds_name")
+    is_tfds = source == "tfds" if source else bool(tfds)
+    return [("--split", f"{_VALIDATION}.{'tfds_split' if is_tfds else 'split'}", flags.split)]
+
+
+def _convert(selected: SelectedModel) -> Any:
+    """Returns the config for this process, which evaluates alone with the same result."""
+    record = selected.choice.record()
+    return convert_to_single_process(selected.resolved, record.strategy if record else "")
+
+
+def _describe(selected: SelectedModel, other_data: OtherData) -> dict[str, Any]:
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": shlex.join(["runner", *sys.argv[1:]]),
+        "checkpoint": selected.choice.place.name,
+        "step": selected.choice.place.step,
+        "weights": selected.weights,
+        "data": other_data.as_dict(),
+    }
+
+
+def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> dict[str, Any]:
+    from orbit_runner.distribute.tf_environment import prepare_environment
+    from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+    config = selected.resolved.config
+    progress = progress_of(flags, "evaluate", flags.run)
+    with progress.shown_scope(), setting_error_scope(selected.resolved):
+        progress.phase("importing tensorflow")
+        prepare_environment(config.runtime)
+        with paused_collection_scope():
+            from orbit_runner import train_lib
+            from orbit_runner.serving.evaluation import CheckpointEvaluation
+            from orbit_runner.train.error_messages import error_message_scope
+
+        bind_gin(selected.resolved)
+        strategy, task = train_lib.prepare(config, str(selected.run), mode="eval")
+        with error_message_scope():
+            evaluation = CheckpointEvaluation.restore(
+                config, task, strategy, selected.run, selected.choice, selected.weights
+            )
+            return {
+                "metrics": evaluation.evaluate(),
+                "weights_sha256": evaluation.fingerprint(),
+            }
+
+
+def _write(place: str, selected: SelectedModel, values: Mapping[str, Any]) -> str:
+    """Writes the file of the evaluation, also to a run in an object store. Returns its path."""
+    step = selected.choice.place.step
+    if not is_remote(place):
+        return str(write_evaluation(Path(strip_file_scheme(place)), step, values))
+    from orbit_runner.storage.objects import blame_scope, open_store
+
+    with tempfile.TemporaryDirectory() as folder, blame_scope("RUN"):
+        path = write_evaluation(Path(folder), step, values)
+        name = path.relative_to(folder).as_posix()
+        open_store(place, "RUN").upload(path, name)
+    return f"{place.rstrip('/')}/{name}"
+
+
+def _lines(values: Mapping[str, Any]) -> Iterator[str]:
+    rows = [("checkpoint", f"{values['checkpoint']}, {values['weights']} weights")]
+    data = values["data"]
+    rows += [("data", f"{path}: {inline_yaml(value)}") for path, value in data.items()]
+    if not data:
+        rows.append(("data", "the validation data of the run"))
+    for name, value in values["metrics"].items():
+        mark = "" if math.isfinite(value) else "  (not finite)"
+        text = f"{value:.0f}" if name == "validation_examples" else f"{value:.4f}"
+        rows.append((name, f"{text}{mark}"))
+    rows += [("weights", f"sha256 {values['weights_sha256']}"), ("written to", values["file"])]
+    width = max(len(name) for name, _ in rows)
+    yield from (f"{name:<{width}}  {text}" for name, text in rows)

@@ -1,0 +1,161 @@
+"""`runner evaluate`: results of a checkpoint on any data, apart from the records of training."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.cli.clean.known_files import list_run_files
+from orbit_runner.cli.main import main
+from orbit_runner.config.serialize import to_yaml
+from tests.support.keras_models import keras_config
+from tests.support.toy import run as run_in_process
+
+# TensorFlow fixes the thread settings of the test process at its first op.
+RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0", "--train_steps=60",
+       "--task.model.hidden_units=[16]", "--trainer.validation_interval=20",
+       "--trainer.optimizer_config.ema.average_decay=0.9",
+       "--trainer.best_checkpoint_export_subdir=best",
+       "--trainer.best_checkpoint_eval_metric=accuracy"]  # fmt: skip
+BAD = "tests.train.nonfinite.test_evaluation"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 60 steps that keeps an average of the weights and the best checkpoint."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    assert main([*RUN, f"--model_dir={run}"]) == 0
+    return run
+
+
+Evaluate = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def evaluate(trained: Path, capsys: pytest.CaptureFixture[str]) -> Evaluate:
+    """Evaluates the run; returns the results."""
+
+    def call(*arguments: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main(["evaluate", str(trained), "--json", *arguments]) == 0
+        results: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return results
+
+    return call
+
+
+def _recorded(run: Path, step: int) -> dict[str, Any]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    (record,) = (one for one in lines if (one["split"], one["step"]) == ("validation", step))
+    extra = ("split", "step", "time", "steps_per_second")
+    return {name: value for name, value in record.items() if name not in extra}
+
+
+def _float32(metrics: dict[str, float]) -> dict[str, np.float32]:
+    return {name: np.float32(value) for name, value in metrics.items()}
+
+
+def _state(run: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.parent.name != "evaluations"
+    }
+
+
+def test_checkpoints_give_the_recorded_results_and_change_nothing(
+    trained: Path, evaluate: Evaluate
+) -> None:
+    before = _state(trained)
+    last, best = evaluate(), evaluate("--checkpoint=best")
+    assert (last["step"], last["weights"], last["data"]) == (60, "average", {})
+    assert _float32(last["metrics"]) == _float32(_recorded(trained, 60))
+    assert _float32(best["metrics"]) == _float32(_recorded(trained, best["step"]))
+    assert best["checkpoint"].startswith("best/best-")
+    assert _state(trained) == before
+    for results in (last, best):
+        written = json.loads(Path(results["file"]).read_text())
+        assert written == {key: value for key, value in results.items() if key != "file"}
+    assert not list_run_files(trained).unknown
+
+
+def test_plain_weights_are_those_of_the_checkpoint(trained: Path, evaluate: Evaluate) -> None:
+    plain = evaluate("--weights=plain")
+    record = json.loads((trained / "checkpoints" / "ckpt-60.json").read_text())
+    assert plain["weights_sha256"] == record["weights"]
+    assert plain["metrics"] != _recorded(trained, 60)
+
+
+def test_another_split_is_named(
+    trained: Path, evaluate: Evaluate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = evaluate("--split=train")
+    assert results["data"] == {"task.validation_data.split": "train"}
+    assert results["metrics"]["validation_examples"] == 1438
+    assert main(["evaluate", str(trained), "--split=train"]) == 0
+    printed = capsys.readouterr().out
+    assert "task.validation_data.split: train" in printed
+    assert "validation_examples  1438" in printed
+
+
+def test_report_lists_evaluations_apart(trained: Path, evaluate: Evaluate) -> None:
+    accuracy = evaluate("--split=train")["metrics"]["accuracy"]
+    assert main(["report", str(trained)]) == 0
+    page = (trained / "report.html").read_text()
+    assert "Evaluations of checkpoints" in page
+    assert "task.validation_data.split: train" in page
+    assert f"accuracy {accuracy:.4g}" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--split=tset"], "--split"),
+        (["--checkpoint=7"], "--checkpoint: got 7"),
+        (["--trainer.train_steps=3"], "--trainer.train_steps"),
+    ],
+)
+def test_mistakes_are_errors(
+    trained: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["evaluate", str(trained), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_speed_of_the_run_is_that_of_training(trained: Path) -> None:
+    (attempt,) = json.loads((trained / "run.json").read_text())["attempts"]
+    assert "steps_per_second" not in attempt["metrics"]
+    trains = [
+        record["steps_per_second"]
+        for record in map(json.loads, (trained / "metrics.jsonl").read_text().splitlines())
+        if record["split"] == "train"
+    ]
+    assert attempt["steps_per_second"] == pytest.approx(trains[-1])
+
+
+def test_results_that_are_not_finite_exit_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = keras_config(task__model=f"{BAD}:logarithmic", trainer__train_steps=10)
+    run_in_process(config, tmp_path)
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    data = [
+        f"--task.validation_data.function={BAD}:with_bad_rows",
+        "--task.validation_data.arguments={bad: [5]}",
+    ]
+    assert main(["evaluate", str(tmp_path), *data]) == 3
+    out, err = capsys.readouterr()
+    assert "validation_loss      nan  (not finite)" in out
+    assert "example 5: label" in err
+
+    run = ["run", f"--experiment={tmp_path}", f"--model_dir={tmp_path}", "--mode=eval"]
+    assert main([*run, *data, "--json"]) == 3
+    results = json.loads(capsys.readouterr().out)
+    assert results["non_finite_metrics"] == ["validation_loss"]
+    (attempt,) = json.loads((tmp_path / "run.eval.json").read_text())["attempts"]
+    assert attempt["outcome"] == "done"
+    assert attempt["non_finite_metrics"] == ["validation_loss"]
+    assert attempt["data"] == results["data"] != {}
