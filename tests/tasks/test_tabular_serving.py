@@ -116,6 +116,10 @@ def test_rows_of_csv_and_json_lines_get_the_same_predictions(served: Any, tmp_pa
         ('{"1 size": "wide", "age": 3, "color": "red"}', "column '1 size': got 'wide', expected"),
         ('{"1 size": [1], "age": 3, "color": "red"}', r"column '1 size': got [1]"),
         ("no object", "expected a JSON object"),
+        ('{"1 size": 1e300, "age": 3, "color": "red"}', "got 1e+300, expected a number of 32 bits"),
+        ('{"1 size": Infinity, "age": 3, "color": "red"}', "got inf, expected a number of 32"),
+        ('{"1 size": 1, "age": "1_0", "color": "red"}', "got '1_0', expected a number"),
+        ('{"1 size": 1, "age": 3, "color": "\\udc00"}', "column 'color': is not valid UTF-8"),
     ],
 )  # fmt: skip
 def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: str) -> None:
@@ -148,7 +152,7 @@ def test_new_categories_are_named(served: Any) -> None:
 
 
 def test_what_is_no_file_is_refused(served: Any) -> None:
-    with pytest.raises(RunnerError, match="expected a CSV file, a file of JSON lines, or -"):
+    with pytest.raises(RunnerError, match="expected a CSV file, a file of JSON lines, Parquet"):
         list(_predictor(served).items(["absent.csv"], []))
     with pytest.raises(RunnerError, match="each row has only one prediction"):
         served[0].predictor(served[2].signatures, top_k=2)

@@ -124,6 +124,7 @@ _OMITTED_IF_EMPTY = frozenset(
         EXCLUDE,
         "task.class_weights",
         "task.features.text",
+        "task.features.exclude",
         "runtime.logical_replicas",
         "task.init_ignore",
         "task.metrics",

@@ -130,6 +130,7 @@ def test_top_k_limits_the_labels(served: Any) -> None:
         ('{"txt": "one"}', "has no column 'text'"),
         ('{"text": ["one"]}', "column 'text': got ['one'], expected a text"),
         ("no object", "expected a JSON object"),
+        ('{"text": "\\ud800"}', "is not valid UTF-8"),
     ],
 )
 def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: str) -> None:
@@ -141,6 +142,13 @@ def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: st
     assert message in found[1].data["error"]
     assert found[1].text.startswith("standard input, row 2: error: ")
     assert found[2].data["text"] == ""
+
+
+def test_odd_sentences_are_answered_or_reported_in_their_place(served: Any) -> None:
+    predictor = _predictor(served)
+    items = list(predictor.items(["one", "two " * 99, "zehn \udcff", "drei"], []))
+    found = predictor.predict(items)
+    assert ["error" in one.data for one in found] == [False, False, True, False]
 
 
 def test_file_that_does_not_exist_is_reported(served: Any) -> None:

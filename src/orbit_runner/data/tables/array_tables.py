@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.npz_file import read_npz
+from orbit_runner.data.tables.arrow_types import kind_of
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.reader import (
     Block,
     TableOptions,
     TableReader,
     check_equal_names,
+    extra_columns,
+    skipped_files,
     table_files,
 )
 from orbit_runner.errors import DataError, first_line
@@ -32,7 +35,8 @@ def load_npz(*, data_dir: str, input_path: Sequence[str], options: TableOptions)
     tables = [(str(path), flatten_columns(str(path), read_npz(path))) for path in files]
     for path, (_, columns) in zip(files[1:], tables[1:], strict=True):
         check_equal_names(path, [*columns], files[0], [*tables[0][1]])
-    return array_reader("npz", tables, files, options)
+    skipped = skipped_files(data_dir, input_path, files)
+    return array_reader("npz", tables, files, options, skipped)
 
 
 def load_function(
@@ -55,7 +59,7 @@ def load_function(
             field="function",
         )
     columns = flatten_columns("arrays", dict(made.items()))
-    return array_reader("arrays", [(options.function, columns)])
+    return array_reader("arrays", [(options.function, columns)], options=options)
 
 
 def array_reader(
@@ -63,17 +67,29 @@ def array_reader(
     tables: Sequence[tuple[str, Mapping[str, np.ndarray]]],
     files: Sequence[Path] = (),
     options: TableOptions = TableOptions(),
+    skipped: tuple[str, ...] = (),
 ) -> TableReader:
     """Returns the reader of arrays [n] by name, for each file or other origin."""
     kinds = {
-        column: _KINDS.get(array.dtype.kind, CATEGORY) for column, array in tables[0][1].items()
+        column: _kind_of_array(tables[0][0], column, array)
+        for column, array in tables[0][1].items()
     }
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for where, columns in tables:
             yield Block({one: _to_arrow(where, one, columns[one]) for one in names}, where, 1)
 
-    return TableReader(name, kinds, blocks, tuple(files), options)
+    columns = [[*columns] for _, columns in tables]
+    extra = extra_columns(files, columns) if files else {}
+    return TableReader(name, kinds, blocks, tuple(files), options, extra=extra, skipped=skipped)
+
+
+def _kind_of_array(where: str, name: str, array: np.ndarray) -> str:
+    if array.dtype.kind in "mMcV":  # Times, complex numbers, records.
+        return str(array.dtype)
+    if array.dtype.kind == "O":
+        return kind_of(_to_arrow(where, name, array).type)
+    return _KINDS.get(array.dtype.kind, CATEGORY)
 
 
 def flatten_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.errors import DataError, first_line
 
@@ -23,10 +25,37 @@ def kind_of(kind: Any, *, from_text: bool = False) -> str:
         kind = kind.value_type
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return NUMBER
-    texts = (types.is_boolean, types.is_string, types.is_large_string, types.is_null)
-    if from_text or any(test(kind) for test in texts):
+    if from_text or is_text(kind) or types.is_boolean(kind) or types.is_null(kind):
         return CATEGORY
     return str(kind)
+
+
+def is_text(kind: Any) -> bool:
+    """Returns whether an Arrow type is one of the types of texts."""
+    from pyarrow import types
+
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def is_date_or_time(kind: str) -> bool:
+    """Returns whether the description of a type is that of dates, times or durations."""
+    return kind.startswith(("date", "time", "duration"))
+
+
+def leading_zeros(array: Any) -> np.ndarray:
+    """Returns which texts of an Arrow string array begin with 0 and another digit, bool [n]."""
+    _, offsets, data = array.buffers()
+    if data is None:
+        return np.zeros(len(array), bool)
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    starts, lengths = ends[:-1], np.diff(ends)
+    characters = np.frombuffer(data, np.uint8)
+    rows = np.flatnonzero(lengths > 1)
+    rows = rows[characters[starts[rows]] == ord("0")]
+    second = characters[starts[rows] + 1]
+    result = np.zeros(len(array), bool)
+    result[rows[(second >= ord("0")) & (second <= ord("9"))]] = True
+    return result
 
 
 @contextlib.contextmanager

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.tables.arrow_types import is_text, leading_zeros
 from orbit_runner.data.tables.bad_rows import HINT, BadRows
+from orbit_runner.data.tables.cell_texts import parse_number
 from orbit_runner.data.tables.columns import CATEGORY, MISSING, NUMBER, Column, sort_texts
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.data.tables.reader import Block, TableReader
@@ -20,6 +22,20 @@ Parts = list[tuple[str, int]]
 BlockBadRows = dict[int, str] | None
 
 
+class CellError(DataError):
+    """A cell that does not fit the kind of its column.
+
+    Attributes:
+        column: The name of the column.
+        text: The text of the cell; "" if it is a number.
+        setting: The setting of the column, without `task`; "" if it is not known.
+    """
+
+    def __init__(self, message: str, column: str, text: str = "", setting: str = "") -> None:
+        super().__init__(message, field="columns")
+        self.column, self.text, self.setting = column, text, setting
+
+
 def build_columns(
     reader: TableReader, kinds: Mapping[str, str]
 ) -> tuple[dict[str, Column], Parts, BadRows]:
@@ -29,7 +45,8 @@ def build_columns(
     Logs progress if this takes long. Raises `DataError` with file, row and column if a value does
     not fit its kind; if rows may be left out, the row is bad instead, and its value is missing.
     """
-    builders: dict[str, _Builder] = {name: _BUILDERS[kind](name) for name, kind in kinds.items()}
+    missing = frozenset(text.strip() for text in reader.options.missing_values)
+    builders = {name: _BUILDERS[kind](name, missing) for name, kind in kinds.items()}
     skips, bad = reader.options.max_bad_records > 0, BadRows()
     progress, parts, total = Progress(f"reading {reader.name}"), Parts(), 0
     for block in reader.blocks(list(kinds)):
@@ -50,10 +67,10 @@ def build_columns(
 
 
 class _Builder(abc.ABC):
-    """Collects the values of a column."""
+    """Collects the values of a column. The texts in `missing` are missing values."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, missing: frozenset[str] = frozenset()) -> None:
+        self.name, self.missing = name, missing
         self.blocks: list[np.ndarray] = []
 
     @abc.abstractmethod
@@ -71,8 +88,16 @@ class _Builder(abc.ABC):
 
 
 class _Numbers(_Builder):
+    def __init__(self, name: str, missing: frozenset[str] = frozenset()) -> None:
+        super().__init__(name, missing)
+        self._missing_numbers = [
+            number for number in map(_number_or_nan, missing) if number == number
+        ]
+
     def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
-        exact = _to_numbers(array, self.name, block, bad)
+        exact = self._to_numbers(array, block, bad)
+        if self._missing_numbers:
+            exact = np.where(np.isin(exact, self._missing_numbers), np.nan, exact)
         with np.errstate(over="ignore"):
             values = exact.astype(np.float32)
         for row in np.flatnonzero(np.isinf(values)).tolist():
@@ -84,14 +109,59 @@ class _Numbers(_Builder):
     def column(self) -> Column:
         return Column(self.name, NUMBER, self.values())
 
+    def _to_numbers(self, array: Any, block: Block, bad: BlockBadRows) -> np.ndarray:
+        """Returns an Arrow array as float64 [n], NaN for missing and for bad values."""
+        import pyarrow
+
+        if pyarrow.types.is_dictionary(array.type):
+            array = array.cast(array.type.value_type)
+        if is_text(array.type):
+            array = to_texts(array)
+            try:
+                numbers = array.cast(pyarrow.float64())
+            except pyarrow.ArrowInvalid:
+                texts = array.to_pylist()
+                return np.array(
+                    [self._parse(text, row, block, bad) for row, text in enumerate(texts)]
+                )
+        else:
+            numbers = array.cast(pyarrow.float64(), safe=False)
+        return numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+
+    def _parse(self, text: str | None, row: int, block: Block, bad: BlockBadRows) -> float:
+        if not text or text in self.missing:
+            return np.nan
+        try:
+            return parse_number(text)
+        except ValueError:
+            got = repr(shorten(text, 80))
+            _add_mismatch(bad, block, row, self.name, got, "a number", text)
+            return np.nan
+
+
+class _Integers(_Numbers):
+    """Numbers whose kind was inferred from integers, which are not codes with leading zeros."""
+
+    def _to_numbers(self, array: Any, block: Block, bad: BlockBadRows) -> np.ndarray:
+        rows = np.flatnonzero(leading_zeros(array))
+        if len(rows):
+            row = int(rows[0])
+            text = array[row].as_py()
+            raise CellError(
+                f"{block.file}, row {block.first + row}: column {self.name!r}: got {text!r}, which "
+                "has a leading zero as codes have, and the rows before have numbers",
+                self.name,
+            )
+        return super()._to_numbers(array, block, bad)
+
 
 class _Categories(_Builder):
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, missing: frozenset[str] = frozenset()) -> None:
+        super().__init__(name, missing)
         self._codes: dict[str, int] = {}
 
     def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
-        encoded = _to_texts(array).dictionary_encode()
+        encoded = to_texts(array).dictionary_encode()
         codes = [self._code_of(text) for text in encoded.dictionary.to_pylist()]
         # The last entry is for missing values, whose index is -1.
         table = np.array([*codes, MISSING], np.int32)
@@ -105,12 +175,14 @@ class _Categories(_Builder):
         return Column(self.name, CATEGORY, table[self.values()], tuple(vocabulary))
 
     def _code_of(self, text: str) -> int:
-        return self._codes.setdefault(text, len(self._codes)) if text else MISSING
+        if not text or text in self.missing:
+            return MISSING
+        return self._codes.setdefault(text, len(self._codes))
 
 
 class _Keys(_Builder):
     def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
-        self.blocks.append(hash_texts([text or "" for text in _to_texts(array).to_pylist()]))
+        self.blocks.append(hash_texts([text or "" for text in to_texts(array).to_pylist()]))
 
     def column(self) -> Column:
         return Column(self.name, "key", self.values())
@@ -120,10 +192,11 @@ _BUILDERS: dict[str, type[_Builder]] = {
     "number": _Numbers,
     "category": _Categories,
     "key": _Keys,
+    "integer": _Integers,
 }
 
 
-def _to_texts(array: Any) -> Any:
+def to_texts(array: Any) -> Any:
     """Returns an Arrow array as texts without spaces at both ends."""
     import pyarrow
     from pyarrow import compute
@@ -133,43 +206,19 @@ def _to_texts(array: Any) -> Any:
     return compute.utf8_trim_whitespace(texts)
 
 
-def _to_numbers(array: Any, name: str, block: Block, bad: BlockBadRows) -> np.ndarray:
-    """Returns an Arrow array as float64 [n], NaN for missing and for bad values."""
-    import pyarrow
-    from pyarrow import types
-
-    if types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if types.is_string(array.type) or types.is_large_string(array.type):
-        array = _to_texts(array)
-        try:
-            found = array.cast(pyarrow.float64())
-        except pyarrow.ArrowInvalid:
-            texts = array.to_pylist()
-            return np.array(
-                [_parse_number(text, row, name, block, bad) for row, text in enumerate(texts)]
-            )
-    else:
-        found = array.cast(pyarrow.float64(), safe=False)
-    return found.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-
-
-def _parse_number(text: str | None, row: int, name: str, block: Block, bad: BlockBadRows) -> float:
+def _number_or_nan(text: str) -> float:
     try:
-        return float(text) if text else np.nan
+        return parse_number(text)
     except ValueError:
-        assert text is not None
-        expected = "a number\nto use its texts, list the column in task.features.categorical"
-        _add_mismatch(bad, block, row, name, repr(shorten(text, 80)), expected)
         return np.nan
 
 
 def _add_mismatch(
-    bad: BlockBadRows, block: Block, row: int, name: str, got: str, expected: str
+    bad: BlockBadRows, block: Block, row: int, name: str, got: str, expected: str, text: str = ""
 ) -> None:
-    """Adds a bad row, or raises `DataError` if `bad` is None."""
+    """Adds a bad row, or raises `CellError` if `bad` is None."""
     place = f"{block.file}, row {block.first + row}: column {name!r}"
     problem = f"{place}: got {got}, expected {expected}"
     if bad is None:
-        raise DataError(f"{problem}\n{HINT}", field="columns") from None
+        raise CellError(f"{problem}\n{HINT}", name, text) from None
     bad.setdefault(row, problem)

@@ -23,12 +23,12 @@ import numpy as np
 from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.tables.bad_rows import BadRows
 from orbit_runner.data.tables.build import Parts, build_columns
-from orbit_runner.data.tables.columns import Column, TableSource, check_names
+from orbit_runner.data.tables.columns import INTEGER, NUMBER, Column, TableSource, check_names
 from orbit_runner.data.tables.reader import TableReader
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 
-_FORMAT = 2
+_FORMAT = 3
 # Tables that were read faster are not worth the space.
 _KEPT_SECONDS = 1.0
 _ALIGNED = 64
@@ -43,7 +43,7 @@ def read_table(
 
     Args:
         reader: The table.
-        kinds: The kind of each column: `number`, `category` or `key`.
+        kinds: The kind of each column: `number`, `integer`, `category` or `key`.
         kept_seconds: Columns are cached if reading them took longer.
 
     Raises:
@@ -117,7 +117,8 @@ def _read(key: Mapping[str, Any]) -> _CachedColumn | None:
         values = np.memmap(entry, header["dtype"], "r", header["offset"], (header["rows"],))
         if zlib.crc32(values.data) != header["crc32"]:
             return None
-        column = Column(key["column"], key["kind"], values, tuple(header["vocabulary"]))
+        kind = NUMBER if key["kind"] == INTEGER else key["kind"]
+        column = Column(key["column"], kind, values, tuple(header["vocabulary"]))
         parts = [(str(name), int(rows)) for name, rows in header["parts"]]
         return column, parts, {int(row): str(problem) for row, problem in header["bad"]}
     except (OSError, ValueError, KeyError, TypeError):

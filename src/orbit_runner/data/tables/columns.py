@@ -13,6 +13,8 @@ from orbit_runner.errors import DataError, unknown_name_message
 # The kinds of columns. A key is only hashed, to determine the part that a row belongs to. A text is
 # read as a category; only its preprocessing differs.
 NUMBER, CATEGORY, TEXT, KEY = "number", "category", "text", "key"
+# A number whose kind was inferred from integers. A leading zero, which codes have, is an error.
+INTEGER = "integer"
 MISSING = -1
 # Python refuses to convert longer texts to integers.
 _MOST_DIGITS = 4300

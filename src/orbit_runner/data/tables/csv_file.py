@@ -2,58 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.data.tables.arrow_types import kind_of, read_error_scope
+from orbit_runner.data.tables.arrow_types import kind_of, leading_zeros, read_error_scope
+from orbit_runner.data.tables.columns import CATEGORY, INTEGER, NUMBER
 from orbit_runner.data.tables.reader import (
     Block,
     TableOptions,
     TableReader,
+    check_different_names,
     check_equal_names,
+    extra_columns,
+    skipped_files,
     table_files,
 )
+from orbit_runner.data.text.lines import open_binary, read_lines_or_problems
 from orbit_runner.errors import DataError
 
 _BLOCK_BYTES = 2**22
+_EMPTY = ""  # The kind of a column without any value so far.
 
 
 def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
     """Returns the reader of CSV files, whose first line names the columns.
 
-    Files that end in `.gz` are decompressed. The kinds of columns are inferred from the first 4
-    MiB. Raises `DataError` if a file is missing or damaged, or has other columns than the first.
+    Files that end in `.gz` are decompressed. The kind of a column is that of the first 4 MiB of
+    each file: numbers if all are numbers. A later cell that is not one is an error when it is read,
+    and `cell_texts.find_misreading` judges all cells of a column of texts. Raises `DataError` if a
+    file is missing or damaged, or lacks a column of the first.
     """
     files = table_files("csv", data_dir, input_path, "*.csv")
     schemas = [_read_schema(path, options) for path in files]
     names = [*schemas[0]]
     for path, schema in zip(files[1:], schemas[1:], strict=True):
         check_equal_names(path, [*schema], files[0], names)
+    kinds = {name: _common_kind([schema[name] for schema in schemas]) for name in names}
 
     def blocks(wanted: Sequence[str]) -> Iterator[Block]:
-        for path in files:
-            yield from _read_blocks(path, wanted, options)
+        for path, schema in zip(files, schemas, strict=True):
+            yield from _read_blocks(path, wanted, options, [*schema][-1])
 
-    return TableReader("csv", schemas[0], blocks, tuple(files), options)
+    return TableReader(
+        "csv",
+        {name: NUMBER if kind == INTEGER else kind for name, kind in kinds.items()},
+        blocks,
+        tuple(files),
+        options,
+        integers=frozenset(name for name, kind in kinds.items() if kind == INTEGER),
+        extra=extra_columns(files, [[*schema] for schema in schemas]),
+        skipped=skipped_files(data_dir, input_path, files),
+    )
+
+
+def _common_kind(kinds: Sequence[str]) -> str:
+    """Returns the kind of a column in all files: a category if it is one in any of them."""
+    if CATEGORY in kinds:
+        return CATEGORY
+    if NUMBER in kinds:
+        return NUMBER
+    return INTEGER if INTEGER in kinds else CATEGORY
 
 
 def _read_schema(path: Path, options: TableOptions) -> dict[str, str]:
-    with read_error_scope(path, "CSV"), _open_csv(path, options) as reader:
+    with _csv_error_scope(path), _open_csv(path, options) as reader:
         schema = reader.schema
         names = schema.names  # Decodes them.
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{path}: has two columns {twice!r}", field="input_path")
-    return {one.name: kind_of(one.type, from_text=True) for one in schema}
+    check_different_names(path, names)
+    kinds = {one.name: _text_kind(one.type) for one in schema}
+    unclear = [name for name, kind in kinds.items() if kind in (_EMPTY, INTEGER)]
+    if unclear:
+        with _csv_error_scope(path), _open_csv(path, options, unclear) as reader:
+            kinds |= _kinds_of_texts(reader, kinds, unclear)
+    return kinds
 
 
-def _read_blocks(path: Path, names: Sequence[str], options: TableOptions) -> Iterator[Block]:
-    first = 1
-    with read_error_scope(path, "CSV"), _open_csv(path, options, names) as reader:
+def _kinds_of_texts(
+    reader: Any, kinds: Mapping[str, str], unclear: Sequence[str]
+) -> dict[str, str]:
+    """Returns the kinds of columns of integers, or without a value in the first block."""
+    result: dict[str, str] = {}
+    for batch in reader:
+        for name in unclear:
+            array = batch.column(name)
+            if name in result or array.null_count == len(array):
+                continue
+            kind = kinds[name] or _inferred_kind(array)
+            # Arrow reads 007 as 7.
+            is_code = kind == INTEGER and leading_zeros(array).any()
+            result[name] = CATEGORY if is_code else kind
+        if len(result) == len(unclear):
+            break
+    return result
+
+
+def _inferred_kind(texts: Any) -> str:
+    import pyarrow
+
+    for kind, result in ((pyarrow.int64(), INTEGER), (pyarrow.float64(), NUMBER)):
+        try:
+            texts.cast(kind)
+        except pyarrow.ArrowInvalid:
+            continue
+        return result
+    return CATEGORY
+
+
+def _text_kind(kind: Any) -> str:
+    from pyarrow import types
+
+    if types.is_null(kind):
+        return _EMPTY
+    return INTEGER if types.is_integer(kind) else kind_of(kind, from_text=True)
+
+
+def _read_blocks(
+    path: Path, names: Sequence[str], options: TableOptions, last_column: str
+) -> Iterator[Block]:
+    first, last = 1, ""
+    with _csv_error_scope(path), _open_csv(path, options, names) as reader:
         for batch in reader:
             yield Block({name: batch.column(name) for name in names}, str(path), first)
             first += batch.num_rows
+            if batch.num_rows and last_column in names:
+                last = batch.column(last_column)[-1].as_py() or ""
+    if "\n" in last and b"\n" in _after_last_quote(path).strip():
+        raise DataError(
+            f"{path}, row {first - 1}: has a quotation mark without an end, so that the lines "
+            "after it are part of the cell",
+            field="input_path",
+        )
+
+
+def _after_last_quote(path: Path) -> bytes:
+    end = b""
+    with open_binary(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            end = block.rpartition(b'"')[2] if b'"' in block else end + block
+    return end
+
+
+@contextlib.contextmanager
+def _csv_error_scope(path: Path) -> Iterator[None]:
+    try:
+        with read_error_scope(path, "CSV"):
+            yield
+    except DataError as error:
+        if "UTF" not in str(error):
+            raise
+        problems = (problem for _, problem in read_lines_or_problems(path) if problem)
+        problem = next(problems, "")
+        if not problem:
+            raise
+        raise DataError(f"{problem}\nsave the file as UTF-8", field="input_path") from None
 
 
 def _open_csv(path: Path, options: TableOptions, names: Sequence[str] | None = None) -> Any:
@@ -70,7 +173,8 @@ def _open_csv(path: Path, options: TableOptions, names: Sequence[str] | None = N
         convert_options=csv.ConvertOptions(
             include_columns=names,
             column_types=as_text,
-            null_values=list(options.missing_values),
+            # An empty cell is always a missing value.
+            null_values=list({"": None} | dict.fromkeys(options.missing_values)),
             strings_can_be_null=True,
         ),
     )

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-import gzip
+import contextlib
+import hashlib
+import io
 import itertools
 import json
+import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orbit_runner.data.bad_records.result_cache import key_of
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.bad_rows import HINT
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.reader import Block, TableOptions, TableReader, table_files
+from orbit_runner.data.tables.reader import (
+    Block,
+    TableOptions,
+    TableReader,
+    skipped_files,
+    table_files,
+)
+from orbit_runner.data.text.lines import open_binary
 from orbit_runner.errors import DataError, shorten
+from orbit_runner.utils.cache import cache_directory, write_shared_file
+from orbit_runner.utils.files import read_json_object
+from orbit_runner.utils.progress_line import Progress
 
 _BLOCK_ROWS = 2**14
-_FIRST_ROWS = 1000
+# The kinds of a table that was read faster are not cached.
+_CACHED_SECONDS = 0.2
+_LIST, _OBJECT = "list", "object"
 
 
 class _Row(NamedTuple):
@@ -30,20 +47,20 @@ class _Row(NamedTuple):
 def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
     """Returns the reader of files of JSON objects, one per line; also of `.jsonl.gz` files.
 
-    The columns are the keys of the first 1,000 rows. A key that a row lacks, or whose value is
-    null, is a missing value. Raises `DataError` if a file is missing or damaged.
+    The columns are the keys of all rows. A key that a row lacks, or whose value is null, is a
+    missing value. Raises `DataError` if a file is missing or damaged.
     """
     files = table_files("jsonl", data_dir, input_path, "*.jsonl")
     skips = options.max_bad_records > 0
-    with read_error_scope(files[0], "JSON lines"):
-        kinds = _infer_kinds(itertools.islice(_read_rows(files[0], skips), _FIRST_ROWS))
+    kinds = _load_or_infer_kinds(files, skips, options.missing_values)
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for path in files:
             with read_error_scope(path, "JSON lines"):
                 yield from _read_blocks(path, names, skips)
 
-    return TableReader("jsonl", kinds, blocks, tuple(files), options)
+    skipped = skipped_files(data_dir, input_path, files)
+    return TableReader("jsonl", kinds, blocks, tuple(files), options, skipped=skipped)
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
@@ -62,48 +79,110 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
 
 def text_of(value: Any) -> str | None:
     """Returns a JSON value as text, None for null. Raises ValueError for lists and objects."""
-    if value is None or isinstance(value, str):
+    kind = type(value)
+    if value is None or kind is str:
         return value
+    if kind is int:
+        return repr(value)
+    if kind is float and math.isfinite(value):
+        # 3.0 and 3 are the same category.
+        return repr(int(value) if value.is_integer() else value)
     if isinstance(value, (list, dict)):
         raise ValueError("is not a single value")
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # 3.0 and 3 are the same category.
     return json.dumps(value)
 
 
-def _infer_kinds(rows: Iterable[_Row]) -> dict[str, str]:
-    kinds: dict[str, str] = {}
-    for row in rows:
-        for name, value in row.values.items():
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if value is not None and not is_number:
-                kinds[name] = CATEGORY
-            else:
-                kinds.setdefault(name, NUMBER)
+def _load_or_infer_kinds(
+    files: Sequence[Path], skips: bool, missing: Sequence[str]
+) -> dict[str, str]:
+    """Returns the kinds of all columns, from the cache if the files have not changed."""
+    key = key_of(files, [*(["max_bad_records"] if skips else []), *missing])
+    name = hashlib.sha256(json.dumps([key["files"], key["what"]]).encode()).hexdigest()[:32]
+    path = cache_directory("tables") / f"{name}.kinds.json"
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        entry = read_json_object(path)
+        if entry["key"] == key:
+            return dict(entry["kinds"])
+    began = time.monotonic()
+    kinds = _infer_kinds(files, skips, frozenset(text.strip() for text in missing))
+    if time.monotonic() - began > _CACHED_SECONDS:
+        # If the cache cannot be written, the next run only takes longer.
+        with contextlib.suppress(OSError):
+            write_shared_file(path, json.dumps({"key": key, "kinds": kinds}).encode())
     return kinds
+
+
+def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) -> dict[str, str]:
+    def type_of(value: Any) -> type:
+        is_missing = type(value) is str and value.strip() in missing
+        return type(None) if is_missing else type(value)
+
+    # Sets have no order, and the order of the columns is that of their first rows.
+    names: dict[str, None] = {}
+    pairs: set[tuple[str, type]] = set()
+    get_type = type_of if missing else type
+    progress, count = Progress("reading the columns of jsonl"), 0
+    for path in files:
+        with read_error_scope(path, "JSON lines"):
+            for row in _read_rows(path, skips):
+                values = row.values
+                if not names.keys() >= values.keys():
+                    names.update(dict.fromkeys(values))
+                pairs.update(zip(values, map(get_type, values.values()), strict=True))
+                count += 1
+                if count % _BLOCK_ROWS == 0:
+                    progress(f"{count:,} rows")
+    types: dict[str, set[type]] = {name: set() for name in names}
+    for name, kind in pairs:
+        types[name].add(kind)
+    return {name: _kind_of_types(types[name] - {type(None)}) for name in names}
+
+
+def _kind_of_types(types: set[type]) -> str:
+    if types and types <= {list, dict}:
+        return _LIST if list in types else _OBJECT
+    return NUMBER if types <= {int, float, list, dict} else CATEGORY
 
 
 def _read_rows(path: Path, skips: bool) -> Iterator[_Row]:
     """Yields the rows of a file. If `skips` is false, a bad row raises `DataError`."""
-    open_text = gzip.open if path.suffix == ".gz" else open
-    # With `strict`, the error would not name the row.
-    with open_text(path, "rt", encoding="utf-8", errors="surrogateescape") as lines:
+    with open_lines(path) as lines:
         for number, line in enumerate(lines, 1):
             try:
-                yield _Row(number, _parse_line(line, f"{path}, row {number}"))
+                yield _Row(number, parse_line(line, f"{path}, row {number}"))
             except DataError as error:
                 if not skips:
                     raise DataError(f"{error}\n{HINT}", field=error.field) from None
                 yield _Row(number, {}, str(error))
 
 
-def _parse_line(line: str, where: str) -> dict[str, Any]:
-    found = parse_object(line, where)
+@contextlib.contextmanager
+def open_lines(path: Path) -> Iterator[Iterable[str]]:
+    """Opens a file of lines, plain or gzip, for training and for prediction.
+
+    Only a line feed ends a line. A byte order mark is left out. Bytes that are not UTF-8 become
+    surrogates, so that an error can name the row.
+    """
+    with open_binary(path) as file:
+        text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
+        yield text
+
+
+def parse_line(line: str, where: str) -> dict[str, Any]:
+    """Returns the JSON object in a line. Raises `DataError` if there is none, or no UTF-8."""
+    values = parse_object(line, where)
+    if not (line.isascii() or is_unicode(line)):
+        raise DataError(f"{where}: is not valid UTF-8", field="input_path")
+    return values
+
+
+def is_unicode(text: str) -> bool:
+    """Returns whether a text has no surrogates, which stand for bytes that are not UTF-8."""
     try:
-        line.encode()
+        text.encode()
     except UnicodeEncodeError:
-        raise DataError(f"{where}: is not valid UTF-8", field="input_path") from None
-    return found
+        return False
+    return True
 
 
 def _read_blocks(path: Path, names: Sequence[str], skips: bool) -> Iterator[Block]:
@@ -128,9 +207,10 @@ def _column_texts(
     """Returns the texts of a column. Adds rows to `bad` if it is not None."""
     found: list[str | None] = []
     for place, row in enumerate(rows):
+        value = row.values.get(name)
         try:
-            text = text_of(row.values.get(name))
-            if text is not None:
+            text = value if type(value) is str else text_of(value)
+            if text is not None and not text.isascii():
                 text.encode()  # JSON may escape half of a surrogate pair.
         except ValueError:
             got = shorten(json.dumps(row.values[name]), 80)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.data.tables.arrow_types import kind_of, read_error_scope
+from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.reader import (
     Block,
     TableOptions,
     TableReader,
+    check_different_names,
     check_equal_names,
+    extra_columns,
+    skipped_files,
     table_files,
 )
+from orbit_runner.errors import DataError
 
 _BLOCK_ROWS = 2**16
+_NULL = "null"  # A column without any value, which fits any kind.
 
 
 def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
@@ -26,19 +32,45 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
     schemas = [_read_schema(path) for path in files]
     for path, schema in zip(files[1:], schemas[1:], strict=True):
         check_equal_names(path, [*schema], files[0], [*schemas[0]])
+    kinds = {name: _common_kind(name, files, schemas) for name in schemas[0]}
 
     def blocks(names: Sequence[str]) -> Iterator[Block]:
         for path in files:
             yield from _read_blocks(path, names)
 
-    return TableReader("parquet", schemas[0], blocks, tuple(files), options)
+    return TableReader(
+        "parquet",
+        kinds,
+        blocks,
+        tuple(files),
+        options,
+        extra=extra_columns(files, [[*schema] for schema in schemas]),
+        skipped=skipped_files(data_dir, input_path, files),
+    )
+
+
+def _common_kind(name: str, files: Sequence[Path], schemas: Sequence[Mapping[str, str]]) -> str:
+    """Returns the kind of a column in all files. Raises `DataError` if it differs."""
+    kinds = {schema[name]: path for path, schema in zip(files, schemas, strict=True)}
+    kinds.pop(_NULL, None)
+    if len(kinds) > 1:
+        (first, path), (second, other) = [*kinds.items()][:2]
+        raise DataError(
+            f"{path}: column {name!r} is a {first}, and in {other.name} a {second}\n"
+            "write it with the same type in all files",
+            field="input_path",
+        )
+    return next(iter(kinds), CATEGORY)
 
 
 def _read_schema(path: Path) -> dict[str, str]:
     from pyarrow import parquet
+    from pyarrow.types import is_null
 
     with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
-        return {one.name: kind_of(one.type) for one in file.schema_arrow}
+        schema = file.schema_arrow
+    check_different_names(path, schema.names)
+    return {one.name: _NULL if is_null(one.type) else kind_of(one.type) for one in schema}
 
 
 def _read_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:

@@ -20,7 +20,7 @@ class TableOptions:
     Attributes:
         delimiter: The character between the columns of a CSV file.
         column_names: The columns of CSV files without a header.
-        missing_values: The texts in CSV files that mean that a value is missing.
+        missing_values: The texts that mean that a value is missing, with or without spaces around.
         function: `module:function` that returns arrays by name.
         files: The classes, each with the names of its text files.
         tfds_name: The dataset of TensorFlow Datasets.
@@ -61,11 +61,14 @@ class TableReader:
 
     Attributes:
         name: Name of the data source, for messages.
-        kinds: The kind of each column, inferred from the types in the file and its first rows:
-            `number` or `category`. Any other text describes a type that cannot be used.
+        kinds: The kind of each column, inferred from the types in the files or from texts: `number`
+            or `category`. Any other text describes a type that cannot be used.
         blocks: Returns the rows of some columns, in order.
         files: The files, if any.
         options: The options that the values depend on.
+        integers: The columns of numbers that were inferred from texts of integers.
+        extra: The columns that only some files have, which cannot be used, and the first such file.
+        skipped: Other files in the directory of the table, which are not read.
     """
 
     name: str
@@ -73,6 +76,9 @@ class TableReader:
     blocks: Callable[[Sequence[str]], Iterator[Block]]
     files: tuple[Path, ...] = ()
     options: TableOptions = TableOptions()
+    integers: frozenset[str] = frozenset()
+    extra: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
 
 
 def table_files(
@@ -87,6 +93,31 @@ def table_files(
     return named_files(source, data_dir, input_path or (default_pattern,))
 
 
+def skipped_files(
+    data_dir: str, input_path: Sequence[str], files: Sequence[Path]
+) -> tuple[str, ...]:
+    """Returns the names of files in `data_dir` that are not read; none if `input_path` is set."""
+    if input_path or not data_dir:
+        return ()
+    listed = sorted(Path(data_dir).expanduser().iterdir())
+    read = {path.name for path in files}
+    return tuple(
+        path.name
+        for path in listed
+        if path.is_file() and path.name not in read and not path.name.startswith(".")
+    )
+
+
+def extra_columns(files: Sequence[Path], names: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Returns the columns that the first file does not have, and the name of a file with each."""
+    extra: dict[str, str] = {}
+    for path, columns in zip(files[1:], names[1:], strict=True):
+        for name in columns:
+            if name not in names[0]:
+                extra.setdefault(name, path.name)
+    return extra
+
+
 def check_equal_names(
     path: Path, names: Sequence[str], first: Path, expected: Sequence[str]
 ) -> None:
@@ -98,3 +129,10 @@ def check_equal_names(
             f"columns: {', '.join(names)}",
             field="input_path",
         )
+
+
+def check_different_names(path: Path, names: Sequence[str]) -> None:
+    """Raises `DataError` if two columns of a file have the same name."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}: has two columns {twice!r}", field="input_path")

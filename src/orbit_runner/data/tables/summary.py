@@ -87,12 +87,14 @@ class TableSummary:
         columns: The columns of each part.
         repeated: Equal rows within each part.
         leaked: Rows of the second part that are equal to a row of the first.
+        left_out: What of the tables is not used, and columns that tell little, one line each.
     """
 
     rows: Mapping[str, int]
     columns: Mapping[str, Sequence[ColumnSummary]]
     repeated: Mapping[str, EqualRows]
     leaked: EqualRows
+    left_out: Sequence[str] = ()
 
 
 def summarize(

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import itertools
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -49,6 +49,12 @@ def read_lines_or_problems(path: Path) -> Iterator[tuple[str, str]]:
                 yield "", f"{path}:{number}: is not valid UTF-8 ({error.reason})"
                 continue
             yield text.removeprefix(_BOM) if number == 1 else text, ""
+
+
+def remove_mark(lines: Iterable[str]) -> Iterator[str]:
+    """Yields lines without the byte order mark before the first, which some programs write."""
+    for number, line in enumerate(lines):
+        yield line if number else line.removeprefix(_BOM)
 
 
 def read_files(paths: Sequence[Path], excluded: Collection[int] = frozenset()) -> Iterator[str]:
@@ -151,14 +157,21 @@ def _count_blocks(path: Path, decode: Callable[[bytes, bool], str]) -> tuple[int
 
 
 @contextlib.contextmanager
+def open_binary(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file, plain or gzip, for reading. Its first two bytes decide, not its name."""
+    with path.open("rb") as file:
+        if file.peek(2)[:2] != _GZIP:
+            yield file
+            return
+        with gzip.open(file) as unpacked:
+            yield cast(BinaryIO, unpacked)
+
+
+@contextlib.contextmanager
 def _open_scope(path: Path) -> Iterator[BinaryIO]:
     try:
-        with path.open("rb") as file:
-            if file.peek(2)[:2] != _GZIP:
-                yield file
-                return
-            with gzip.open(file) as unpacked:
-                yield cast(BinaryIO, unpacked)
+        with open_binary(path) as file:
+            yield file
     except (OSError, EOFError, zlib.error) as error:
         raise _error(f"{path}: cannot be read to the end ({error})") from None
 

@@ -16,6 +16,7 @@ from orbit_runner.reporting.report_data.files import Picture
 from orbit_runner.reporting.text.inspection import (
     CLASS_WEIGHTS,
     COLUMN_HEAD,
+    LEFT_OUT,
     WARNINGS,
     batch_title,
     class_weight_rows,
@@ -74,6 +75,11 @@ def _table_summary(found: Inspection) -> list[str]:
         *(
             section(table_title(name, summary).capitalize(), table(COLUMN_HEAD, column_rows(rows)))
             for name, rows in summary.columns.items()
+        ),
+        *(
+            [section(LEFT_OUT.capitalize(), table((), [(line,) for line in summary.left_out]))]
+            if summary.left_out
+            else []
         ),
         section("Rows with equal features", table((), equal_row_rows(summary))),
     ]

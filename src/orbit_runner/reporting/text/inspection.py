@@ -21,6 +21,7 @@ from orbit_runner.reporting.text.layers import (
 from orbit_runner.reporting.text.step import format_rows, more_rows
 from orbit_runner.state.layer_table import format_table
 
+LEFT_OUT = "what is not used"
 COLUMN_HEAD = (
     "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",
 )  # fmt: skip
@@ -231,6 +232,10 @@ def _table_summary(summary: TableSummary) -> Iterator[str]:
         yield ""
         yield table_title(name, summary)
         yield from _table([COLUMN_HEAD, *column_rows(columns)], (30,), right=0)
+    if summary.left_out:
+        yield ""
+        yield LEFT_OUT
+        yield from (f"  {line}" for line in summary.left_out)
     yield ""
     yield "rows with equal features"
     yield from _pairs(equal_row_rows(summary))

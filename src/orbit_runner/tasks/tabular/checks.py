@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, Column
+from orbit_runner.data.tables.arrow_types import is_date_or_time
+from orbit_runner.data.tables.build import CellError
+from orbit_runner.data.tables.cell_texts import (
+    DATES,
+    OTHER_NOTATION,
+    Misreading,
+    equal_numbers,
+    find_misreading,
+)
+from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, Column, TableSource
 from orbit_runner.data.tables.reader import TableReader
 from orbit_runner.data.tables.summary import (
     EqualRows,
@@ -16,7 +27,7 @@ from orbit_runner.data.tables.summary import (
     row_hashes,
     summarize,
 )
-from orbit_runner.errors import DataError, nearest_name_hint
+from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
@@ -25,10 +36,15 @@ from orbit_runner.tasks.tabular.config import (
     TabularConfig,
 )
 from orbit_runner.tasks.tabular.sources import (
+    category_advice,
     feature_kinds,
     load_part,
     load_reader,
+    load_readers,
+    load_sources,
+    missing_values_advice,
     named_columns,
+    number_advice,
     target_classes,
 )
 
@@ -37,6 +53,10 @@ Problems = Iterator[tuple[str, str]]
 _MAX_CLASSES = 10_000
 # If nearly all texts of a column differ, it is an ID or free text.
 _MAX_TEXTS = 1000
+# In smaller tables, each row may well have a category of its own.
+_FEW_TEXTS = 20
+_EXAMPLES = 5
+_MAX_LISTED = 20
 
 
 def table_problems(config: TabularConfig) -> Problems:
@@ -56,6 +76,8 @@ def table_problems(config: TabularConfig) -> Problems:
 
 def setting_of_error(section: str, error: DataError) -> str:
     """Returns the setting, without `task`, that an error of a section is about."""
+    if isinstance(error, CellError) and error.setting:
+        return error.setting
     return "features" if error.field == "columns" else f"{section}.{error.field}"
 
 
@@ -72,20 +94,26 @@ def _name_problems(config: TabularConfig) -> Problems:
             continue
         checked.append(reader)
         named = [*named_columns(config, section)]
-        for path, name, _ in named:
-            if problem := _name_problem(name, reader.kinds):
+        for path, name, kind in named:
+            if problem := _name_problem(name, kind, reader.kinds):
                 yield path, f"{problem}\ncolumns of {section}: {', '.join(reader.kinds)}"
         inferred = set(feature_kinds(config)) - {name for _, name, _ in named}
         for name in sorted(inferred - set(reader.kinds)):
             yield f"{section}.source", f"has no column {name!r}, which train_data has"
-    if not feature_kinds(config):
+        for name in config.features.exclude if section == "train_data" else ():
+            if name not in {**reader.kinds, **reader.extra}:
+                hint = nearest_name_hint(name, reader.kinds)
+                yield "features.exclude", f"unknown column {name!r}{hint}"
+    if not feature_kinds(config) and not _typed_dates(config):
         yield "features", "no columns are left for features"
 
 
-def _name_problem(name: str, kinds: Mapping[str, str]) -> str:
+def _name_problem(name: str, kind: str, kinds: Mapping[str, str]) -> str:
     if name not in kinds:
         return f"unknown column {name!r}{nearest_name_hint(name, kinds)}"
-    if kinds[name] not in (NUMBER, CATEGORY):
+    # Dates and times have texts.
+    fits = kinds[name] in (NUMBER, CATEGORY) or (kind != NUMBER and is_date_or_time(kinds[name]))
+    if not fits:
         return f"column {name!r} has type {kinds[name]}, expected numbers, booleans or texts"
     return ""
 
@@ -128,6 +156,13 @@ def _class_problems(
         )
     elif len(known) < 2:
         yield path, f"column {name!r} has only the class {', '.join(known)!r} in training"
+    if same := equal_numbers([*train.vocabulary, *validation.vocabulary]):
+        left, right = same
+        yield (
+            path,
+            f"column {name!r} has the classes {left!r} and {right!r}, which are the same number\n"
+            "write it in one way",
+        )
     new = np.array([text not in known for text in (*validation.vocabulary, "")])
     rows = np.flatnonzero(new[validation.values] & ~validation.is_missing())
     if len(rows):
@@ -157,24 +192,171 @@ def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Prob
 
 
 def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
-    listed = (*config.features.numeric, *config.features.categorical)
+    dates = _typed_dates(config)
     for name, kind in feature_kinds(config).items():
         column = part.column(name)
         if column.is_missing().all():
             yield "features", f"column {name!r} has no values in training"
-        elif kind == CATEGORY and name not in listed:
-            texts = len(column.text_counts())
-            if texts > max(_MAX_TEXTS, part.size // 2):
-                yield (
-                    "features",
-                    f"column {name!r} has {texts:,} different texts in {part.size:,} rows, as an "
-                    "ID has\nlist the columns to use in features.numeric, categorical and text",
-                )
+        elif kind == CATEGORY and name not in config.features.categorical:
+            misreading = find_misreading(part.source.columns[name].text_counts())
+            if misreading is None:
+                yield from _id_problems(config, column)
+            elif misreading.what == DATES:
+                dates[name] = f"such as {_example(part.source, name, misreading.odd)}"
+            else:
+                yield "features", _number_problem(config, part.source, name, misreading)
+    if dates:
+        yield "features", _date_problem(config, dates)
+
+
+def _id_problems(config: TabularConfig, column: Column) -> Problems:
+    texts, rows = len(column.text_counts()), len(column.values)
+    if texts > max(_MAX_TEXTS, rows // 2):
+        yield (
+            "features",
+            f"column {column.name!r} has {texts:,} different texts in {rows:,} rows, as an ID has\n"
+            f"{_exclude_advice(config, [column.name])}, or list the columns to use in "
+            "features.numeric, categorical and text",
+        )
+
+
+def _exclude_advice(config: TabularConfig, names: Sequence[str]) -> str:
+    quoted = json.dumps([*config.features.exclude, *names], ensure_ascii=False)
+    return f"to leave {'them' if names[1:] else 'it'} out, set features.exclude: {quoted}"
+
+
+def _typed_dates(config: TabularConfig) -> dict[str, str]:
+    """Returns columns of types of dates and times that would be features if they could be."""
+    if config.features.names:
+        return {}
+    used = {name for _, name, _ in named_columns(config, "train_data")} | {*config.features.exclude}
+    kinds = load_reader(config, "train_data").kinds
+    return {
+        name: f"of type {kind}"
+        for name, kind in kinds.items()
+        if name not in used and is_date_or_time(kind)
+    }
+
+
+def _date_problem(config: TabularConfig, columns: Mapping[str, str]) -> str:
+    names = [*columns]
+    listed = "; ".join(f"column {name!r}, {what}" for name, what in [*columns.items()][:_EXAMPLES])
+    more = f" and {len(names) - _EXAMPLES} more" if names[_EXAMPLES:] else ""
+    return (
+        f"dates and times are not read as numbers: {listed}{more}\n"
+        f"{_exclude_advice(config, names)}; for what matters of a date, such as the "
+        "month, add columns of numbers to the table\n"
+        f"{category_advice(config, names[0])}"
+    )
+
+
+def _number_problem(
+    config: TabularConfig, source: TableSource, name: str, misreading: Misreading
+) -> str:
+    """Returns what is wrong with a column of texts, most of which are numbers."""
+    as_category = category_advice(config, name)
+    example = _example(source, name, misreading.odd or source.columns[name].vocabulary)
+    if misreading.what == OTHER_NOTATION:
+        return (
+            f"column {name!r} has numbers in a notation that cannot be read, such as {example}\n"
+            "write them with a decimal point, and without units and separators of thousands\n"
+            f"{as_category}"
+        )
+    if not misreading.odd:
+        return (
+            f"column {name!r} has texts that are numbers, such as {example}\n"
+            f"{number_advice(config, name)}\n{as_category}"
+        )
+    odd = [shorten(text, 40) for text in misreading.odd[:_EXAMPLES]]
+    others = f"; also {', '.join(map(repr, odd[1:]))}" if odd[1:] else ""
+    row = _row_of(source.columns[name], misreading.odd[:1])
+    return (
+        f"{source.row_location(row)}: column {name!r}: got {odd[0]!r}, expected a number as in "
+        f"the other cells{others}\n"
+        f"{missing_values_advice(config.train_data, odd)}\n{as_category}"
+    )
+
+
+def _example(source: TableSource, name: str, texts: Sequence[str]) -> str:
+    column = source.columns[name]
+    row = _row_of(column, texts)
+    return f"{shorten(column.text(row), 80)!r} in {source.row_location(row)}"
+
+
+def _row_of(column: Column, texts: Sequence[str]) -> int:
+    """Returns the first row with one of some texts."""
+    chosen = {*texts}
+    is_chosen = np.array([*(text in chosen for text in column.vocabulary), False])
+    return int(is_chosen[column.values].argmax())
 
 
 def _other_rows(rows: Sequence[int] | np.ndarray) -> str:
     more = len(rows) - 1
     return f" and {more:,} other row{'s' if more > 1 else ''}" if more else ""
+
+
+def left_out(config: TabularConfig) -> list[str]:
+    """Returns what of the tables is not used: columns, files and rows, one line each."""
+    lines = dict.fromkeys(line for section in SECTIONS for line in _unused_columns(config, section))
+    files = {
+        f"files of data_dir that are not read: {_format_names(reader.skipped)}": None
+        for section in SECTIONS
+        for reader in load_readers(config, section)
+        if reader.skipped
+    }
+    return [*lines, *files, *_unread_rows(config)]
+
+
+def _unused_columns(config: TabularConfig, section: str) -> Iterator[str]:
+    used = {name for _, name, _ in named_columns(config, section)} | {*feature_kinds(config)}
+    unused: dict[str, str] = {}
+    for reader in load_readers(config, section):
+        unused |= {
+            name: name if kind in (NUMBER, CATEGORY) else f"{name} ({kind})"
+            for name, kind in reader.kinds.items()
+            if name not in used
+        }
+        unused |= {name: f"{name} (only in {file})" for name, file in reader.extra.items()}
+    if unused:
+        yield f"columns that are not used: {_format_names([*unused.values()])}"
+
+
+def _unread_rows(config: TabularConfig) -> Iterator[str]:
+    """Yields the values of the split column whose rows no section reads."""
+    column = config.split.column if config.split is not None else ""
+    if not column:
+        return
+    read = {getattr(config, section).part for section in SECTIONS}
+    counts: dict[str, int] = {}
+    for section in SECTIONS:
+        for source in load_sources(config, section):
+            if column in source.columns:
+                counts |= source.columns[column].text_counts()
+    rows = [f"{value!r} ({count:,})" for value, count in counts.items() if value not in read]
+    if rows:
+        yield f"rows that no section reads, by column {column!r}: {_format_names(rows)}"
+
+
+def _format_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_LISTED} more" if names[_MAX_LISTED:] else ""
+    return f"{', '.join(names[:_MAX_LISTED])}{more}"
+
+
+def nearly_unique(config: TabularConfig) -> list[str]:
+    """Returns the inferred categories in which most rows of training have a text of their own."""
+    part = load_part(config, "train_data")
+    found = []
+    for name, kind in feature_kinds(config).items():
+        if kind != CATEGORY or name in config.features.categorical:
+            continue
+        texts = len(part.column(name).text_counts())
+        if texts > max(_FEW_TEXTS, part.size // 2):
+            found.append(
+                f"column {name!r} has {texts:,} different texts in {part.size:,} rows, as names "
+                "and IDs have, so that most texts of other rows are unknown; "
+                f"{_exclude_advice(config, [name])}"
+            )
+    return found
 
 
 def equal_rows(config: TabularConfig) -> EqualRows:
@@ -192,7 +374,8 @@ def summarize_table(config: TabularConfig) -> TableSummary:
         if kind != KEY:
             roles[name] = _role(path)
     parts = {section: load_part(config, section) for section in SECTIONS}
-    return summarize(parts, roles, tuple(features))
+    summary = summarize(parts, roles, tuple(features))
+    return dataclasses.replace(summary, left_out=[*left_out(config), *nearly_unique(config)])
 
 
 def _role(path: str) -> str:

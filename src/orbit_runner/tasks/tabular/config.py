@@ -65,9 +65,17 @@ class FeaturesConfig(Config):
     )
     categorical: list[str] = field((), help="columns of texts, each of which is a category")
     text: list[TextColumnConfig] = field((), help="columns of texts, which are split into tokens")
+    exclude: list[str] = field(
+        (), help="columns that are not features; all other columns are, so list no features"
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields columns that are listed twice, and texts without a column."""
+        if self.exclude and self.names:
+            yield (
+                "exclude",
+                "has no effect beside numeric, categorical or text, which list all features",
+            )
         listed = [*self.numeric, *self.categorical]
         twice = sorted({name for name in listed if listed.count(name) > 1})
         if twice:
@@ -166,6 +174,8 @@ class TabularConfig(TaskConfig):
                 yield f"targets[{index}].column", f"{name!r} is listed twice"
             elif name in self.features.names:
                 yield f"targets[{index}].column", f"{name!r} is also a feature"
+            elif name in self.features.exclude:
+                yield f"targets[{index}].column", f"{name!r} is in features.exclude, but a target"
 
     def _class_problems(self) -> Iterator[tuple[str, str]]:
         count = sum(target.type == CLASSIFICATION for target in self.targets)

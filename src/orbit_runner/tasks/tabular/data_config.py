@@ -16,7 +16,7 @@ _NO_IMAGES = "there are no images to augment"
 _SETTING_SOURCES = {
     "delimiter": ("csv",),
     "column_names": ("csv",),
-    "missing_values": ("csv",),
+    "missing_values": ("csv", "jsonl", "parquet", "npz", "arrays", "tfds"),
     "function": ("arrays",),
     "files": ("text_files",),
     "max_bad_records": ("csv", "jsonl", "parquet", "npz", "text_files"),
@@ -42,7 +42,8 @@ class TableDataConfig(MixedDataConfig):
     )
     missing_values: list[str] = field(
         ("", "NA", "N/A", "NaN", "nan", "null", "NULL"),
-        help="`source: csv`: texts that mean that a value is missing",
+        help="texts that mean that a value is missing; the default is for `source: csv`, and other "
+        "sources read a list that you set",
     )
     max_bad_records: int = field(
         0,
@@ -110,6 +111,12 @@ class TableDataConfig(MixedDataConfig):
         return self.split or ("train" if self.is_training else "validation")
 
     @property
+    def missing_texts(self) -> tuple[str, ...]:
+        """The texts that mean that a value is missing. The default list is only for CSV files."""
+        is_default = list(self.missing_values) == list(_default("missing_values"))
+        return () if is_default and self.source != "csv" else tuple(self.missing_values)
+
+    @property
     def class_files(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The classes of `files`, each with the names of its files."""
         return tuple((label, _names(names)) for label, names in (self.files or {}).items())
@@ -123,7 +130,7 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _default(name: str) -> object:
+def _default(name: str) -> Any:
     return TableDataConfig.__dataclass_fields__[name].default
 
 

@@ -1,4 +1,4 @@
-"""Predictions for the rows of CSV files and of JSON lines."""
+"""Predictions for the rows of tables: CSV, JSON lines, Parquet and `.npz`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.tables.jsonl import text_of
+from orbit_runner.data.tables.cell_texts import parse_number
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.serving import Prediction
-from orbit_runner.tasks.tabular.rows import Row, csv_rows, json_rows, peek_line
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
 from orbit_runner.tasks.tabular.serving import COLUMNS, PREDICT, TARGETS, texts_of
 
 
 class RowPredictor:
     """Predicts the targets of rows with the signature `predict`.
 
-    `delimiter` and `missing_values` are those of the CSV files.
+    `data` is how training reads its table: delimiter, names of columns and missing values.
     """
 
-    def __init__(
-        self, signatures: Mapping[str, Any], delimiter: str, missing_values: Sequence[str]
-    ) -> None:
-        self._delimiter, self._missing = delimiter, missing_values
+    def __init__(self, signatures: Mapping[str, Any], data: TableDataConfig) -> None:
+        self._data = data
         self._signature = signatures[PREDICT]
         description = signatures[COLUMNS]()
         pairs = zip(texts_of(description["name"]), texts_of(description["argument"]), strict=True)
@@ -46,22 +46,22 @@ class RowPredictor:
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
         """Yields rows, in order.
 
-        Arguments are CSV files with a header, files of JSON lines (`.jsonl`), or `-` for standard
-        input: JSON objects, one per line, or CSV with a header if the first line is not an object.
-        Raises `RunnerError` if an argument is not a file.
+        Arguments are CSV files, files of JSON lines (`.jsonl`), Parquet and `.npz` files, or `-`
+        for standard input: JSON objects, one per line, or CSV if the first line is not an object.
+        CSV has a header if that for training has one. Raises `RunnerError` if an argument is not a
+        file.
         """
+        numbers = {name for name, _, is_number in self._columns if is_number}
         for argument in arguments or ["-"]:
             if argument == "-":
-                yield from self._read_rows("standard input", lines)
+                yield from text_rows("standard input", lines, self._data)
                 continue
-            try:
-                with Path(argument).expanduser().open(encoding="utf-8", newline="") as file:
-                    yield from self._read_rows(argument, file)
-            except (OSError, UnicodeDecodeError):
+            if not _is_file(argument):
                 raise RunnerError(
-                    f"got {argument!r}, expected a CSV file, a file of JSON lines, or - for "
-                    "standard input"
-                ) from None
+                    f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
+                    "Parquet or .npz, or - for standard input"
+                )
+            yield from file_rows(argument, self._data, numbers)
 
     def predict(self, items: Sequence[Row]) -> list[Prediction]:
         """Returns the predictions for each row, or what is wrong with it."""
@@ -84,11 +84,10 @@ class RowPredictor:
             if name not in row.values:
                 return f"has no column {name!r}"
             try:
-                text = (text_of(row.values[name]) or "").strip()
-                found.append((float(text) if text else float("nan")) if is_number else text)
-            except ValueError:
-                got = shorten(repr(row.values[name]), 80)
-                return f"column {name!r}: got {got}, expected a {'number' if is_number else 'text'}"
+                text = row.text(name)
+                found.append(_number_of(name, text) if is_number else text)
+            except ValueError as error:
+                return str(error)
         return found
 
     def _predict_rows(self, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
@@ -104,6 +103,9 @@ class RowPredictor:
         ]
 
     def _prediction(self, row: Row, values: Sequence[Any], answer: Mapping[str, Any]) -> Prediction:
+        for name, output in answer.items():
+            if not np.isfinite(output).all():
+                return row.error_prediction(f"the prediction of {name!r} is not finite")
         data: dict[str, Any] = {"row": row.where}
         texts = []
         for name, (_, classes) in self._classes.items():
@@ -125,9 +127,22 @@ class RowPredictor:
             texts.append(f"new: {', '.join(f'{name} {text!r}' for name, text in new.items())}")
         return Prediction(f"{row.where}: {'  '.join(texts)}", data)
 
-    def _read_rows(self, where: str, lines: Iterable[str]) -> Iterator[Row]:
-        first, lines = peek_line(lines)
-        if first.lstrip().startswith("{") or where.endswith(".jsonl"):
-            yield from json_rows(where, lines)
-        else:
-            yield from csv_rows(where, lines, self._delimiter, self._missing)
+
+def _number_of(name: str, text: str) -> float:
+    """Returns the number in a text, NaN if it is missing. Raises ValueError with the column."""
+    try:
+        number = parse_number(text) if text else np.nan
+    except ValueError:
+        got = shorten(repr(text), 80)
+        raise ValueError(f"column {name!r}: got {got}, expected a number") from None
+    with np.errstate(over="ignore"):
+        if np.isinf(np.float32(number)):
+            raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
+    return number
+
+
+def _is_file(argument: str) -> bool:
+    try:
+        return Path(argument).expanduser().exists() and not Path(argument).expanduser().is_dir()
+    except (OSError, ValueError, RuntimeError):  # A name that is too long, or no home directory.
+        return False

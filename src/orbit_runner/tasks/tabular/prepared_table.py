@@ -14,7 +14,12 @@ from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.storage.cache import local_run_directory
-from orbit_runner.tasks.tabular.checks import equal_rows, setting_of_error
+from orbit_runner.tasks.tabular.checks import (
+    equal_rows,
+    left_out,
+    nearly_unique,
+    setting_of_error,
+)
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import make_arrays
@@ -88,6 +93,13 @@ class PreparedTable:
             return table_mixture(self.config, params, excluded)
         except DataError as error:
             raise self._error(_section(params), error) from error
+
+    def note_left_out(self) -> None:
+        """Logs the columns, files and rows that are not used, and columns that tell little."""
+        for line in left_out(self.config):
+            note(f"note: {line}")
+        for line in nearly_unique(self.config):
+            note(f"warning: {line}")
 
     def warn_about_equal_rows(self) -> None:
         """Logs how many validation rows have the features of a training row, if any."""

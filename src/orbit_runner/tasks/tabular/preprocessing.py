@@ -168,9 +168,10 @@ def _load_text(fit: Mapping[str, Any]) -> TextFit:
 def _settings(config: TabularConfig) -> Any:
     """Returns the settings that the result depends on besides the files, as JSON values."""
     data, features = config.train_data, config.features.as_dict()
-    # Files from before text columns existed do not have this setting.
-    if not features["text"]:
-        del features["text"]
+    # Files from before these settings existed do not have them.
+    for name in ("text", "exclude"):
+        if not features[name]:
+            del features[name]
     found: dict[str, Any] = {
         "features": features,
         "targets": [target.as_dict() for target in config.targets],

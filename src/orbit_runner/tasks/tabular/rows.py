@@ -1,20 +1,46 @@
-"""Reads the rows to predict for: CSV files with a header, and JSON lines."""
+"""Reads the rows to predict for as training reads them: CSV, JSON lines, Parquet and `.npz`.
+
+A file may be compressed with gzip. Unlike in training, a row that cannot be read is returned with
+its problem, and lines of standard input are read as they arrive, so CSV is read by another parser;
+a test compares both on random texts.
+"""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import io
+import re
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from orbit_runner.data.tables.jsonl import parse_object
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.data.tables.arrow_types import is_date_or_time, is_text
+from orbit_runner.data.tables.build import to_texts
+from orbit_runner.data.tables.columns import CATEGORY, NUMBER
+from orbit_runner.data.tables.jsonl import is_unicode, parse_line, text_of
+from orbit_runner.data.tables.reader import TableOptions
+from orbit_runner.data.text.lines import open_binary, remove_mark
+from orbit_runner.errors import DataError, RunnerError, shorten
+from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.serving import Prediction
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+
+CSV, JSON_LINES, LINES = "csv", "jsonl", "lines"
+# The first bytes of files that Arrow and NumPy read, and the sources that read them.
+_BINARY_FORMATS = {b"PAR1": "parquet", b"PK\x03\x04": "npz"}
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_MOST_CELL_CHARACTERS = 2**31 - 1
+_AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?!\n|\Z)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row to predict for: its place, and its values by column; or what is wrong with it."""
+    """A row to predict for: its place, and its values by column; or what is wrong with it.
+
+    A value is None if it is missing.
+    """
 
     where: str
     values: Mapping[str, Any]
@@ -22,47 +48,196 @@ class Row:
 
     def error_prediction(self, reason: str) -> Prediction:
         """Returns a prediction that reports an error for the row."""
-        return Prediction(f"{self.where}: error: {reason}", {"row": self.where, "error": reason})
+        start = f"{self.where}: " if self.where else ""
+        place = {"row": self.where} if self.where else {}
+        return Prediction(f"{start}error: {reason}", place | {"error": reason})
+
+    def text(self, column: str) -> str:
+        """Returns a value as training does, without spaces at both ends; "" if it is missing.
+
+        Raises ValueError with what is wrong if it is a list, an object or no Unicode.
+        """
+        value = self.values[column]
+        try:
+            text = (text_of(value) or "").strip()
+        except ValueError:
+            got = shorten(repr(value), 80)
+            raise ValueError(f"column {column!r}: got {got}, expected a text") from None
+        if not is_unicode(text):
+            raise ValueError(f"column {column!r}: is not valid UTF-8")
+        return text
+
+
+def file_rows(
+    path: str, data: TableDataConfig, numbers: Collection[str] = (), *, text_column: str = ""
+) -> Iterator[Row]:
+    """Yields the rows of a file, plain or gzip.
+
+    Args:
+        path: The file. Its first bytes decide on its format: Parquet, `.npz`, JSON lines if it
+            begins with `{` or its name ends in `.jsonl`, otherwise CSV.
+        data: How training reads its table: delimiter, names of columns, missing values.
+        numbers: The columns of numbers.
+        text_column: If set, files without the suffix of a table are lines of this column.
+
+    Raises:
+        RunnerError: The file cannot be read.
+    """
+    try:
+        with open_binary(Path(path).expanduser()) as file:
+            head = file.peek(4)[:4]  # type: ignore[attr-defined]
+            if head[:2] in _UTF16_MARKS:
+                raise RunnerError(f"{path}: is UTF-16, expected UTF-8")
+            source = _BINARY_FORMATS.get(head, "")
+            if not source:
+                lines = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="\n")
+                yield from text_rows(path, lines, data, _format_of(path, text_column), text_column)
+                return
+    except (OSError, EOFError, zlib.error) as error:
+        raise RunnerError(f"{path}: cannot be read to the end ({error})") from None
+    yield from _table_rows(path, source, data, numbers)
+
+
+def _format_of(path: str, text_column: str) -> str:
+    """Returns the format that the name of a file says; "" if it does not say one."""
+    name = path.lower().removesuffix(".gz")
+    for suffix in (CSV, JSON_LINES):
+        if name.endswith(f".{suffix}"):
+            return suffix
+    return LINES if text_column else ""
+
+
+def text_rows(
+    where: str, lines: Iterable[str], data: TableDataConfig, kind: str = "", text_column: str = ""
+) -> Iterator[Row]:
+    """Yields the rows of CSV, of JSON lines, or of lines that are texts.
+
+    If `kind` is empty, lines are JSON if the first begins with `{`, otherwise texts if there is a
+    `text_column`, and otherwise CSV.
+    """
+    first, lines = peek_line(remove_mark(lines))
+    if not kind and first.lstrip().startswith("{"):
+        kind = JSON_LINES
+    if kind == JSON_LINES:
+        yield from json_rows(where, lines, data.missing_texts)
+    elif kind == LINES or (text_column and not kind):
+        for number, line in enumerate(lines, 1):
+            text = line.removesuffix("\n").removesuffix("\r")
+            yield Row(f"{where}, row {number}", {text_column: text})
+    else:
+        yield from csv_rows(
+            where, lines, data.delimiter, data.missing_values, tuple(data.column_names)
+        )
 
 
 def csv_rows(
-    where: str, lines: Iterable[str], delimiter: str, missing: Sequence[str]
+    where: str,
+    lines: Iterable[str],
+    delimiter: str,
+    missing: Sequence[str],
+    header: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """Yields the rows of a CSV file, whose first line names the columns.
+    """Yields the rows of a CSV file, whose first line names the columns unless `header` does.
 
-    `missing` are the texts that mean that a value is missing, which becomes None.
+    `missing` are the texts that mean that a value is missing.
     """
-    header: list[str] = []
-    for number, cells in enumerate(_cells(where, lines, delimiter)):
-        if not number:
+    number, absent = 0, {"", *missing, *(text.strip() for text in missing)}
+    for cells, problem in _cells(lines, delimiter):
+        if not header and not problem:
             header = cells
+            twice = next((name for name in cells if cells.count(name) > 1), None)
+            if twice is not None:
+                raise RunnerError(f"{where}: has two columns {twice!r}")
             continue
-        problem = ""
-        if len(cells) != len(header):
+        number += 1
+        if not problem and len(cells) != len(header):
             problem = f"has {len(cells)} columns, expected {len(header)}"
         values = {
-            name: None if cell in missing else cell
+            name: None if cell in absent or cell.strip() in absent else cell
             for name, cell in zip(header, cells, strict=False)
         }
         yield Row(f"{where}, row {number}", values, problem)
 
 
-def _cells(where: str, lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
-    try:
+def _cells(lines: Iterable[str], delimiter: str) -> Iterator[tuple[list[str], str]]:
+    """Yields the cells of each row, and what is wrong with it, or ""."""
+    csv.field_size_limit(max(csv.field_size_limit(), _MOST_CELL_CHARACTERS))
+    is_at_end = False
+
+    def pieces() -> Iterator[str]:
+        nonlocal is_at_end
+        for line in lines:
+            yield from _AFTER_CARRIAGE_RETURN.split(line)
+        is_at_end = True
+
+    rows = csv.reader(pieces(), delimiter=delimiter)
+    while True:
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield [], f"cannot be read as CSV: {error}"
+            continue
+        # The reader asks for another line only within quotes.
+        problem = "has a quotation mark without an end" if is_at_end else ""
         # Blank lines are no rows, as in the files for training.
-        yield from filter(None, csv.reader(lines, delimiter=delimiter))
-    except csv.Error as error:
-        raise RunnerError(f"{where}: cannot be read as CSV: {error}") from None
+        if cells:
+            yield cells, problem
 
 
-def json_rows(where: str, lines: Iterable[str]) -> Iterator[Row]:
-    """Yields the rows of JSON lines."""
+def json_rows(where: str, lines: Iterable[str], missing: Collection[str] = ()) -> Iterator[Row]:
+    """Yields the rows of JSON lines. `missing` are the texts that mean a missing value."""
+    absent = {text.strip() for text in missing}
     for number, line in enumerate(lines, 1):
         place = f"{where}, row {number}"
         try:
-            yield Row(place, parse_object(line, place))
+            values = parse_line(line, place)
         except DataError as error:
             yield Row(place, {}, str(error).removeprefix(f"{place}: "))
+            continue
+        if absent:
+            values = {n: None if _is_missing(one, absent) else one for n, one in values.items()}
+        yield Row(place, values)
+
+
+def _is_missing(value: Any, missing: Collection[str]) -> bool:
+    if value is None or isinstance(value, (list, dict)):
+        return value is None
+    return (text_of(value) or "").strip() in missing
+
+
+def _table_rows(
+    path: str, source: str, data: TableDataConfig, numbers: Collection[str]
+) -> Iterator[Row]:
+    """Yields the rows of a file that only the reader of training reads."""
+    missing = {text.strip() for text in data.missing_texts}
+    reader = TABLE_SOURCES.get(source).load()(
+        data_dir="", input_path=(path,), options=TableOptions()
+    )
+    names = [
+        name
+        for name, kind in reader.kinds.items()
+        if kind in (NUMBER, CATEGORY) or is_date_or_time(kind)
+    ]
+    for block in reader.blocks(names):
+        columns = [_values(block.columns[name], name in numbers) for name in names]
+        for number, values in enumerate(zip(*columns, strict=True), block.first):
+            known = {
+                name: None if _is_missing(value, missing) else value
+                for name, value in zip(names, values, strict=True)
+            }
+            yield Row(f"{path}, row {number}", known)
+
+
+def _values(array: Any, is_number: bool) -> list[Any]:
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    if is_number and not is_text(array.type):
+        return array.cast(pyarrow.float64(), safe=False).to_pylist()
+    return to_texts(array).to_pylist()
 
 
 def peek_line(lines: Iterable[str]) -> tuple[str, Iterator[str]]:

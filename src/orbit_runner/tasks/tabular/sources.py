@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from orbit_runner.data.join_sources import join_tables
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.tables.bad_rows import exclude_bad_rows
+from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, TEXT, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, INTEGER, KEY, NUMBER, TEXT, TableSource
 from orbit_runner.data.tables.hashing import hash_rows, value_bits
 from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value
@@ -33,6 +34,7 @@ from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, Tabula
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 SYNTHETIC = "synthetic"
+_MAX_SETTING = 200
 # The joined tables of mixtures.
 _JOINED_TABLES: dict[tuple[Any, ...], TablePart] = {}
 _MAX_JOINED_TABLES = 4
@@ -52,12 +54,16 @@ def _reader(config: TabularConfig, data: TableDataConfig) -> TableReader:
     if data.source == SYNTHETIC:
         return _load_synthetic(config, data)
     if data.source == "tfds":
-        options = TableOptions(tfds_name=data.tfds_name, tfds_splits=_tfds_splits(config, data))
+        options = TableOptions(
+            tfds_name=data.tfds_name,
+            tfds_splits=_tfds_splits(config, data),
+            missing_values=data.missing_texts,
+        )
         return _open(data.source, data.tfds_data_dir, input_paths(data), options)
     options = TableOptions(
         delimiter=data.delimiter,
         column_names=tuple(data.column_names),
-        missing_values=tuple(data.missing_values),
+        missing_values=data.missing_texts,
         function=data.function,
         files=data.class_files,
         max_bad_records=data.max_bad_records,
@@ -139,6 +145,7 @@ def feature_kinds(config: TabularConfig) -> dict[str, str]:
     if not config.features.names:
         kinds = load_reader(config, "train_data").kinds
         used = {name for _, name, _ in named_columns(config, "train_data")}
+        used |= {*config.features.exclude}
         numeric = [n for n, kind in kinds.items() if kind == NUMBER and n not in used]
         categorical = [n for n, kind in kinds.items() if kind == CATEGORY and n not in used]
     texts = [text.column for text in config.features.text]
@@ -183,9 +190,12 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
     kinds = {name: kind for _, name, kind in reversed([*named_columns(config, section)])}
     # A column that is a feature keeps the kind of the feature if it also decides on the part.
     kinds |= feature_kinds(config)
+    readers = load_readers(config, section)
+    if not config.features.names:
+        integers = readers[0].integers & feature_kinds(config).keys()
+        kinds |= {name: INTEGER for name in integers if kinds[name] == NUMBER}
     # A text is read as a category, and kept once, however many rows have it.
     kinds = {name: CATEGORY if kind == TEXT else kind for name, kind in kinds.items()}
-    readers = load_readers(config, section)
     for number, reader in enumerate(readers):
         missing = next((name for name in kinds if name not in reader.kinds), "")
         if number and missing in readers[0].kinds:
@@ -195,7 +205,60 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
                 "mixture[0] has",
                 field=f"mixture[{number}]",
             )
-    return [_load(reader, tuple(kinds.items())) for reader in readers]
+    try:
+        return [_load(reader, tuple(kinds.items())) for reader in readers]
+    except CellError as error:
+        raise _explain_cell(config, section, error) from None
+
+
+def _explain_cell(config: TabularConfig, section: str, error: CellError) -> CellError:
+    """Returns the error of a cell with the settings that solve it."""
+    named = {name: path for path, name, _ in reversed([*named_columns(config, section)])}
+    path = named.get(error.column, "features")
+    message, _, more = str(error).partition("\n")
+    lines = [message]
+    if error.text:
+        lines.append(missing_values_advice(getattr(config, section), [error.text]))
+    if path.startswith("targets"):
+        lines.append("if its values are classes, set type: classification")
+    elif path.startswith("features"):
+        lines.append(category_advice(config, error.column))
+    lines += [more] * bool(more)
+    setting = path if path.startswith(("targets", "weight_column")) else "features"
+    return CellError("\n".join(lines), error.column, error.text, setting)
+
+
+def missing_values_advice(data: TableDataConfig, texts: Sequence[str]) -> str:
+    """Returns the setting that makes texts missing values."""
+    quoted = json.dumps([*data.missing_texts, *texts], ensure_ascii=False)
+    return f"if it is a missing value, set missing_values: {quoted} in both sections"
+
+
+def category_advice(config: TabularConfig, column: str) -> str:
+    """Returns the setting that makes a column a category, and keeps the other features."""
+    kinds = feature_kinds(config) | {column: CATEGORY}
+    return f"to use its texts as categories, set {_features_setting(config, kinds)}"
+
+
+def number_advice(config: TabularConfig, column: str) -> str:
+    """Returns the setting that makes a column one of numbers, and keeps the other features."""
+    kinds = feature_kinds(config) | {column: NUMBER}
+    return f"to use its numbers, set {_features_setting(config, kinds)}"
+
+
+def _features_setting(config: TabularConfig, kinds: Mapping[str, str]) -> str:
+    """Returns the features as a setting, or the name of its lists if there are many columns."""
+    lists = {
+        "numeric": [name for name, kind in kinds.items() if kind == NUMBER],
+        "categorical": [name for name, kind in kinds.items() if kind == CATEGORY],
+    }
+    texts = {name: json.dumps(names, ensure_ascii=False) for name, names in lists.items() if names}
+    if config.features.text:
+        texts["text"] = "[…]"
+    setting = f"features: {{{', '.join(f'{name}: {text}' for name, text in texts.items())}}}"
+    if len(setting) <= _MAX_SETTING:
+        return setting
+    return "features.numeric and features.categorical, which then list all features"
 
 
 def _reader_name(reader: TableReader) -> str:

@@ -118,7 +118,7 @@ class TabularTask(TableTask):
         return table_serving(model, self.fitted)
 
     def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
-        """Returns the predictor for rows of CSV and JSON lines.
+        """Returns the predictor for rows of tables.
 
         Raises `RunnerError` if `top_k` is given, because a row has one prediction.
         """
@@ -126,8 +126,7 @@ class TabularTask(TableTask):
             raise RunnerError(f"--top_k: got {top_k}, but each row has only one prediction")
         from orbit_runner.tasks.tabular.predictor import RowPredictor
 
-        data = self.task_config.train_data
-        return RowPredictor(signatures, data.delimiter, data.missing_values)
+        return RowPredictor(signatures, self.task_config.train_data)
 
     def prepare_table(self) -> PreparedTable:
         """Returns the table of the config."""

@@ -1,4 +1,4 @@
-"""Predictions for sentences, lines of text, rows of CSV files and JSON lines."""
+"""Predictions for sentences, lines of text, and rows of CSV, JSON lines, Parquet and `.npz`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.tables.jsonl import text_of
-from orbit_runner.data.text.lines import read_lines
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.rows import Row, csv_rows, json_rows, peek_line
+from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
 from orbit_runner.tasks.tabular.serving import texts_of
 from orbit_runner.tasks.text_classification.serving import NAMES, TEXT
 from orbit_runner.tasks.translation.predictor import FILE_PATTERN
@@ -43,18 +42,15 @@ class TextPredictor:
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
         """Yields texts, in order.
 
-        Arguments are sentences, CSV files (`.csv`), files of JSON lines (`.jsonl`), other files,
-        whose lines are texts, or `-` for standard input: JSON objects, one per line, or texts if
-        the first line is not an object. Raises `RunnerError` if an argument looks like a file that
-        does not exist.
+        Arguments are sentences, tables as for `RowPredictor`, other files, whose lines are texts,
+        or `-` for standard input: JSON objects, one per line, or texts if the first line is not an
+        object. Raises `RunnerError` if an argument looks like a file that does not exist.
         """
         for argument in arguments or ["-"]:
             if argument == "-":
-                first, lines = peek_line(lines)
-                is_json = first.lstrip().startswith("{")
-                yield from self._read_rows("standard input", lines, ".jsonl" if is_json else "")
-            elif Path(argument).is_file():
-                yield from self._read_file(argument)
+                yield from text_rows("standard input", lines, self._data, text_column=self._column)
+            elif _is_file(argument):
+                yield from file_rows(argument, self._data, text_column=self._column)
             elif FILE_PATTERN.fullmatch(argument):
                 raise RunnerError(f"file not found: {argument}")
             else:
@@ -78,12 +74,13 @@ class TextPredictor:
         if self._column not in row.values:
             return "", f"has no column {self._column!r}"
         try:
-            return text_of(row.values[self._column]) or "", ""
-        except ValueError:
-            got = shorten(repr(row.values[self._column]), 80)
-            return "", f"column {self._column!r}: got {got}, expected a text"
+            return row.text(self._column), ""
+        except ValueError as error:
+            return "", str(error)
 
     def _prediction(self, row: Row, text: str, found: Any) -> Prediction:
+        if not np.isfinite(found).all():
+            return row.error_prediction("the prediction is not finite")
         best = sorted(range(len(found)), key=lambda index: -found[index])[: self._top_k]
         answers = [
             {"label": self._names[k], "class": k, "probability": float(f"{found[k]:.6g}")}
@@ -96,22 +93,9 @@ class TextPredictor:
             place | {"text": text, "predictions": answers},
         )
 
-    def _read_file(self, path: str) -> Iterator[Row]:
-        suffix = Path(path).suffix.lower()
-        if suffix not in (".csv", ".jsonl"):
-            yield from self._read_rows(path, read_lines(Path(path)), suffix)
-            return
-        try:
-            with Path(path).open(encoding="utf-8", newline="") as file:
-                yield from self._read_rows(path, file, suffix)
-        except UnicodeDecodeError:
-            raise RunnerError(f"{path}: is not valid UTF-8") from None
 
-    def _read_rows(self, where: str, lines: Iterable[str], suffix: str) -> Iterator[Row]:
-        if suffix == ".jsonl":
-            yield from json_rows(where, lines)
-        elif suffix == ".csv":
-            yield from csv_rows(where, lines, self._data.delimiter, self._data.missing_values)
-        else:
-            for number, line in enumerate(lines, 1):
-                yield Row(f"{where}, row {number}", {self._column: line.rstrip("\r\n")})
+def _is_file(argument: str) -> bool:
+    try:
+        return Path(argument).is_file()
+    except OSError:  # A sentence may be longer than a name.
+        return False

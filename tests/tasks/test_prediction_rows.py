@@ -1,0 +1,171 @@
+"""`predict` reads rows as training does, in each format; a bad row is reported in its place."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.reader import TableOptions
+from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.registry import TABLE_SOURCES
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.rows import file_rows, text_rows
+from tests.support.tables import WRITERS, make_rows
+
+COLUMNS = ("a", "b")
+MARK = b"\xef\xbb\xbf"
+
+
+def _data(source: str = "csv", **settings: Any) -> TableDataConfig:
+    return TableDataConfig(source=source, **settings)
+
+
+def _trained(path: Path, data: TableDataConfig) -> list[tuple[str, ...]]:
+    """The texts of the columns as training reads them."""
+    options = TableOptions(
+        delimiter=data.delimiter,
+        column_names=tuple(data.column_names),
+        missing_values=data.missing_texts,
+    )
+    source = data.source if path.suffix != ".parquet" else "parquet"
+    reader = TABLE_SOURCES.get(source).load()(data_dir="", input_path=(str(path),), options=options)
+    table = read_table(reader, dict.fromkeys(COLUMNS, "category"))
+    return [tuple(table.columns[n].text(row) for n in COLUMNS) for row in range(table.size)]
+
+
+def _asked(rows: Any) -> list[tuple[str, ...]]:
+    texts = []
+    for row in rows:
+        assert not row.problem, row
+        texts.append(tuple(row.text(name) for name in COLUMNS))
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "data"),
+    [
+        ("a.csv", MARK + b"a,b\n1,x\n", _data()),
+        ("a.csv", b"a,b\r\n1, x \r\n\r\n2,\r\n", _data()),
+        ("a.csv", b'a,b\n"1\r\n2","x ""y"", z"\n', _data()),
+        ("a.csv", b"a,b\n1," + b"x" * 300_000 + b"\n", _data()),
+        ("a.csv", "a,b\n1,x\u2028y\x85z\x0c!\n".encode(), _data()),
+        ("a.csv.gz", gzip.compress(MARK + b"a,b\n1,x\n"), _data()),
+        ("a.csv", b"a|b\n1| NA\n-|x\n", _data(delimiter="|", missing_values=["-", "NA"])),
+        ("a.csv", b"1,x\n2,y\n", _data(column_names=["a", "b"])),
+        ("a.jsonl", MARK + b'{"a": 1, "b": "x"}\n', _data("jsonl")),
+        ("a.jsonl", '{"a": 1.0, "b": "x\u2028y\x85"}\r\n'.encode(), _data("jsonl")),
+        ("a.jsonl", b'{"a": 1,\r"b": true}\n{"a": null, "b": "NA"}', _data("jsonl")),
+        ("a.jsonl", b'{"a": "?", "b": -1}\n', _data("jsonl", missing_values=["?", "-1"])),
+        ("a.jsonl.gz", gzip.compress(b'{"a": 1, "b": "x"}\n'), _data("jsonl")),
+    ],
+)
+def test_rows_are_those_of_training(
+    name: str, content: bytes, data: TableDataConfig, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    trained = _trained(path, data)
+    assert len(trained) > 0
+    assert _asked(file_rows(str(path), data)) == trained
+    if path.suffix != ".gz":
+        text = content.decode()
+        for newline in ("\n", ""):  # However standard input splits lines.
+            lines = io.StringIO(text, newline=newline)
+            if "\r" not in text or newline == "\n":
+                assert _asked(text_rows("standard input", lines, data)) == trained
+
+
+@pytest.mark.parametrize("source", sorted(WRITERS))
+def test_every_format_gives_the_same_rows(source: str, tmp_path: Path) -> None:
+    path = WRITERS[source](tmp_path / f"a.{source}", make_rows(20))
+
+    found = list(file_rows(str(path), _data(), {"size", "age"}))
+
+    assert len(found) == 20
+    for row, expected in zip(found, make_rows(20), strict=True):
+        assert row.text("color") == (expected["color"] or "")
+        assert float(row.text("size")) == expected["size"]
+        age = row.text("age")
+        assert (float(age) if age not in ("", "NaN") else None) == expected["age"]
+
+
+def test_types_of_parquet_become_the_texts_of_training(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns = {
+        "a": pyarrow.array(["x", None], pyarrow.string_view()),
+        "b": pyarrow.array([2.0, 0.1], pyarrow.float32()),
+    }
+    parquet.write_table(pyarrow.table(columns), path)
+
+    assert _asked(file_rows(str(path), _data("parquet"))) == _trained(path, _data("parquet"))
+
+
+def test_random_csv_is_read_as_in_training(tmp_path: Path) -> None:
+    generator = random.Random(5)
+    pieces = ["a", "b", ",", ",", '"', '""', "\n", "\r\n", "\r", " ", "NA", "é", "\u2028", "\x0c"]
+    path, compared = tmp_path / "a.csv", 0
+    for _ in range(3000):
+        content = "a,b\n" + "".join(generator.choices(pieces, k=generator.randint(1, 12)))
+        path.write_bytes(content.encode())
+        rows = list(file_rows(str(path), _data()))
+        try:
+            trained = _trained(path, _data())
+        except DataError:
+            assert not rows or any(row.problem for row in rows), content
+            continue
+        if not any("quotation mark without an end" in row.problem for row in rows):
+            assert _asked(rows) == trained, content
+            compared += 1
+    assert compared > 200
+
+
+@pytest.mark.parametrize(
+    ("content", "problems"),
+    [
+        (b"a,b\n1,x\n2\n3,y\n", {1: "has 1 columns, expected 2"}),
+        (b"a,b\n1,x\n2,\xff\n3,y\n", {1: "is not valid UTF-8"}),
+        (b'a,b\n1,x\n2,y\n3,"z\n4,u\n', {2: "quotation mark without an end"}),
+        (b'{"a": 1, "b": "x"}\nno\n{"a": 1, "b": "y"}\n', {1: "expected a JSON object"}),
+        (b'{"a": 1, "b": "x"}\n{"a": 1, "b": "\xff"}\n', {1: "is not valid UTF-8"}),
+        (b'{"a": 1, "b": "\\ud800"}\n{"a": 1, "b": "x"}\n', {0: "is not valid UTF-8"}),
+        (b'{"a": 1, "b": [2]}\n{"a": 1, "b": "x"}\n', {0: "got [2], expected a text"}),
+    ],
+)
+def test_bad_rows_are_reported_and_the_others_read(
+    content: bytes, problems: dict[int, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(content)
+    lines = io.StringIO(content.decode(errors="surrogateescape"), newline="\n")
+    for rows in (file_rows(str(path), _data()), text_rows("-", lines, _data())):
+        for number, row in enumerate(rows):
+            problem = row.problem
+            if not problem:
+                try:
+                    row.text("b")
+                except ValueError as error:
+                    problem = str(error)
+            assert problems.get(number, "") in problem
+            assert bool(problem) == (number in problems)
+            assert row.where.endswith(f"row {number + 1}")
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "utf16.csv").write_bytes("a,b\n1,x\n".encode("utf-16"))
+    (tmp_path / "torn.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,x\n" * 9999)[:50])
+    (tmp_path / "twice.csv").write_bytes(b"a,a\n1,2\n")
+    for name, message in (
+        ("utf16.csv", "is UTF-16"),
+        ("torn.csv.gz", "cannot be read to the end"),
+        ("twice.csv", "has two columns 'a'"),
+    ):
+        with pytest.raises(RunnerError, match=message):
+            list(file_rows(str(tmp_path / name), _data()))

@@ -1,0 +1,282 @@
+"""What a table contains is decided by all of its cells, and what is left out is named."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import csv, parquet
+
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.data.tables import csv_file
+from orbit_runner.tasks.tabular.checks import left_out, nearly_unique
+from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
+
+ROWS = 400
+SECTIONS = ("train_data", "validation_data")
+
+
+def _config(path: Path | str, source: str = "", **settings: Any) -> Any:
+    """The task of `breast_cancer` on other files; `__` in a name stands for a dot."""
+    changes = {"split": "null", "targets": "[y]", "train_data__global_batch_size": 8}
+    for section in SECTIONS:
+        changes |= {f"{section}__source": source or Path(path).suffix[1:]}
+        changes |= {f"{section}__input_path": str(path)}
+    changes |= settings
+    flags = tuple(f"task.{name.replace('__', '.')}={value}" for name, value in changes.items())
+    return resolve(Request(experiment="breast_cancer", params_overrides=flags)).config.task
+
+
+def _problems(config: Any) -> dict[str, str]:
+    return dict(config.preflight())
+
+
+def _columns(**columns: list[Any]) -> dict[str, list[Any]]:
+    return {**columns, "y": ["no", "yes"] * (ROWS // 2)}
+
+
+def _write(path: Path, columns: dict[str, list[Any]]) -> Path:
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".csv":
+        lines = [list(columns), *(row.values() for row in rows)]
+        path.write_text("".join(",".join(f'"{c}"' for c in line) + "\n" for line in lines))
+    else:
+        texts = {
+            name: values if len({*map(type, values)}) == 1 else [*map(str, values)]
+            for name, values in columns.items()
+        }
+        parquet.write_table(pyarrow.table(texts), path)
+    return path
+
+
+FORMATS = ("csv", "jsonl", "parquet")
+
+
+@pytest.mark.parametrize("odd", ["?", "5 kg", "None"])
+@pytest.mark.parametrize("source", FORMATS)
+def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(
+    source: str, odd: str, tmp_path: Path
+) -> None:
+    numbers: list[Any] = [number + 0.5 for number in range(ROWS)]
+    numbers[298] = odd
+    path = _write(tmp_path / f"a.{source}", _columns(x=numbers))
+
+    (message,) = _problems(_config(path)).values()
+
+    assert message.startswith(f"{path}, row 299: column 'x': got '{odd}', expected a number")
+    assert 'set features: {categorical: ["x"]}' in message
+    missing = json.loads(message.partition("set missing_values: ")[2].partition(" in both")[0])
+    settings = {f"{s}__missing_values": json.dumps(missing) for s in SECTIONS}
+    mended = _config(path, **settings, features__numeric="[x]" if source == "parquet" else "[]")
+    assert _problems(mended) == {}
+    column = load_part(mended, "train_data").column("x")
+    assert column.kind == "number"
+    assert np.flatnonzero(column.is_missing()).tolist() == [298]
+    assert _problems(_config(path, features__categorical="[x]")) == {}
+
+
+@pytest.mark.parametrize("source", ["csv", "jsonl"])
+def test_odd_cell_anywhere_in_the_files_is_an_error(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 1000)
+    for file, odd_row in (("a", None), ("b", 390)):
+        numbers: list[Any] = list(range(ROWS))
+        if odd_row is not None:
+            numbers[odd_row] = "?"
+        _write(tmp_path / f"{file}.{source}", _columns(x=numbers))
+
+    (message,) = _problems(_config(tmp_path / f"*.{source}", source)).values()
+
+    assert f"b.{source}, row 391: column 'x': got '?'" in message
+
+
+def test_numbers_in_another_notation_are_an_error(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.csv", _columns(x=[f"{n},{n % 10}" for n in range(ROWS)]))
+    (message,) = _problems(_config(path)).values()
+    assert "column 'x' has numbers in a notation that cannot be read, such as '0,0' in" in message
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_codes_with_leading_zeros_are_categories_in_each_format(
+    source: str, tmp_path: Path
+) -> None:
+    codes = [f"{n % 40:02}" for n in range(ROWS)]
+    config = _config(_write(tmp_path / f"a.{source}", _columns(zip=codes)))
+    assert _problems(config) == {}
+    assert feature_kinds(config) == {"zip": "category"}
+    assert load_part(config, "train_data").column("zip").text(7) == "07"
+
+
+def test_leading_zero_after_the_first_block_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 1000)
+    path = _write(tmp_path / "a.csv", _columns(zip=[*range(ROWS - 1), "007"]))
+    (message,) = _problems(_config(path)).values()
+    assert f"{path}, row {ROWS}: column 'zip': got '007', which has a leading zero" in message
+    assert _problems(_config(path, features__numeric="[zip]")) == {}
+
+
+def test_column_that_begins_with_missing_values_is_judged_by_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 1000)
+    path = _write(tmp_path / "a.csv", _columns(x=[""] * 300 + [1.5] * 100, z=[""] * 399 + ["u"]))
+    assert feature_kinds(_config(path)) == {"x": "number", "z": "category"}
+
+
+def test_keys_of_late_rows_are_columns(tmp_path: Path) -> None:
+    rows = [{"x": n, "y": n % 2} | ({"late": 1.5} if n > 1200 else {}) for n in range(1300)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert feature_kinds(_config(path)) == {"x": "number", "late": "number"}
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_dates_and_times_are_refused_with_the_setting_that_leaves_them_out(
+    source: str, tmp_path: Path
+) -> None:
+    start = datetime.datetime(2024, 1, 1)
+    times: list[Any] = [start + datetime.timedelta(hours=n) for n in range(ROWS)]
+    days: list[Any] = [one.date() for one in times]
+    if source == "jsonl":
+        times, days = ([one.isoformat() for one in column] for column in (times, days))
+    numbers = [n / 2 for n in range(ROWS)]
+    path = _write(tmp_path / f"a.{source}", _columns(a=numbers, when=times, day=days))
+
+    (message,) = _problems(_config(path)).values()
+
+    assert 'features.exclude: ["when", "day"]' in message
+    mended = _config(path, features__exclude="[when, day]")
+    assert _problems(mended) == {}
+    assert feature_kinds(mended) == {"a": "number"}
+    assert "columns that are not used: when" in left_out(mended)[0]
+    declared = _config(path, features__numeric="[a]", features__categorical="[day]")
+    assert _problems(declared) == {}
+    assert load_part(declared, "train_data").column("day").text(0) == "2024-01-01"
+
+
+def test_the_same_table_has_the_same_features_in_each_format(tmp_path: Path) -> None:
+    table = pyarrow.table(
+        _columns(
+            a=[n / 4 for n in range(ROWS)],
+            b=[n % 2 == 0 for n in range(ROWS)],
+            c=["u", "v", "w", None] * (ROWS // 4),
+        )
+    )
+    csv.write_csv(table, tmp_path / "t.csv")
+    parquet.write_table(table, tmp_path / "t.parquet")
+    rows = table.to_pylist()
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parts = [load_part(_config(tmp_path / f"t.{one}"), "train_data") for one in FORMATS]
+    for name, kind in {"a": "number", "b": "category", "c": "category"}.items():
+        columns = [part.column(name) for part in parts]
+        assert {column.kind for column in columns} == {kind}
+        for column in columns[1:]:
+            np.testing.assert_array_equal(column.values, columns[0].values)
+            assert column.vocabulary == columns[0].vocabulary
+
+
+def test_each_type_of_parquet_is_a_feature_or_named(tmp_path: Path) -> None:
+    texts = ["u", "v"] * (ROWS // 2)
+    numbers = list(range(ROWS))
+    arrays = {
+        "view": pyarrow.array(texts, pyarrow.string_view()),
+        "large": pyarrow.array(texts, pyarrow.large_string()),
+        "coded": pyarrow.array(texts).dictionary_encode(),
+        "half": pyarrow.array([float(n) for n in numbers], pyarrow.float16()),
+        "huge": pyarrow.array([2**64 - 1 - n for n in numbers], pyarrow.uint64()),
+        "decimal": pyarrow.array([Decimal(n) for n in numbers]),
+        "flag": pyarrow.array([n % 2 == 0 for n in numbers]),
+        "pair": pyarrow.array([[n, n] for n in numbers]),
+        "record": pyarrow.array([{"n": n} for n in numbers]),
+        "bytes": pyarrow.array([b"x"] * ROWS),
+        "y": pyarrow.array(["no", "yes"] * (ROWS // 2)),
+    }
+    parquet.write_table(pyarrow.table(arrays), tmp_path / "a.parquet")
+    config = _config(tmp_path / "a.parquet")
+
+    assert _problems(config) == {}
+    kinds = feature_kinds(config)
+    assert [name for name, kind in kinds.items() if kind == "number"] == ["half", "huge", "decimal"]
+    assert {n for n, kind in kinds.items() if kind == "category"} == {
+        "view",
+        "large",
+        "coded",
+        "flag",
+    }
+    (line,) = left_out(config)
+    for name in ("pair (list<", "record (struct<", "bytes (binary)"):
+        assert name in line
+    assert load_part(config, "train_data").column("huge").values[0] == np.float32(2**64)
+
+
+def test_files_columns_and_rows_that_are_not_used_are_listed(tmp_path: Path) -> None:
+    parts = ["train"] * 300 + ["validation"] * 90 + ["trian"] * 10
+    columns = _columns(x=list(range(ROWS)), part=parts)
+    _write(tmp_path / "a.csv", columns)
+    _write(tmp_path / "b.csv", columns | {"z": [1] * ROWS})
+    (tmp_path / "c.csv.gz").write_bytes(b"")
+    changes = {f"{s}__{n}": v for s in SECTIONS
+               for n, v in (("data_dir", tmp_path), ("input_path", "[]"))}  # fmt: skip
+    config = _config("", "csv", split__column="part", **changes)
+
+    assert left_out(config) == [
+        "columns that are not used: z (only in b.csv)",
+        "files of data_dir that are not read: c.csv.gz",
+        "rows that no section reads, by column 'part': 'trian' (20)",
+    ]
+    assert config.data_summary().left_out == left_out(config)
+
+
+def test_category_in_which_nearly_each_row_differs_is_said(tmp_path: Path) -> None:
+    names = [f"{chr(97 + n % 26)}{n * n}x" for n in range(ROWS)]
+    config = _config(_write(tmp_path / "a.csv", _columns(x=list(range(ROWS)), name=names)))
+    assert _problems(config) == {}
+    (line,) = nearly_unique(config)
+    assert "column 'name' has 400 different texts in 400 rows" in line
+    assert 'features.exclude: ["name"]' in line
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "path", "message"),
+    [
+        ({"y": ["1", "1.0", "0", "0"] * 100}, {}, "targets[0].column", "are the same number"),
+        ({"y": [*range(399), "x"]}, {"targets": "[{column: y, type: regression}]"},
+         "targets[0].column", "got 'x', expected a number"),
+        ({"w": [1] * 399 + ["x"]}, {"weight_column": "w"}, "weight_column", "got 'x', expected"),
+        ({}, {"features__exclude": "[xx]"}, "features.exclude", "unknown column 'xx'"),
+    ],
+)  # fmt: skip
+def test_odd_targets_and_weights_are_errors(
+    columns: dict[str, list[Any]], settings: dict[str, str], path: str, message: str, tmp_path: Path
+) -> None:
+    table = _columns(x=list(range(ROWS))) | columns
+    found = _problems(_config(_write(tmp_path / "a.csv", table), **settings))
+    assert list(found) == [path]
+    assert message in found[path]
+
+
+def test_files_with_other_types_are_refused(tmp_path: Path) -> None:
+    parquet.write_table(pyarrow.table({"x": [1.0], "y": ["a"]}), tmp_path / "a.parquet")
+    parquet.write_table(pyarrow.table({"x": ["1"], "y": ["a"]}), tmp_path / "b.parquet")
+    (message,) = _problems(_config(tmp_path / "*.parquet", "parquet")).values()
+    assert "a.parquet: column 'x' is a number, and in b.parquet a category" in message
+
+
+def test_quotation_mark_without_an_end_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('x,y\n1,no\n2,yes\n3,"no\n4,yes\n5,no\n')
+    message = _problems(_config(path))["train_data.input_path"]
+    assert "a.csv, row 3: has a quotation mark without an end" in message
