@@ -111,9 +111,9 @@ def test_predictor_items_keep_the_order_of_ids_files_and_stdin(served: Any, tmp_
     (tmp_path / "users.txt").write_text("30\n\n 40 \nabc\n")
     lines = io.StringIO("50\n\n60\n")
     found = predictor.items(["10", str(tmp_path / "users.txt"), "-", "-7"], lines)
-    assert list(found) == ["10", "30", "40", "abc", "50", "60", "-7"]
-    assert list(predictor.items([], ["8", "\n", "9"])) == ["8", "9"]
-    for bad in ("nobody", str(tmp_path), "1.5"):
+    assert [line.text for line in found] == ["10", "30", "40", "abc", "50", "60", "-7"]
+    assert [line.text for line in predictor.items([], ["8", "\n", "9"])] == ["8", "9"]
+    for bad in ("nobody", str(tmp_path)):
         with pytest.raises(RunnerError, match="expected a user id, a text file of ids, or -"):
             list(predictor.items([bad], []))
 
@@ -125,11 +125,12 @@ def test_predictions_list_the_best_items_or_an_error_for_each_user(
     task, model, serving, source = served
     predictor = task.predictor(serving.signatures, top_k=top_k)
     first, second = source.user_ids[[2, 5]].tolist()
-    answers = predictor.predict([str(first), "15", "abc", str(second), str(2**70)])
+    items = predictor.items([str(first), "15", "-", str(second), str(2**70)], ["abc"])
+    answers = predictor.predict(list(items))
     errors = [answer.data.get("error") for answer in answers]
     assert errors[0] is errors[3] is None
     assert errors[1] == answers[1].text == "user 15 is not in the training set"
-    assert errors[2] == "got 'abc', expected a user id, an integer"
+    assert errors[2] == "got 'abc', expected a user id, an integer of 64 bits"
     assert "expected a user id" in str(errors[4])
     for answer, number in ((answers[0], 2), (answers[3], 5)):
         scores = _scores(model, source, number)
@@ -141,3 +142,23 @@ def test_predictions_list_the_best_items_or_an_error_for_each_user(
         assert answer.text.startswith(f"{answer.data['user']}: {listed[0]} (")
         json.dumps(answer.data)
     assert predictor.predict([]) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0", "\u0661\u0665", "1.0", "0x1", "9" * 5000, "1e1", "\udcff1"]
+)
+def test_text_that_is_no_id_is_reported_in_its_place(
+    served: Any, text: str, tmp_path: Path
+) -> None:
+    task, _, serving, source = served
+    user = str(source.user_ids[2])
+    (tmp_path / "users.txt").write_bytes(
+        b"\xef\xbb\xbf%s\n%s\r\n%s\n"
+        % (user.encode(), text.encode("utf-8", "surrogateescape"), user.encode())
+    )
+    predictor = task.predictor(serving.signatures)
+    for items in ([str(tmp_path / "users.txt")], ["-"]):
+        lines = [f"{user}\n", f"{text}\n", f"{user}\n"]
+        answers = predictor.predict([*predictor.items(items, lines)])
+        assert ["error" in answer.data for answer in answers] == [False, True, False]
+        assert answers[0].data == answers[2].data

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.text.lines import read_stream
 from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.prediction_items import Line
 from orbit_runner.tasks.serving import Predictor
 from orbit_runner.tasks.translation.predictor import LinePredictor
 from orbit_runner.tasks.translation.task import TranslationTask
@@ -88,7 +92,7 @@ class Upper:
 def test_lines_keep_their_order_and_empty_ones_stay_empty() -> None:
     signature = Upper()
     lines = [*LINES, *(f"{'word ' * (n * 7 % 11)}{n}" for n in range(70))]
-    answers = LinePredictor({"text": signature}).predict(lines)
+    answers = LinePredictor({"text": signature}).predict([*map(Line, lines)])
     assert [answer.text for answer in answers] == [line.strip() and line.upper() for line in lines]
     assert [answer.data["source"] for answer in answers] == lines
     assert answers[0].data == {"source": LINES[0], "translation": "THREE FOUR", "score": 10.0}
@@ -103,10 +107,8 @@ def test_lines_keep_their_order_and_empty_ones_stay_empty() -> None:
 def test_empty_lines_never_reach_the_model() -> None:
     signature = Upper()
     assert LinePredictor({"text": signature}).predict([]) == []
-    assert [answer.text for answer in LinePredictor({"text": signature}).predict(["", ""])] == [
-        "",
-        "",
-    ]
+    answers = LinePredictor({"text": signature}).predict([Line(""), Line("")])
+    assert [answer.text for answer in answers] == ["", ""]
     assert signature.batches == []
 
 
@@ -115,8 +117,9 @@ def test_predictor_items_come_from_files_stdin_or_arguments(tmp_path: Path) -> N
     path = tmp_path / "a.txt"
     path.write_bytes("erste\r\n\nzwei drei\u2028vier".encode())
     standard = ["from\n", "\n", "stdin"]
-    assert [*predictor.items([], standard)] == ["from", "", "stdin"]
-    assert [*predictor.items([str(path), "-", "A dog.", "Hello"], standard)] == [
+    assert [line.text for line in predictor.items([], standard)] == ["from", "", "stdin"]
+    items = predictor.items([str(path), "-", "A dog.", "Hello"], standard)
+    assert [line.text for line in items] == [
         *("erste", "", "zwei drei\u2028vier"),
         *("from", "", "stdin"),
         *("A dog.", "Hello"),
@@ -127,3 +130,38 @@ def test_predictor_items_come_from_files_stdin_or_arguments(tmp_path: Path) -> N
 def test_missing_input_file_is_reported(name: str, tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match="file not found: "):
         list(LinePredictor({"text": Upper()}).items([name], []))
+
+
+def test_line_that_is_not_utf8_is_reported_in_its_place(tmp_path: Path) -> None:
+    predictor = LinePredictor({"text": Upper()})
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress("\ufeffeins\u0085zwei\r\n".encode() + b"dr\xffei\nvier\n"))
+    standard = read_stream(io.BufferedReader(io.BytesIO(b"f\xfcnf\nsechs\n")), "standard input")  # type: ignore[arg-type]
+    answers = predictor.predict([*predictor.items([str(path), "-", "sie\udcffben"], standard)])
+
+    assert [answer.data.get("error") for answer in answers] == [
+        None,
+        f"{path}:2: is not valid UTF-8 (invalid start byte)",
+        None,
+        "standard input:1: is not valid UTF-8",
+        None,
+        "is not valid UTF-8",
+    ]
+    assert [answers[n].text for n in (0, 2, 4)] == ["EINS\u0085ZWEI", "VIER", "SECHS"]
+
+
+@pytest.mark.parametrize("length", [255, 256, 5000])
+def test_long_argument_is_a_sentence(length: int) -> None:
+    items = LinePredictor({"text": Upper()}).items(["ä " * (length // 2)], [])
+    assert [line.text for line in items] == ["ä " * (length // 2)]
+
+
+def test_sentence_that_fails_its_batch_is_reported_alone() -> None:
+    def translate(*, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        if b"two" in text.numpy():
+            raise tf.errors.InvalidArgumentError(None, None, "no such word")
+        return Upper()(text=text)
+
+    answers = LinePredictor({"text": translate}).predict([Line("one"), Line("two"), Line("six")])
+    assert [answer.text for answer in answers] == ["ONE", "error: no such word", "SIX"]
+    assert answers[1].data == {"source": "two", "error": "no such word"}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from orbit_runner.data.text.lines import read_stream
 from orbit_runner.tasks.serving import Prediction, Predictor
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.log import detail
@@ -57,11 +58,11 @@ def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _read_lines() -> Iterator[str]:
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        # A line that is not valid UTF-8 must not prevent the predictions for the others.
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    # Not `for line in sys.stdin`, which would read ahead of what is typed.
-    yield from iter(sys.stdin.readline, "")
+    """Yields the lines of standard input, split and decoded like those of a file."""
+    stream = getattr(sys.stdin, "buffer", None)
+    if isinstance(stream, io.BufferedReader):
+        return read_stream(stream, "standard input")
+    return iter(sys.stdin.readline, "")
 
 
 def _format_prediction(answer: Prediction, as_json: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
+from orbit_runner.data.text.lines import read_stream
 from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.serving import make_serving
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
 from tests.support.keras_models import keras_config
@@ -35,11 +41,17 @@ def _signatures(task: KerasTask, model: Any, folder: Path, where: str) -> Any:
     return tf.saved_model.load(str(folder)).signatures
 
 
-@pytest.fixture(params=["memory", "export"])
-def classifier(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(scope="module", params=["memory", "export"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     task = KerasTask(keras_config().task)
     model = task.build_model()
-    return model, task.predictor(_signatures(task, model, tmp_path, request.param))
+    return model, _signatures(task, model, tmp_path_factory.mktemp("export"), request.param)
+
+
+@pytest.fixture
+def classifier(served: Any) -> Any:
+    model, signatures = served
+    return model, ArrayPredictor(signatures)
 
 
 def _predicted(predictor: Any, *arguments: str, lines: Any = ()) -> list[Any]:
@@ -78,13 +90,28 @@ def test_rows_are_json_arguments_files_and_lines(classifier: Any, tmp_path: Path
         ("[1, 2]", "x: got shape [2], expected [4]"),
         ('{"y": [1, 2, 3, 4]}', "has no input 'x'; expected x"),
         ("[1, 2,", "not JSON: "),
-        ('["a", "b", "c", "d"]', "x: could not convert string to float"),
+        ('["a", "b", "c", "d"]', 'x: got "a", expected a number'),
+        ('["1", "2", "3", "4"]', 'x: got "1", expected a number'),
+        ("[1, null, 3, 4]", "x: got null, expected a number"),
+        ("[1, true, 3, 4]", "x: got true, expected a number"),
+        ("[1, NaN, 3, 4]", "x: got NaN, expected finite numbers"),
+        ("[1, 2, 3, -Infinity]", "x: got -Infinity, expected finite numbers"),
+        ("[1e400, 2, 3, 4]", "x: got Infinity, expected finite numbers"),
+        ("[1, 2, 1e39, 4]", "x: got 1e+39, which is out of range of float32"),
+        (f"[1, 2, 1{'0' * 400}, 4]", "x: got a number that is out of range of float32"),
+        ("[[1], [2, 3], 4, 5]", "x: got [1], expected a number"),
+        ('{"x": {"a": 1}}', "x: got shape [], expected [4]"),
+        ("[1, 2, 3, 4", "not JSON: "),
+        ("1" * 5000, "not JSON: "),
+        ("[" * 5000, "not JSON: "),
+        ("\udcff", "standard input:2: is not valid UTF-8"),
     ],
 )
 def test_unusable_row_is_reported_in_its_place(classifier: Any, line: str, message: str) -> None:
-    found = _predicted(classifier[1], "-", lines=["[0, 0, 0, 0]", line])
+    found = _predicted(classifier[1], "-", lines=["[0, 0, 0, 0]", line, "[0, 0, 0, 0]"])
 
-    assert "error" not in found[0]
+    assert [row["row"] for row in found] == [0, 1, 2]
+    assert {**found[0], "row": 2} == found[2]
     assert message in found[1]["error"]
 
 
@@ -136,3 +163,141 @@ def test_several_inputs_keep_their_names(tmp_path: Path, where: str) -> None:
     features = {"left": tf.constant([[3.0, 4.0]]), "right": tf.constant([[1.0, 2.0]])}
     np.testing.assert_allclose(found["outputs"], model(features)[0], rtol=1e-4)
     assert "class" not in found
+
+
+class _Echo(tf.Module):
+    """A model that returns a sum, so that only its input decides what can be predicted."""
+
+    def __init__(self, shape: list[int], dtype: str) -> None:
+        super().__init__()
+        spec = tf.TensorSpec([None, *shape], dtype, name="x")
+        self.predict = tf.function(self._predict, input_signature=[spec])
+
+    def _predict(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        values = tf.strings.length(x) if x.dtype == tf.string else x
+        return {"outputs": tf.reshape(tf.cast(values, tf.float64), [tf.shape(x)[0], -1])}
+
+
+def _echo(shape: list[int], dtype: str) -> ArrayPredictor:
+    model = _Echo(shape, dtype)
+    model.predict.get_concrete_function()
+    return ArrayPredictor({"predict": model.predict})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "line", "outcome"),
+    [
+        ("int32", "[3, 4]", [3, 4]),
+        ("int32", "[3.0, 4e1]", [3, 40]),
+        ("int32", "[1.7, 2]", "got 1.7, expected an integer from -2147483648 to 2147483647"),
+        ("int32", "[3000000000, 2]", "got 3000000000, expected an integer from"),
+        ("int32", f"[1{'0' * 40}, 2]", "expected an integer from"),
+        ("int32", "[NaN, 2]", "got NaN, expected an integer"),
+        ("int32", "[true, 2]", "got true, expected an integer"),
+        ("int32", '["3", 2]', 'got "3", expected an integer'),
+        ("int64", "[9007199254740993, 1.0]", [9007199254740993, 1]),
+        ("int64", "[9223372036854775808, 1]", "got 9223372036854775808, expected an integer"),
+        ("uint8", "[255, 0.0]", [255, 0]),
+        ("uint8", "[256, 0]", "got 256, expected an integer from 0 to 255"),
+        ("uint8", "[-1, 0]", "got -1, expected an integer from 0 to 255"),
+        ("uint8", "[0.5, 0]", "got 0.5, expected an integer from 0 to 255"),
+        ("bool", "[true, false]", [1, 0]),
+        ("bool", "[1, 0]", "got 1, expected true or false"),
+        ("float16", "[1.5, 70000]", "got 70000, which is out of range of float16"),
+        ("string", '["abc", "\u00e4\u2028"]', [3, 5]),
+        ("string", '["abc", 1]', "got 1, expected a string"),
+        ("string", '["abc", null]', "got null, expected a string"),
+        ("string", '["abc", "\\ud800"]', "is not valid UTF-8"),
+        ("string", '["abc"]', "got shape [1], expected [2]"),
+    ],
+)
+def test_only_values_of_the_type_of_an_input_are_predicted(
+    dtype: str, line: str, outcome: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(f"{line}\n".encode("utf-8", "surrogatepass"))
+    sources = ([line], []), (["-"], [f"{line}\n"]), ([str(tmp_path / "rows.jsonl")], [])
+    for arguments, lines in sources:
+        (row,) = _predicted(_echo([2], dtype), *arguments, lines=lines)
+        if isinstance(outcome, str):
+            assert outcome in row["error"]
+        else:
+            assert row["outputs"] == [float(f"{value:.6g}") for value in outcome]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "array", "outcomes"),
+    [
+        ("int32", np.array([[1, 2], [3, 4]], np.int64), [[1, 2], [3, 4]]),
+        ("int32", np.array([[1, 2], [2**31, 4]], np.int64), [[1, 2], "got 2147483648"]),
+        ("uint8", np.array([[1, 255], [0.5, 1]]), [[1, 255], "got 0.5"]),
+        ("float32", np.array([[1, 2], [np.nan, 4]]), [[1, 2], "got NaN"]),
+        ("float32", np.array([[1, 2], [1e300, 4]]), [[1, 2], "got 1e+300"]),
+        ("float32", np.array([["1", "2"]]), ['got "1", expected a number']),
+        ("float32", np.array([[True, False]]), ["got true, expected a number"]),
+        ("float32", np.ones([2, 3]), ["got shape [3], expected [2]"] * 2),
+        ("string", np.array([[b"ab", b"\xff"]]), [[2, 1]]),
+        ("string", np.array([[1, 2]]), ["got 1, expected a string"]),
+    ],
+)
+def test_rows_of_an_array_of_another_type(
+    dtype: str, array: np.ndarray, outcomes: list[Any], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "rows.npz", x=array)
+    rows = _predicted(_echo([2], dtype), str(tmp_path / "rows.npz"))
+    assert [row["row"] for row in rows] == [*range(len(array))]
+    for row, outcome in zip(rows, outcomes, strict=True):
+        if isinstance(outcome, str):
+            assert outcome in row["error"]
+        else:
+            assert row["outputs"] == outcome
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_only_a_line_feed_ends_a_row(mark: str, is_packed: bool, tmp_path: Path) -> None:
+    content = f'\ufeff"a{mark}b"\r\n\n[\x0c1]\n"b"\n'.encode()
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(gzip.compress(content) if is_packed else content)
+    stream: Any = io.BufferedReader(io.BytesIO(path.read_bytes()))  # type: ignore[arg-type]
+    for rows in (
+        _predicted(_echo([], "string"), str(path)),
+        _predicted(_echo([], "string"), "-", lines=read_stream(stream, "standard input")),
+    ):
+        assert [row.get("outputs") for row in rows] == [[len(f"a{mark}b".encode())], None, [1.0]]
+        assert "not JSON" in rows[1]["error"]
+
+
+@pytest.mark.parametrize("where", ["memory", "export"])
+def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(
+    where: str, tmp_path: Path
+) -> None:
+    inputs = tf_keras.Input([2], dtype="int32", name="x")
+    model = tf_keras.Model(inputs, tf_keras.layers.Embedding(5, 3)(inputs))
+    serving = make_serving(model, {"x": ((2,), "int32")}, "other", from_logits=False)
+    signatures: Any = serving.signatures
+    if where == "export":
+        tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
+        signatures = tf.saved_model.load(str(tmp_path)).signatures
+    rows = _predicted(ArrayPredictor(signatures), "[1, 2]", "[1, 99]", "[-1, 0]", "[4, 0]")
+
+    assert ["error" in row for row in rows] == [False, True, True, False]
+    assert rows[1]["error"] == "indices[0,1] = 99 is not in [0, 5)"
+    np.testing.assert_allclose(rows[3]["outputs"][0], model(tf.constant([[4, 0]]))[0, 0], rtol=1e-4)
+
+
+def test_output_that_is_nan_is_reported_in_its_place() -> None:
+    model = tf_keras.Sequential([tf_keras.Input([1]), tf_keras.layers.Lambda(tf.math.log)])
+    serving = make_serving(model, {"x": ((1,), "float32")}, "binary", from_logits=True)
+    rows = _predicted(ArrayPredictor(serving.signatures), "[1]", "[-1]")
+    assert rows == [
+        {"row": 0, "outputs": [0.0], "probabilities": [0.5]},
+        {"row": 1, "error": "an output of the model is NaN"},
+    ]
+
+
+@pytest.mark.parametrize("line", ["[1, 2]", "3", '"text"', "null"])
+def test_row_that_does_not_name_several_inputs_is_reported(tmp_path: Path, line: str) -> None:
+    task = KerasTask(keras_config(**_ADDER).task)
+    predictor = task.predictor(_signatures(task, task.build_model(), tmp_path, "memory"))
+    (row,) = _predicted(predictor, line)
+    assert row["error"] == f"got {line}, expected an object with the inputs left, right"

@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -55,6 +56,21 @@ def remove_mark(lines: Iterable[str]) -> Iterator[str]:
     """Yields lines without the byte order mark before the first, which some programs write."""
     for number, line in enumerate(lines):
         yield line if number else line.removeprefix(_BOM)
+
+
+def read_stream(file: BufferedReader, name: str) -> Iterator[str]:
+    """Yields the lines of a stream, plain or gzipped, with their line ends.
+
+    Only a line feed ends a line. Bytes that are not UTF-8 become lone surrogates, as Python does
+    with arguments. `name` is that of the stream in errors. Raises DataError like `read_lines`.
+    """
+    try:
+        with _unpacked_scope(file) as unpacked:
+            # Not `for line in unpacked`, which would read ahead of what is typed.
+            lines = iter(unpacked.readline, b"")
+            yield from remove_mark(line.decode("utf-8", "surrogateescape") for line in lines)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _error(f"{name}: cannot be read to the end ({error})") from None
 
 
 def read_files(paths: Sequence[Path], excluded: Collection[int] = frozenset()) -> Iterator[str]:
@@ -159,12 +175,17 @@ def _count_blocks(path: Path, decode: Callable[[bytes, bool], str]) -> tuple[int
 @contextlib.contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
     """Opens a file, plain or gzip, for reading. Its first two bytes decide, not its name."""
-    with path.open("rb") as file:
-        if file.peek(2)[:2] != _GZIP:
-            yield file
-            return
-        with gzip.open(file) as unpacked:
-            yield cast(BinaryIO, unpacked)
+    with path.open("rb") as file, _unpacked_scope(file) as unpacked:
+        yield unpacked
+
+
+@contextlib.contextmanager
+def _unpacked_scope(file: BufferedReader) -> Iterator[BinaryIO]:
+    if file.peek(2)[:2] != _GZIP:
+        yield file
+        return
+    with gzip.open(file) as unpacked:
+        yield cast(BinaryIO, unpacked)
 
 
 @contextlib.contextmanager

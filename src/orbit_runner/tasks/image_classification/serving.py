@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.train_image import Preprocessing
-from orbit_runner.errors import first_line
+from orbit_runner.tasks.prediction_items import answer_rows
 from orbit_runner.tasks.serving import Prediction, Serving
 
 BYTES, TENSOR, NAMES = "image_bytes", "image_tensor", "class_names"
@@ -93,10 +95,9 @@ class ImagePredictor:
         """
         for argument in arguments or ["-"]:
             if argument == "-":
-                stripped = (line.rstrip("\r\n") for line in lines)
-                yield from (
-                    found for name in stripped if name for found in _find_images(Path(name))
-                )
+                # Not `stream_lines`: the name of a file need not be UTF-8.
+                names = (line.removesuffix("\n").removesuffix("\r") for line in lines)
+                yield from (path for name in names if name for path in _find_images(Path(name)))
             else:
                 yield from _find_images(Path(argument))
 
@@ -104,23 +105,17 @@ class ImagePredictor:
         """Returns each image's labels with probabilities, the most probable first, or its error."""
         self._path_width = max(self._path_width, *(len(str(path)) for path in items))
         contents = [_read_file(path) for path in items]
-        rows = iter(self._probabilities([data for data in contents if isinstance(data, bytes)]))
+        images = [data for data in contents if isinstance(data, bytes)]
+        rows = iter(answer_rows(self._probabilities, images, "cannot be decoded: "))
         return [
             self._prediction(path, next(rows) if isinstance(data, bytes) else data)
             for path, data in zip(items, contents, strict=True)
         ]
 
-    def _probabilities(self, images: list[bytes]) -> list[Any]:
+    def _probabilities(self, images: Sequence[bytes]) -> list[Any]:
         """Returns the probabilities of each image, or a string with the error instead."""
-        if not images:
-            return []
-        try:
-            return list(self._classify(images=tf.constant(images))["probabilities"].numpy())
-        except tf.errors.InvalidArgumentError as error:
-            # An image that does not decode fails its batch. Single images show which one it is.
-            if len(images) == 1:
-                return [f"cannot be decoded: {_reason(error)}"]
-            return [self._probabilities([image])[0] for image in images]
+        found = self._classify(images=tf.constant(list(images)))["probabilities"].numpy()
+        return ["an output of the model is NaN" if np.isnan(row).any() else row for row in found]
 
     def _prediction(self, path: Path, found: Any) -> Prediction:
         shown = f"{path!s:<{self._path_width}}"
@@ -138,7 +133,7 @@ class ImagePredictor:
 
 
 def _find_images(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         yield path
         return
     found = [each for each in path.rglob("*") if each.suffix.lower() in _SUFFIXES]
@@ -148,15 +143,11 @@ def _find_images(path: Path) -> Iterator[Path]:
 
 def _read_file(path: Path) -> bytes | str:
     """Returns the content of a file, or a string with the error."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return f"no images in this directory (allowed: {', '.join(_SUFFIXES)})"
     try:
         return path.read_bytes() or "is empty"
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-
-
-def _reason(error: Exception) -> str:
-    """Returns the reason without the graph nodes that TensorFlow puts before and after it."""
-    message = str(error).partition("[[")[0].strip().rpartition("\n")[2]
-    return message.rpartition("}}")[2].strip() or first_line(error)
+    except ValueError:  # A null character.
+        return "cannot be read: no file has this name"

@@ -30,7 +30,8 @@ from orbit_runner.tasks.keras.outputs import (
     outputs_of,
     symbolic_inputs,
 )
-from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
+from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.serving import make_serving
 from orbit_runner.tasks.keras.sources import (
     Y,
     array_classes,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.tasks.prediction_items import Line, answer_rows, file_lines, is_file, stream_lines
 from orbit_runner.tasks.serving import Prediction
+
+# Not all that Python accepts as an integer: `1_0` is 10, and there are digits of other scripts.
+_ID = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"\s*[+-]?[0-9]")
 
 
 class UserPredictor:
@@ -22,7 +29,7 @@ class UserPredictor:
     def __init__(self, signature: Callable[..., Any], top_k: int) -> None:
         self._signature, self._top_k = signature, top_k
 
-    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[str]:
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Line]:
         """Yields the ids of users as text, in order.
 
         Arguments are ids, files with one id per line, or `-` for standard input. Empty lines are
@@ -30,23 +37,34 @@ class UserPredictor:
         """
         for argument in arguments or ["-"]:
             if argument == "-":
-                yield from _nonblank_lines(lines)
-            elif _is_id(argument):
-                yield argument.strip()
+                yield from _nonblank_lines(stream_lines(lines))
+            elif is_file(path := os.path.expanduser(argument)):
+                yield from _nonblank_lines(file_lines(Path(path)))
+            elif _NUMBER.match(argument):
+                yield Line(argument.strip())
             else:
-                yield from _lines_of(argument)
+                raise RunnerError(
+                    f"got {shorten(repr(argument))}, expected a user id, a text file of ids, or - "
+                    "for standard input"
+                )
 
-    def predict(self, items: Sequence[str]) -> list[Prediction]:
+    def predict(self, items: Sequence[Line]) -> list[Prediction]:
         """Returns the best items of each user, or what is wrong with the id."""
-        ids = [int(item) if _is_id(item) else None for item in items]
-        valid_ids = [user for user in ids if user is not None]
-        answers = iter(self._predict_users(valid_ids) if valid_ids else [])
-        return [
-            _error_prediction(f"got {item!r}, expected a user id, an integer", item)
-            if user is None
-            else next(answers)
-            for item, user in zip(items, ids, strict=True)
-        ]
+        ids = [_parse_id(item.text) for item in items]
+        answers = iter(answer_rows(self._predict_users, [user for user in ids if user is not None]))
+        predictions = []
+        for item, user in zip(items, ids, strict=True):
+            if user is None:
+                reason = item.problem or (
+                    f"got {shorten(repr(item.text))}, expected a user id, an integer of 64 bits"
+                )
+                predictions.append(_error_prediction(reason, item.text))
+                continue
+            answer = next(answers)
+            predictions.append(
+                _error_prediction(answer, user) if isinstance(answer, str) else answer
+            )
+        return predictions
 
     def _predict_users(self, users: Sequence[int]) -> list[Prediction]:
         found = self._signature(
@@ -74,22 +92,17 @@ def _error_prediction(reason: str, user: int | str) -> Prediction:
     return Prediction(text=reason, data={"user": user, "error": reason})
 
 
-def _is_id(text: str) -> bool:
-    try:
-        return -(2**63) <= int(text) < 2**63
-    except ValueError:
-        return False
+def _parse_id(text: str) -> int | None:
+    """Returns the id in a text; None if it is not one."""
+    if not _ID.fullmatch(text):
+        return None
+    user = int(text)
+    return user if -(2**63) <= user < 2**63 else None
 
 
-def _lines_of(name: str) -> Iterator[str]:
-    try:
-        with Path(name).expanduser().open(encoding="utf-8") as file:
-            yield from _nonblank_lines(file)
-    except (OSError, UnicodeDecodeError):
-        raise RunnerError(
-            f"got {name!r}, expected a user id, a text file of ids, or - for standard input"
-        ) from None
-
-
-def _nonblank_lines(lines: Iterable[str]) -> Iterator[str]:
-    return (line.strip() for line in lines if line.strip())
+def _nonblank_lines(lines: Iterable[Line]) -> Iterator[Line]:
+    for line in lines:
+        if line.problem:
+            yield line
+        elif line.text.strip():
+            yield Line(line.text.strip())

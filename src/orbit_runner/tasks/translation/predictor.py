@@ -9,8 +9,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.data.text.lines import read_lines
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.tasks.prediction_items import (
+    Line,
+    answer_rows,
+    argument_line,
+    file_lines,
+    is_file,
+    stream_lines,
+)
 from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.translation.serving import TEXT
 
@@ -32,7 +39,7 @@ class LinePredictor:
             )
         self._translate = signatures[TEXT]
 
-    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[str]:
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Line]:
         """Yields the lines to translate, without line endings.
 
         Arguments are files, `-` for standard input, or sentences. Raises `RunnerError` if an
@@ -40,29 +47,49 @@ class LinePredictor:
         """
         for argument in arguments or ["-"]:
             if argument == "-":
-                yield from (line.rstrip("\r\n") for line in lines)
-            elif Path(argument).is_file():
-                yield from read_lines(Path(argument))
+                yield from stream_lines(lines)
+            elif is_file(argument):
+                yield from file_lines(Path(argument))
             elif FILE_PATTERN.fullmatch(argument):
-                raise RunnerError(f"file not found: {argument}")
+                raise RunnerError(f"file not found: {shorten(argument)}")
             else:
-                yield argument
+                yield argument_line(argument)
 
-    def predict(self, items: Sequence[str]) -> list[Prediction]:
+    def predict(self, items: Sequence[Line]) -> list[Prediction]:
         """Returns the translations of lines, in the same order. Blank lines give empty text."""
-        answers = {n: Prediction("", _prediction_data(line, "")) for n, line in enumerate(items)}
+        answers = {
+            n: _error_prediction(line.text, line.problem)
+            if line.problem
+            else Prediction("", _prediction_data(line.text, ""))
+            for n, line in enumerate(items)
+        }
         # Groups lines of similar length, because a batch takes as long as its longest line.
         order = sorted(
-            (n for n, line in enumerate(items) if line.strip()), key=lambda n: len(items[n])
+            (n for n, line in enumerate(items) if line.text.strip() and not line.problem),
+            key=lambda n: len(items[n].text),
         )
         for first in range(0, len(order), _ROWS):
             chosen = order[first : first + _ROWS]
-            found = self._translate(text=tf.constant([items[n] for n in chosen]))
-            rows = zip(chosen, found["translations"].numpy(), found["scores"].numpy(), strict=True)
-            for n, raw, score in rows:
-                text = raw.decode("utf-8", "replace")
-                answers[n] = Prediction(text, _prediction_data(items[n], text, float(score)))
+            texts = [items[n].text for n in chosen]
+            rows = zip(chosen, texts, answer_rows(self._translate_rows, texts), strict=True)
+            answers |= {n: _answer(text, answer) for n, text, answer in rows}
         return [answers[n] for n in range(len(items))]
+
+    def _translate_rows(self, texts: Sequence[str]) -> list[tuple[str, float]]:
+        found = self._translate(text=tf.constant(list(texts)))
+        translations = [raw.decode("utf-8", "replace") for raw in found["translations"].numpy()]
+        return list(zip(translations, found["scores"].numpy().tolist(), strict=True))
+
+
+def _answer(source: str, answer: tuple[str, float] | str) -> Prediction:
+    if isinstance(answer, str):
+        return _error_prediction(source, answer)
+    text, score = answer
+    return Prediction(text, _prediction_data(source, text, score))
+
+
+def _error_prediction(source: str, reason: str) -> Prediction:
+    return Prediction(f"error: {reason}", {"source": source, "error": reason})
 
 
 def _prediction_data(source: str, translation: str, score: float | None = None) -> dict[str, Any]:
