@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from orbit_runner import exit_codes
 
@@ -72,6 +73,26 @@ class Diverged(RunnerError, RuntimeError):
         return Diverged(
             self.reason, non_finite=self.non_finite, advice=f"{text}\n{_DIVERGENCE_ADVICE}"
         )
+
+
+class ExportFailed(RunnerError):
+    """The export at the end of a run failed. The run itself is complete and saved.
+
+    Attributes:
+        reason: Why it failed.
+        model: The trained model.
+        logs: The result of the last evaluation.
+    """
+
+    exit_code = exit_codes.CRASHED
+
+    def __init__(self, reason: str, *, model: Any = None, logs: Any = None) -> None:
+        super().__init__(
+            f"trainer.export_subdir: the run is complete and saved, but the export failed: {reason}"
+        )
+        self.reason = reason
+        self.model = model
+        self.logs = logs
 
 
 class CheckpointMismatch(RunnerError):

@@ -22,7 +22,7 @@ from orbit_runner.cli.train_job import Job, prepare_process, run_job
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import ExportFailed, RunnerError
 from orbit_runner.reporting.progress.factory import make_progress
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
@@ -112,6 +112,7 @@ def run(
             `model_dir`. Nothing was trained.
         Diverged: The loss diverged.
         Interrupted: A signal ended the run after it had saved a checkpoint.
+        ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
     """
     if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
         prepare_environment(RuntimeConfig())
@@ -177,6 +178,8 @@ def _run(
         with setting_error_scope(resolved), disk_error_scope(folder):
             prepare_process(job)
             model, results = run_job(job, display)
+    if results.export_problem:
+        raise ExportFailed(results.export_problem, model=model, logs=results.metrics)
     return RunResult(
         model=model,
         metrics=results.metrics,

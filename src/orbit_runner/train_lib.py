@@ -128,6 +128,7 @@ def run_experiment(
         StoppedAtStep: The run reached `stop_at_step`.
         SettingError: A setting does not suit this model or machine.
         Interrupted: A signal ended the run after it had saved a checkpoint.
+        ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
         MemberLost: Another worker, or a tf.data service, was lost.
     """
     arguments = {**locals()}
@@ -174,7 +175,7 @@ def run_experiment(
                 if run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
                     logs = loop.evaluate(run, controller)
             if exports and not run.stopped_by_time:
-                export_at_end(run)
+                export_at_end(run, logs)
     return run.model, logs
 
 

@@ -190,3 +190,36 @@ def test_run_exports_its_model_at_the_end(
     later = exported(run, "--weights=plain")
     assert later.pop("path") == str(run / "export/20")
     assert later == record
+
+
+def test_run_whose_export_fails_is_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "served").write_text("in the way")
+    flags = ["--train_steps=2", "--trainer.export_subdir=served", f"--model_dir={run}", "--json"]
+    assert main([*RUN, *flags]) == 1
+    out, err = capsys.readouterr()
+    reason = "cannot write the export: "
+    assert (
+        "runner: trainer.export_subdir: the run is complete and saved, but the export failed" in err
+    )
+    assert f"to try again, run `runner export {run}`" in err
+    assert json.loads(out)["export_problem"].startswith(reason)
+    (start,) = json.loads((run / "run.json").read_text())["attempts"]
+    assert start["outcome"] == "done"
+    assert start["weights"] == json.loads(out)["fingerprint"]
+    assert start["export_problem"].startswith(reason)
+
+    assert main(["runs", str(tmp_path)]) == 0
+    assert "finished, not exported" in capsys.readouterr().out
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert listed["status"] == "finished"
+    assert listed["reason"].startswith(f"the export failed: {reason}")
+    (run / "served").unlink()
+    assert main([*RUN, *flags]) == 0
+    capsys.readouterr()
+    assert main(["runs", str(tmp_path)]) == 0
+    assert "not exported" not in capsys.readouterr().out

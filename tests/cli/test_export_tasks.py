@@ -37,6 +37,7 @@ class Case:
     write: Callable[[Path], None]
     asked: Asked
     items: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
 
 def _write_images(folder: Path) -> None:
@@ -104,6 +105,7 @@ CASES = {
         _write_images,
         _ask_images,
         ("data/0.png", "data/1.png", "data/2.png"),
+        tuple("0123456789"),
     ),
     "ratings": Case(
         "ncf_movielens",
@@ -236,3 +238,30 @@ def test_network_is_exported_in_other_formats_or_refused_with_the_reason(
         assert check["metrics"].keys() == check["model_metrics"].keys() != set()
     assert records[0]["check"]["relative"] < 1e-4
     assert records[0]["check"]["metrics"] == pytest.approx(records[0]["check"]["model_metrics"])
+    labels = Path(records[0]["path"], "labels.txt")
+    assert labels.exists() == bool(case.labels)
+    assert not case.labels or labels.read_text() == "".join(f"{one}\n" for one in case.labels)
+    _check_predictions(case, trained, Path(records[0]["path"]), capsys)
+
+
+def _check_predictions(
+    case: Case, trained: Made, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compares the predictions of a network in a file with those of the run."""
+    items = [str(_place(trained.run.parent, item)) for item in case.items]
+    answers = []
+    for where in (trained.run, place):
+        capsys.readouterr()
+        main(["predict", str(where), *items, "--json"])
+        answers.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    assert len(answers[0]) == len(items)
+    for expected, answer in zip(*answers, strict=True):
+        assert _rounded(answer) == _rounded(expected)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return round(value, 3) if isinstance(value, float) else value

@@ -24,7 +24,8 @@ from tests.support.toy import toy_config
 # TensorFlow fixes the thread settings of the test process at its first op.
 RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
        "--train_steps=150", "--task.model.hidden_units=[16]",
-       "--trainer.export_subdir=export"]  # fmt: skip
+       "--trainer.export_subdir=export",
+       "--trainer.export_formats=[saved_model, litert, litert_int8, keras]"]  # fmt: skip
 SET = digits.load(split="test").arrays
 
 
@@ -92,6 +93,20 @@ def test_images_of_a_directory_are_predicted_in_order(
 def test_run_and_its_export_give_the_same_predictions(made: Path, predicted: Predicted) -> None:
     said = [predicted(made / where, made / "images", "--json") for where in ("run", "run/export")]
     assert said[0][:2] == said[1][:2]
+
+
+@pytest.mark.parametrize("name", ["litert", "litert_int8", "keras"])
+def test_export_in_another_format_gives_the_predictions_of_the_run(
+    name: str, made: Path, predicted: Predicted
+) -> None:
+    code, lines, _ = predicted(made / "run/export" / f"150-{name}", made / "images", "--json")
+    _, expected, _ = predicted(made / "run", made / "images", "--json")
+    assert code == 0
+    assert _labels(lines) == _labels(expected)
+    tolerance = 0.1 if name == "litert_int8" else 1e-4
+    for one, wanted in zip(map(json.loads, lines), map(json.loads, expected), strict=True):
+        chance, wanted_chance = (row["predictions"][0]["probability"] for row in (one, wanted))
+        assert chance == pytest.approx(wanted_chance, abs=tolerance)
 
 
 def test_probabilities_of_all_classes_sum_to_one(made: Path, predicted: Predicted) -> None:
@@ -218,7 +233,7 @@ def test_task_without_a_predictor_is_rejected(
     [
         ((), "the following arguments are required: WHERE\nusage: runner predict WHERE"),
         (("nope", "x.png"), "WHERE: nope is not a directory"),
-        ((".", "x.png"), "WHERE: . contains neither config.yaml nor a SavedModel"),
+        ((".", "x.png"), "WHERE: . contains neither config.yaml nor an exported model"),
         (("run", "--top_k=0", "x"), "--top_k: got 0, allowed: 1 to 1048576"),
         (("run", "--batch_size=-1", "x"), "--batch_size: got -1, allowed: 1 to 1048576"),
         (("run", "--topk=3", "x"), "unknown flag --topk; did you mean '--top_k'?"),

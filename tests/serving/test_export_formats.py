@@ -22,14 +22,16 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.datasets import digits
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TASKS
+from orbit_runner.serving import export
 from orbit_runner.serving.examples import training_features, validation_batches
 from orbit_runner.serving.export_check import ExportCheck, Metric, require_close, tolerance_of
 from orbit_runner.serving.export_directory import ExportOptions, read_exports
-from orbit_runner.serving.export_formats import export_all
+from orbit_runner.serving.export_formats import export_all, write_labels
 from orbit_runner.serving.formats import keras_file, litert
 from orbit_runner.serving.loader import load_scope
 from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.keras.serving import make_serving
 from tests.support.digits import _BASE, cnn_config, digits_config
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
@@ -266,6 +268,95 @@ class Scale(tf_keras.layers.Layer):
 def test_layers_of_other_packages_cannot_be_in_a_keras_file(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match=r"of the classes \S*test_export_formats\.Scale$"):
         keras_file.write(_network(Scale()), tmp_path / "model.keras")
+
+
+class Subclassed(tf_keras.Model):
+    """A model whose inputs and outputs have no names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = tf_keras.layers.Dense(2)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.out(inputs)
+
+
+def test_subclassed_model_is_exported_or_refused_in_one_line(tmp_path: Path) -> None:
+    model, features = Subclassed(), tf.constant([[1.0, 2.0], [3.0, 4.0]])
+    network = describe_network(model, features, model(features))
+
+    litert.write(network, tmp_path / "model.tflite", "litert", ())
+    run = litert.load(tmp_path / "model.tflite", list(network.inputs), network.outputs)
+    np.testing.assert_allclose(run([features.numpy()])[0], model(features), rtol=1e-5)
+    with pytest.raises(RunnerError, match=r"of the classes \S*test_export_formats\.Subclassed$"):
+        keras_file.write(network, tmp_path / "model.keras")
+
+
+def _adapted(layer: Any, values: Sequence[Any]) -> Any:
+    layer.adapt(tf.constant(values))
+    return layer
+
+
+_LAYERS = tf_keras.layers
+LOOKUPS: dict[str, tuple[Any, list[Any]]] = {
+    "TextVectorization": (
+        lambda: _LAYERS.TextVectorization(output_sequence_length=3, vocabulary=["goal", "team"]),
+        ["goal x", "team"],
+    ),
+    "TextVectorization, adapted": (
+        lambda: _adapted(_LAYERS.TextVectorization(output_mode="tf_idf"), ["a b", "b c"]),
+        ["b b", "c"],
+    ),
+    "StringLookup": (lambda: _LAYERS.StringLookup(vocabulary=["a", "b"]), ["b", "c"]),
+    "IntegerLookup": (lambda: _LAYERS.IntegerLookup(vocabulary=[30, 50]), [50, 7]),
+    "IntegerLookup, adapted": (lambda: _adapted(_LAYERS.IntegerLookup(), [[3], [5]]), [5, 7]),
+    "Hashing": (lambda: _LAYERS.Hashing(5), ["b", "c"]),
+    "CategoryEncoding": (lambda: _LAYERS.CategoryEncoding(4, "one_hot"), [1, 3]),
+    "Discretization": (lambda: _LAYERS.Discretization([0.0, 1.0]), [0.5, 3.0]),
+    "Normalization": (lambda: _adapted(_LAYERS.Normalization(), [[1.0], [3.0]]), [2.0, 9.0]),
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookup_layers_are_in_saved_models_and_keras_files(name: str, tmp_path: Path) -> None:
+    build, values = LOOKUPS[name]
+    features = tf.constant(values)[:, tf.newaxis]
+    inputs = tf_keras.Input([1], dtype=features.dtype, name="x")
+    hidden = _LAYERS.Flatten()(tf.cast(build()(inputs), tf.float32))
+    model = tf_keras.Model(inputs, _LAYERS.Dense(2)(hidden))
+    expected = model(features)
+
+    serving = make_serving(model, {"x": ((1,), features.dtype.name)}, "", from_logits=False)
+    export._save(model, serving, tmp_path / "saved")
+    loaded = tf.saved_model.load(str(tmp_path / "saved")).signatures["predict"]
+    np.testing.assert_allclose(loaded(x=features)["outputs"], expected, rtol=1e-5)
+
+    network = describe_network(model, features, expected)
+    keras_file.write(network, tmp_path / "model.keras")
+    (found,) = keras_file.load(tmp_path / "model.keras", network)([features.numpy()])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_table_that_the_model_does_not_track_is_refused_in_one_line(tmp_path: Path) -> None:
+    keys = tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([1.0]))
+    table = tf.lookup.StaticHashTable(keys, 0.0)
+    inputs = tf_keras.Input([1], dtype="string", name="x")
+    model = tf_keras.Model(inputs, _LAYERS.Lambda(table.lookup)(inputs))
+    serving = make_serving(model, {"x": ((1,), "string")}, "", from_logits=False)
+
+    with pytest.raises(RunnerError, match=r"^saved_model: the model cannot be saved: .*$"):
+        export._save(model, serving, tmp_path / "saved")
+
+
+def test_labels_have_one_line_for_each_class(tmp_path: Path) -> None:
+    assert write_labels(tmp_path, {"class": ["a", "b\nc", "\u00e4"]}) == {
+        "labels": {"class": "labels.txt"}
+    }
+    assert (tmp_path / "labels.txt").read_bytes() == "a\nb c\n\u00e4\n".encode()
+    record = write_labels(tmp_path, {"one": ["x"], "two": ["y", "z"]})
+    assert record == {"labels": {"one": "labels_one.txt", "two": "labels_two.txt"}}
+    assert (tmp_path / "labels_two.txt").read_text() == "y\nz\n"
+    assert write_labels(tmp_path, {}) == {}
 
 
 def _rows(arrays: np.ndarray) -> set[bytes]:

@@ -54,6 +54,7 @@ def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
         checkpoint_of_step,
         newest_checkpoints,
     )
+    from orbit_runner.serving.export_directory import contains_export
     from orbit_runner.storage.objects import ObjectInfo
     from orbit_runner.storage.staging import stage
 
@@ -65,8 +66,7 @@ def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
     ) -> Mapping[str, ObjectInfo]:
         names[:] = found
         # An export is not a run, and all of it is needed.
-        exported = any(n.endswith("saved_model.pb") for n in found) and "config.yaml" not in found
-        return found if exported else rule(found)
+        return found if contains_export(found) else rule(found)
 
     if checkpoints is None or checkpoints == "best":
         path = stage(url, what, functools.partial(choose, newest_checkpoints))

@@ -23,6 +23,7 @@ from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
+from orbit_runner.errors import ExportFailed
 from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.reporting.phase_times import PhaseTimes, phase_times_scope
 from orbit_runner.reporting.report_data.collector import ReportCollector
@@ -111,7 +112,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
         _make_report_writer(job),
         _RunHolder(),
     )
-    start = time.monotonic()
+    start, export_problem = time.monotonic(), ""
     try:
         model, logs = train_lib.run_experiment(
             strategy,
@@ -125,6 +126,9 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             stop_at_step=job.stop_at_step,
             started=job.started,
         )
+    except ExportFailed as error:
+        # The run itself is complete.
+        model, logs, export_problem = error.model, error.logs, error.reason
     except RunDirectoryRemoved:
         raise  # Writing `run.json` would create the directory again.
     except BaseException as error:
@@ -134,6 +138,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             report.write()
         raise
     results = _make_results(job, progress, model, logs, time.monotonic() - start)
+    results = dataclasses.replace(results, export_problem=export_problem)
     if kept.run is not None:
         results = dataclasses.replace(results, data=kept.run.other_data.as_dict())
     stopped = kept.run.stopped_by_time if kept.run is not None else ""
@@ -153,6 +158,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
         non_finite_metrics=results.non_finite_metrics,
         data=results.data,
         seconds=times.seconds(),
+        **({"export_problem": export_problem} if export_problem else {}),
     )
     report.write()
     return model, results

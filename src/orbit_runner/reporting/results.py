@@ -32,6 +32,7 @@ class Results:
     tflops_per_second: float | None = None  # 10^12 FLOP/s of the last record; None if unknown
     mfu: float | None = None  # fraction of the peak of the devices; None if unknown
     stopped: str = ""  # how `trainer.max_time` ended the run before its last step
+    export_problem: str = ""  # why the export at the end failed; "" if it did not
     non_finite: str = ""  # first weight with NaN or infinite values; "" if all are finite
     # The metrics of the last evaluation that are NaN or infinite.
     non_finite_metrics: Sequence[str] = ()
@@ -69,6 +70,8 @@ def rows(results: Results) -> list[tuple[str, str]]:
     if results.inexact:
         found += [("not reproducible", reason) for reason in results.inexact]
     found.append(("run", results.model_dir))
+    if results.export_problem:
+        found.append(("not exported", results.export_problem.partition("\n")[0]))
     if results.stopped:
         found.append(("not complete", results.stopped))
     return found

@@ -51,8 +51,8 @@ class RunSummary:
     Attributes:
         path: The run directory.
         status: One of `STATUSES`.
-        reason: Why the run failed, diverged or stopped, which other machine it runs on, or which
-            metrics of the last evaluation are not finite; "" otherwise.
+        reason: Why the run failed, diverged or stopped, which other machine it runs on, which
+            metrics of the last evaluation are not finite, or why its export failed; "" otherwise.
         experiment: The name of the experiment; "" if it is not known.
         mode: The mode of the last start.
         step: The last recorded step.
@@ -67,6 +67,7 @@ class RunSummary:
         seed: The seed.
         non_finite_metrics: The metrics of the last evaluation that are NaN or infinite.
         weights: SHA-256 of the final weights; "" if the run is not finished.
+        export_problem: Why the export at the end failed; "" if it did not.
         starts: How often the run was started.
         parent: The run that it continues; None if it is no branch.
         branch_step: The last step that it has in common with `parent`.
@@ -89,6 +90,7 @@ class RunSummary:
     seed: int | None = None
     non_finite_metrics: tuple[str, ...] = ()
     weights: str = ""
+    export_problem: str = ""
     starts: int = 0
     parent: Path | None = None
     branch_step: int | None = None
@@ -138,7 +140,8 @@ def read_summary(path: Path) -> RunSummary:
     status, reason = _status(path, last, active)
     non_finite = tuple(name for name, value in evaluated.items() if not math.isfinite(value))
     if non_finite and status == "finished":
-        reason = f"the last evaluation is not finite: {', '.join(non_finite)}"
+        problem = f"the last evaluation is not finite: {', '.join(non_finite)}"
+        reason = "; ".join(filter(None, (problem, reason)))
     best_metric, best, best_step = _read_best(path, last)
     branch = read_branch(path)
     return RunSummary(
@@ -161,6 +164,7 @@ def read_summary(path: Path) -> RunSummary:
         seed=_as_integer(last.get("seed")),
         non_finite_metrics=non_finite,
         weights=str(last.get("weights") or ""),
+        export_problem=_export_problem(last),
         starts=len(attempts),
         parent=branch.parent if branch else None,
         branch_step=branch.step if branch else None,
@@ -201,7 +205,8 @@ def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[
     if not isinstance(outcome, str):
         return "lost", ""
     if outcome in ("done", "left"):
-        return "finished", ""
+        problem = _export_problem(last)
+        return "finished", f"the export failed: {problem}" if problem else ""
     kind, _, reason = outcome.partition(": ")
     reason = reason.splitlines()[0] if reason else kind
     if kind == "Interrupted":
@@ -215,6 +220,10 @@ def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[
         "MemberLost": "lost",
     }
     return names.get(kind, "failed"), reason
+
+
+def _export_problem(last: Mapping[str, Any]) -> str:
+    return str(last.get("export_problem") or "").partition("\n")[0]
 
 
 def _has_ended_since(last: Mapping[str, Any], since: str) -> bool:

@@ -17,10 +17,10 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.export_directory import CONFIG, EXTRA, RECORD, export_name
 from orbit_runner.serving.loader import LoadedModel
+from orbit_runner.serving.network import track_values
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, Serving
 from orbit_runner.utils.files import write_atomically
 
@@ -81,14 +81,18 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
 
 def _save(model: Any, serving: Serving, path: Path) -> None:
     root = tf.Module()
-    # Not the model itself: TensorFlow would trace each of its layers separately, and save metadata
-    # that only Keras can read.
-    found = tf.train.TrackableView(model).descendants()
-    root.weights = [each for each in found if is_variable(each)]
+    track_values(root, model)
     root.resources = list(serving.resources)
     signatures = dict(serving.signatures)
     signatures[DEFAULT_SIGNATURE] = signatures[serving.default]
-    tf.saved_model.save(root, str(path), signatures=signatures)
+    try:
+        tf.saved_model.save(root, str(path), signatures=signatures)
+    except (OSError, tf.errors.OpError):
+        raise
+    except Exception as error:  # The code of the model is traced, and may raise any error.
+        raise RunnerError(
+            f"{SAVED_MODEL}: the model cannot be saved: {first_line(error)}"
+        ) from error
 
 
 def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> dict[str, Any]:
@@ -140,6 +144,13 @@ def describe_spec(spec: tf.TensorSpec) -> str:
         return f"{spec.dtype.name} of any shape"
     sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
     return f"{spec.dtype.name} [{sizes}]"
+
+
+def parse_spec(text: str) -> tf.TensorSpec:
+    """Returns the type and the shape that `describe_spec` has described."""
+    name, _, shape = text.partition(" ")
+    sizes = shape.strip("[]").split(", ") if shape != "[]" else []
+    return tf.TensorSpec([None if size == "?" else int(size) for size in sizes], name)
 
 
 def _versions() -> Iterator[tuple[str, str]]:

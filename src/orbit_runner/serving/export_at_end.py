@@ -12,7 +12,7 @@ from orbit_runner.checkpoint.selection import BEST, choose_checkpoint, choose_we
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.trainer import SAVED_MODEL
-from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.errors import ExportFailed, RunnerError, SettingError, first_line
 from orbit_runner.serving.export_directory import missing_packages
 from orbit_runner.serving.export_formats import export_all
 from orbit_runner.serving.loader import load_scope, require_method
@@ -35,31 +35,27 @@ def exports_at_end(config: ExperimentConfig, task: Any, mode: str) -> bool:
     return True
 
 
-def export_at_end(run: Run) -> None:
+def export_at_end(run: Run, logs: Any) -> None:
     """Exports the trained model. All workers must call it, outside of the strategy's scope.
 
     The chief builds the model again without the strategy, as `runner export` does, so that nothing
     in it waits for another worker. The other workers wait for the chief, because a worker that
-    exits early counts as failed. Raises `RunnerError` if the export fails.
+    exits early counts as failed. `logs` are the result of the run. Raises `ExportFailed`.
     """
     if tf.distribute.has_strategy():
         raise RunnerError("trainer.export_subdir: call run_experiment outside of strategy.scope()")
-    problem: Exception | None = None
+    reason = "see the output of the chief"
+    cause: Exception | None = None
     if run.workers.is_chief:
         try:
             _export(run)
-        except Exception as error:
-            problem = error
-    failed = run.workers.broadcast_from_chief(int(problem is not None))
-    if isinstance(problem, RunnerError):
-        raise RunnerError(
-            "trainer.export_subdir: the run is complete and saved, but the export failed: "
-            f"{problem}\nto try again, run `runner export {run.model_dir}`"
-        ) from problem
-    if problem is not None:
-        raise problem
-    if failed:
-        raise RunnerError("trainer.export_subdir: the export failed on the chief; see its output")
+        except Exception as error:  # The code of the model and converters raise any error.
+            cause = error
+            is_expected = isinstance(error, RunnerError)
+            reason = str(error) if is_expected else f"{type(error).__name__}: {first_line(error)}"
+            reason += f"\nto try again, run `runner export {run.model_dir}`"
+    if run.workers.broadcast_from_chief(int(cause is not None)):
+        raise ExportFailed(reason, model=run.model, logs=logs) from cause
 
 
 def _export(run: Run) -> None:

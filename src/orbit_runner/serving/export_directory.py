@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from orbit_runner.utils.files import read_json_object
 # SavedModel's directory for files that TensorFlow itself does not read.
 EXTRA = "assets.extra"
 CONFIG, RECORD = "config.yaml", "export.json"
+LABELS = "labels.txt"
 _MODEL = "saved_model.pb"
 LITERT, LITERT_FLOAT16, LITERT_INT8 = "litert", "litert_float16", "litert_int8"
 ONNX, KERAS = "onnx", "keras"
@@ -29,6 +30,7 @@ _MODEL_FILES = {
 }
 _PACKAGES = {ONNX: ("tf2onnx", "onnxruntime")}
 _DEFAULT_DIRECTORY = "export"
+_EXPORT_NAME = re.compile(rf"(\d+)(?:-({'|'.join(EXPORT_FORMATS)}))?")
 _LARGEST_RECORD = 1_000_000  # bytes
 
 
@@ -48,14 +50,54 @@ class ExportOptions:
 
 
 def find_export(path: Path) -> Path | None:
-    """Returns the directory of a SavedModel, or None if there is none.
+    """Returns the directory of an export, or None if there is none.
 
-    `path` is that directory, or one with a subdirectory per step, of which the last step is used.
+    `path` is that directory, or one with a subdirectory per step. In that case, the SavedModel of
+    the last step is used; without any SavedModel, the first format of the last step.
     """
-    if (path / _MODEL).is_file():
+    if is_export(path):
         return path
-    found = [each for each in path.glob("*") if each.name.isdecimal() and (each / _MODEL).is_file()]
-    return max(found, key=lambda each: int(each.name), default=None)
+    found = []
+    for each in path.glob("*"):
+        matched = _EXPORT_NAME.fullmatch(each.name)
+        if matched and is_export(each):
+            kind = matched[2] or SAVED_MODEL
+            order = (kind == SAVED_MODEL, int(matched[1]), -EXPORT_FORMATS.index(kind))
+            found.append((order, each))
+    return max(found, default=(None, None))[1]
+
+
+def is_export(path: Path) -> bool:
+    """Returns whether a directory is an export, in any format."""
+    if (path / _MODEL).is_file():
+        return True
+    return (path / RECORD).is_file() and _network_file(path) is not None
+
+
+def is_saved_model(path: Path) -> bool:
+    """Returns whether an export is a SavedModel, not a file with the network alone."""
+    return (path / _MODEL).is_file()
+
+
+def config_of_export(path: Path) -> Path:
+    """Returns the path of the config of an export."""
+    return path / EXTRA / CONFIG if is_saved_model(path) else path / CONFIG
+
+
+def contains_export(names: Collection[str]) -> bool:
+    """Returns whether the files of a directory, as relative paths, are those of exports.
+
+    A run directory with exports is a run.
+    """
+    models = {*_MODEL_FILES.values()}
+    if any(name in models for name in names):
+        return True
+    return CONFIG not in names and any(name.rpartition("/")[2] in models for name in names)
+
+
+def _network_file(path: Path) -> Path | None:
+    names = dict.fromkeys(name for kind, name in _MODEL_FILES.items() if kind != SAVED_MODEL)
+    return next((path / name for name in names if (path / name).is_file()), None)
 
 
 def export_name(step: int, name: str) -> str:
@@ -104,9 +146,9 @@ def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
     found = []
     for name in names:
         for path in (run / name).glob("*"):
-            matched = re.fullmatch(r"(\d+)(?:-(\w+))?", path.name)
-            if matched and (matched[2] is None or matched[2] in EXPORT_FORMATS):
-                record = _read_record(path)
+            matched = _EXPORT_NAME.fullmatch(path.name)
+            if matched:
+                record = read_export_record(path)
                 kind = matched[2] or SAVED_MODEL
                 order = int(matched[1]), EXPORT_FORMATS.index(kind)
                 found.append(
@@ -115,7 +157,8 @@ def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
     return [record for _, record in sorted(found, key=lambda one: one[0]) if "step" in record]
 
 
-def _read_record(path: Path) -> Mapping[str, Any]:
+def read_export_record(path: Path) -> Mapping[str, Any]:
+    """Returns the record of an export; {} if it cannot be read."""
     for place in (path / RECORD, path / EXTRA / RECORD):
         try:
             if place.stat().st_size <= _LARGEST_RECORD:

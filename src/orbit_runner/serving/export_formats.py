@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from orbit_runner.serving.export_check import Examples, ExportCheck, require_clo
 from orbit_runner.serving.export_directory import (
     CONFIG,
     KERAS,
+    LABELS,
     LITERT_INT8,
     ONNX,
     RECORD,
@@ -67,6 +68,7 @@ def export_all(
             record = {
                 **describe_export(loaded, config, run),
                 **_write(name, aside, examples, adapter, config, options),
+                **write_labels(aside, loaded.serving.labels),
             }
             write_atomically(aside / CONFIG, to_yaml(config))
             write_atomically(aside / RECORD, json.dumps(to_jsonable(record), indent=2) + "\n")
@@ -115,9 +117,25 @@ def _write(
         "sha256": hashlib.sha256(content).hexdigest(),
         "model_bytes": network.nbytes,
         **_signature(network, 1 if name.startswith(litert.PREFIX) else None),
+        "structure": network.structure,
         **({"calibration_examples": options.calibration_examples} if name == LITERT_INT8 else {}),
         "check": _as_dict(check, metric.name if metric else "", limit),
     }
+
+
+def write_labels(folder: Path, labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Writes the class names of an export, one on each line; returns their part of the record.
+
+    The file is `labels.txt`, or `labels_NAME.txt` for each of several classifications.
+    """
+    files = {
+        name: LABELS if len(labels) == 1 else f"{Path(LABELS).stem}_{name}.txt" for name in labels
+    }
+    for name, names in labels.items():
+        # A line feed in a name would shift all names after it.
+        lines = "".join(f"{' '.join(str(one).splitlines())}\n" for one in names)
+        write_atomically(folder / files[name], lines)
+    return {"labels": files} if files else {}
 
 
 def _convert(
@@ -134,10 +152,10 @@ def _convert(
         return keras_file.load(path, network)
     if name == ONNX:
         onnx.write(network, path)
-        return onnx.load(path, network)
+        return onnx.load(path, list(network.inputs), network.outputs)
     features = training_features(adapter, config, options.calibration_examples)
     litert.write(network, path, name, features)
-    return litert.load(path, network)
+    return litert.load(path, list(network.inputs), network.outputs)
 
 
 def _signature(network: Network, batch: int | None) -> dict[str, Any]:

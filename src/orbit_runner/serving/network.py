@@ -27,12 +27,14 @@ class Network:
         inputs: The inputs by name, in the order of `tf.nest.flatten`; the first size is None.
         outputs: The names of the outputs, in the order of `tf.nest.flatten`.
         features: The features of a batch, whose structure the model takes.
+        structure: What the model returns, with the name of an output in place of each tensor.
     """
 
     model: Any
     inputs: dict[str, tf.TensorSpec]
     outputs: tuple[str, ...]
     features: Any
+    structure: Any
 
     def call(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs by name, in float32 if they are of a smaller type."""
@@ -52,9 +54,7 @@ class Network:
     def save(self, path: Path, batch: int) -> None:
         """Writes a SavedModel with this function as its only signature."""
         root = tf.Module()
-        # As in `serving.export`, without the metadata of Keras.
-        found = tf.train.TrackableView(self.model).descendants()
-        root.weights = [each for each in found if is_variable(each)]
+        track_values(root, self.model)
         tf.saved_model.save(root, str(path), signatures={DEFAULT_SIGNATURE: self.function(batch)})
 
     def numpy_function(self) -> NumpyFunction:
@@ -71,32 +71,41 @@ class Network:
     @property
     def nbytes(self) -> int:
         """The size of all variables in bytes."""
-        found = {id(one): one for one in self.model.variables}.values()
-        return sum(one.shape.num_elements() * one.dtype.size for one in found)
+        variables = {id(one): one for one in self.model.variables if is_variable(one)}.values()
+        return sum(one.shape.num_elements() * one.dtype.size for one in variables)
 
 
 def describe_network(model: Any, features: Any, outputs: Any) -> Network:
     """Returns the network, for the features of a batch and the outputs of the model for them.
 
-    Raises `RunnerError` if the size of an input differs from example to example.
+    Raises `RunnerError` if an input is not a tensor.
     """
     flat = tf.nest.flatten(features)
-    names = _names(features, getattr(model, "input_names", ()), "inputs")
+    # A model of a subclass has None, not names.
+    names = _names(features, getattr(model, "input_names", None) or (), "inputs")
     inputs = {}
     for name, value in zip(names, flat, strict=True):
-        if not isinstance(value, tf.Tensor) or value.dtype == tf.string:
-            kind = value.dtype.name if isinstance(value, tf.Tensor) else type(value).__name__
+        if not isinstance(value, tf.Tensor):
             raise RunnerError(
-                f"the input {name!r} of the network is of type {kind}, which only "
+                f"the input {name!r} of the network is of type {type(value).__name__}, which only "
                 "--format=saved_model supports"
             )
         inputs[name] = tf.TensorSpec([None, *value.shape[1:]], value.dtype, name=name)
-    return Network(
-        model,
-        inputs,
-        tuple(_names(outputs, getattr(model, "output_names", ()), "outputs")),
-        features,
-    )
+    output_names = _names(outputs, getattr(model, "output_names", None) or (), "outputs")
+    structure = tf.nest.pack_sequence_as(outputs, output_names)
+    return Network(model, inputs, tuple(output_names), features, structure)
+
+
+def track_values(root: tf.Module, model: Any) -> None:
+    """Makes the variables and the lookup tables of a model those of `root`, for a SavedModel.
+
+    Not the model itself: TensorFlow would trace each of its layers separately, and save metadata
+    that only Keras can read.
+    """
+    parts = tf.train.TrackableView(model).descendants()
+    root.weights = [part for part in parts if is_variable(part)]
+    table = tf.saved_model.experimental.TrackableResource
+    root.tables = [part for part in parts if isinstance(part, table)]
 
 
 def _names(structure: Any, declared: Sequence[str], usual: str) -> list[str]:

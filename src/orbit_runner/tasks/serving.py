@@ -28,6 +28,7 @@ class Serving:
     default: str
     resources: Sequence[Any] = ()
     only_saved_model: str = ""
+    labels: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ import argparse
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,12 @@ from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.serving.export_directory import CONFIG, EXTRA, find_export
+from orbit_runner.serving.export_directory import (
+    config_of_export,
+    find_export,
+    is_export,
+    is_saved_model,
+)
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 # Exit code if some items have no prediction. The other predictions are printed.
@@ -45,6 +51,7 @@ checkpoints nor the dataset.
 Predictions are printed on standard output in the order of the items, batch by batch. For an item
 without a prediction, the reason is printed instead, and the exit code is 5."""
 _LIMIT = 2**20  # limit of `--batch_size` and `--top_k`
+_CPU = "CPU:0"
 _FLAGS_WITHOUT_VALUE = ("--json", "--quiet", "--help")
 
 
@@ -117,7 +124,8 @@ def _parser() -> Parser:
 @contextlib.contextmanager
 def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
     """Loads the model; reports errors in the flags before TensorFlow is imported."""
-    exported = None if RunDirectory(where).config.is_file() else find_export(where)
+    is_run = RunDirectory(where).config.is_file() and not is_export(where)
+    exported = None if is_run else find_export(where)
     if exported is not None:
         given_flags = [
             n for n in ("checkpoint", "weights", "data_dir") if getattr(flags, n) is not None
@@ -128,14 +136,13 @@ def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
                 "weights and needs no data\n"
                 f"to use --{given_flags[0]}, pass the run directory instead"
             )
-        with _export_predictor_scope(
-            exported, _resolve_export_config(exported, flags), flags
-        ) as predictor:
+        resolved = _resolve_export_config(exported, flags)
+        with _export_predictor_scope(exported, resolved, flags) as predictor:
             yield predictor
         return
-    if not where.is_dir() or not RunDirectory(where).config.is_file():
+    if not is_run:
         problem = (
-            "contains neither config.yaml nor a SavedModel"
+            "contains neither config.yaml nor an exported model"
             if where.is_dir()
             else "is not a directory"
         )
@@ -148,10 +155,10 @@ def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
 
 
 def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> ResolvedConfig:
-    path = exported / EXTRA / CONFIG
+    path = config_of_export(exported)
     if not path.is_file():
         raise RunnerError(
-            f"WHERE: {exported} has no {EXTRA}/{CONFIG}, which describes the model\n"
+            f"WHERE: {exported} has no {path.relative_to(exported)}, which describes the model\n"
             "use a directory that `runner export` wrote"
         )
     changes = tuple((f"--{path}", path, text) for path, text in flags.dotted)
@@ -163,15 +170,24 @@ def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> Resolve
 def _export_predictor_scope(
     exported: Path, resolved: ResolvedConfig, flags: argparse.Namespace
 ) -> Iterator[Any]:
-    with _progress_scope(flags, resolved) as progress, setting_error_scope(resolved):
-        from orbit_runner.serving.export import load_signatures
-        from orbit_runner.serving.loader import make_task, require_method
+    with contextlib.ExitStack() as stack:
+        with _progress_scope(flags, resolved) as progress, setting_error_scope(resolved):
+            from orbit_runner.serving.exported_network import load_export
+            from orbit_runner.serving.loader import make_task, require_method
 
-        task = make_task(resolved.config, None, num_gpus=-1)
-        require_method(task, "predictor")
-        progress.phase(f"loading {exported}")
-        predictor = task.predictor(load_signatures(exported), top_k=flags.top_k)
-    yield predictor
+            # A file with the network alone has the assets of the run beside it.
+            directory = None if is_saved_model(exported) else exported
+            task = make_task(resolved.config, directory, num_gpus=-1)
+            require_method(task, "predictor")
+            progress.phase(f"loading {exported}")
+
+            @contextlib.contextmanager
+            def load_predictor_scope(device: str | None) -> Iterator[Any]:
+                del device  # The current one.
+                yield task.predictor(load_export(exported, task), top_k=flags.top_k)
+
+            predictor = stack.enter_context(_checked_indexes_scope(load_predictor_scope))
+        yield predictor
 
 
 @contextlib.contextmanager
@@ -183,8 +199,33 @@ def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> 
 
             task = make_task(config, selected.run, num_gpus=-1)
             require_method(task, "predictor")
-            model = stack.enter_context(load_scope(config, task, selected.choice, selected.weights))
-            predictor = task.predictor(model.serving.signatures, top_k=flags.top_k)
+
+            @contextlib.contextmanager
+            def load_predictor_scope(device: str | None) -> Iterator[Any]:
+                model = load_scope(config, task, selected.choice, selected.weights, device)
+                with model as loaded:
+                    yield task.predictor(loaded.serving.signatures, top_k=flags.top_k)
+
+            predictor = stack.enter_context(_checked_indexes_scope(load_predictor_scope))
+        yield predictor
+
+
+@contextlib.contextmanager
+def _checked_indexes_scope(
+    load_scope: Callable[[str | None], AbstractContextManager[Any]],
+) -> Iterator[Any]:
+    """Loads a predictor. If only the CPU checks the indexes in its model, it runs there.
+
+    On a GPU, an id that an embedding does not have selects zeros, without an error.
+    """
+    import tensorflow as tf
+
+    with contextlib.ExitStack() as stack:
+        predictor = stack.enter_context(load_scope(None))
+        if getattr(predictor, "needs_cpu", False) and tf.config.list_logical_devices("GPU"):
+            stack.close()
+            stack.enter_context(tf.device(_CPU))
+            predictor = stack.enter_context(load_scope(_CPU))
         yield predictor
 
 

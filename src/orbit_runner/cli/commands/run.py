@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint import early_check
@@ -39,7 +40,7 @@ from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.distribute.cluster.roles import adapt_to_role
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import ExportFailed, RunnerError
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
@@ -233,8 +234,6 @@ def _lock_run_directory(model_dir: Path) -> None:
 
 
 def _run_job(job: Job, flags: argparse.Namespace) -> int:
-    from orbit_runner.reporting.results import print_results
-
     title = f"{job.config.name} · {job.mode}"
     place = flags.model_dir or str(job.model_dir)
     progress = progress_of(flags, title, place, brief=not job.writes_results)
@@ -252,12 +251,19 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
                 raise
     # All members of a cluster have the same results.
     code = exit_codes.DIVERGED if results.non_finite_metrics else 0
-    if not job.writes_results:
-        return code
+    if job.writes_results:
+        _print_results(results, flags)
+    if results.export_problem and not code:
+        raise ExportFailed(results.export_problem)
+    return code
+
+
+def _print_results(results: Any, flags: argparse.Namespace) -> None:
+    from orbit_runner.reporting.results import print_results
+
     if is_remote(flags.model_dir or ""):
         results = dataclasses.replace(results, model_dir=flags.model_dir)
     if flags.json:
         print(json.dumps(results.as_dict(), indent=2, allow_nan=False))
     else:
         print_results(results)
-    return code

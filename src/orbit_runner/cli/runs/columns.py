@@ -100,6 +100,8 @@ class RunColumns:
             return f"{run.step:,}" + (f"/{run.train_steps:,}" if run.train_steps else "")
         if name == "weights":
             return run.weights[:12]
+        if name == "status" and run.export_problem:
+            return f"{run.status}, not exported"
         value = self.value(run, name)
         if value is None:
             return "-"

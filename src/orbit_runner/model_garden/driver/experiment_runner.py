@@ -378,7 +378,7 @@ class OrbitExperimentRunner:
                 if evaluates and not run.stopped_by_time:
                     logs = loop.evaluate(run, self.controller)
             if exports and not run.stopped_by_time:
-                export_at_end(run)
+                export_at_end(run, self.trainer.to_model_garden_logs(logs))
         return self.trainer.to_model_garden_logs(logs)
 
     def _evaluates_new_weights(self, run: Run) -> bool:

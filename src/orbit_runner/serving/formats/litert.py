@@ -33,19 +33,21 @@ def write(network: Network, path: Path, name: str, features: Iterable[Any]) -> N
     integers, as those of the network. Raises `RunnerError` if LiteRT lacks an op.
     """
     with tempfile.TemporaryDirectory() as folder, _quiet_scope():
-        network.save(Path(folder), batch=1)
-        converter = tf.lite.TFLiteConverter.from_saved_model(
-            folder, signature_keys=[DEFAULT_SIGNATURE]
-        )
-        if name in (LITERT_FLOAT16, LITERT_INT8):
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        if name == LITERT_FLOAT16:
-            converter.target_spec.supported_types = [tf.float16]
-        if name == LITERT_INT8:
-            converter.representative_dataset = lambda: _representative_dataset(network, features)
         try:
+            network.save(Path(folder), batch=1)
+            converter = tf.lite.TFLiteConverter.from_saved_model(
+                folder, signature_keys=[DEFAULT_SIGNATURE]
+            )
+            if name in (LITERT_FLOAT16, LITERT_INT8):
+                converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            if name == LITERT_FLOAT16:
+                converter.target_spec.supported_types = [tf.float16]
+            if name == LITERT_INT8:
+                converter.representative_dataset = lambda: _representative_dataset(
+                    network, features
+                )
             path.write_bytes(converter.convert())
-        except OSError:
+        except (OSError, RunnerError):
             raise
         except Exception as error:  # The converter raises errors of several kinds.
             raise RunnerError(
@@ -53,8 +55,8 @@ def write(network: Network, path: Path, name: str, features: Iterable[Any]) -> N
             ) from error
 
 
-def load(path: Path, network: Network) -> NumpyFunction:
-    """Loads a file with the interpreter of LiteRT."""
+def load(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
+    """Loads a file with the interpreter of LiteRT. `inputs` and `outputs` are the names."""
     with _quiet_scope():
         interpreter = _interpreter(path)
     runner = interpreter.get_signature_runner(DEFAULT_SIGNATURE)
@@ -62,9 +64,9 @@ def load(path: Path, network: Network) -> NumpyFunction:
     def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
         found = []
         for row in range(len(values[0])):
-            given = {n: v[row : row + 1] for n, v in zip(network.inputs, values, strict=True)}
+            given = {n: v[row : row + 1] for n, v in zip(inputs, values, strict=True)}
             answer = runner(**given)
-            found.append([answer[name] for name in network.outputs])
+            found.append([answer[name] for name in outputs])
         return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
     return run

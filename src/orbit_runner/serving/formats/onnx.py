@@ -18,8 +18,8 @@ def write(network: Network, path: Path) -> None:
     """Writes a network for batches of any size. Raises `RunnerError` if ONNX lacks an op."""
     import tf2onnx
 
-    function = network.function(None)
     try:
+        function = network.function(None)
         with discard_native_output_scope():
             tf2onnx.convert.from_function(
                 function,
@@ -33,14 +33,14 @@ def write(network: Network, path: Path) -> None:
         raise RunnerError(f"the network cannot be converted: {first_line(error)}") from error
 
 
-def load(path: Path, network: Network) -> NumpyFunction:
-    """Loads a file with ONNX Runtime on the CPU."""
+def load(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
+    """Loads a file with ONNX Runtime on the CPU. `inputs` and `outputs` are the names."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        given = dict(zip(network.inputs, values, strict=True))
-        return list(session.run(list(network.outputs), given))
+        given = dict(zip(inputs, values, strict=True))
+        return list(session.run(list(outputs), given))
 
     return run

@@ -54,7 +54,7 @@ def image_serving(
         return {"names": tf.constant(list(names), tf.string)}
 
     signatures = {BYTES: image_bytes, TENSOR: image_tensor, NAMES: class_names}
-    return Serving(signatures=signatures, default=BYTES)
+    return Serving(signatures=signatures, default=BYTES, labels={"class": list(names)})
 
 
 def make_decoder(

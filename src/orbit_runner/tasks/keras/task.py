@@ -184,6 +184,8 @@ class KerasTask(Task):
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which maps inputs to outputs."""
+        if self._loss is None:  # `model` is the network of an exported file.
+            self.build_model()
         loss = self._require_loss()
         return make_serving(model, self._specs(), loss.kind, from_logits=loss.from_logits)
 

@@ -95,6 +95,7 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         {PREDICT: named_function(predict, specs), COLUMNS: columns, TARGETS: targets},
         default=PREDICT,
         resources=[vocabularies, *tokenizers],
+        labels={outputs[name]: classes for name, classes in fitted.classes.items()},
     )
 
 

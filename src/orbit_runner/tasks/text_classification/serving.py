@@ -30,4 +30,9 @@ def text_serving(model: tf_keras.Model, fitted: TextFit, names: Sequence[str]) -
     def class_names() -> dict[str, tf.Tensor]:
         return {"names": tf.constant(list(names), tf.string)}
 
-    return Serving({TEXT: text, NAMES: class_names}, default=TEXT, resources=[tokenizer])
+    return Serving(
+        {TEXT: text, NAMES: class_names},
+        default=TEXT,
+        resources=[tokenizer],
+        labels={"class": list(names)},
+    )

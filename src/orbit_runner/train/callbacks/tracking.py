@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.serialize import flat_settings, to_yaml
-from orbit_runner.errors import first_line
+from orbit_runner.errors import ExportFailed, first_line
 from orbit_runner.trackers.base import RunInfo
 from orbit_runner.train.callbacks.interrupts import Interrupted
 from orbit_runner.train.run import Run
@@ -52,6 +52,8 @@ def _run_info(run: Run, mode: str) -> RunInfo:
 
 
 def _status(error: BaseException) -> str:
+    if isinstance(error, ExportFailed):
+        return "finished"
     stopped = (Interrupted, StoppedAtStep, KeyboardInterrupt)
     return "interrupted" if isinstance(error, stopped) else "failed"
 
