@@ -50,7 +50,8 @@ def test_cmyk_jpeg_has_three_channels():
     assert image_shape(frame) == (7, 300, 3)
 
 
-def test_grayscale_png_with_transparency_is_rejected():
-    encoded = tf.io.encode_png(_noise(3, 3, 2)).numpy()
-    with pytest.raises(ValueError, match="grayscale image with transparency"):
-        image_shape(encoded)
+def test_grayscale_png_with_transparency_has_one_channel():
+    pixels = _noise(3, 3, 2)
+    encoded = tf.io.encode_png(pixels).numpy()
+    assert image_shape(encoded) == (3, 3, 1)
+    np.testing.assert_array_equal(tf.io.decode_png(encoded, channels=1), pixels[..., :1])

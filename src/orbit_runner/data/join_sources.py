@@ -12,6 +12,7 @@ from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.array_record.joined_records import JoinedArrayRecords
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.headers import join_surveys
 from orbit_runner.data.source import ArraySource, RepeatedArray, leaves
 from orbit_runner.data.tables.columns import CATEGORY, MISSING, Column, TableSource, sort_texts
 from orbit_runner.data.tables.summary import TablePart
@@ -76,7 +77,8 @@ def join_files(sources: Sequence[FileSource]) -> FileSource:
         paths=tuple(path for source in sources for path in source.paths),
         label=np.concatenate([source.label for source in sources]),
         labels=first.labels,
-        image_shape=first.image_shape,
+        **_joined_survey(sources),
+        left_out=tuple(dict.fromkeys(line for source in sources for line in source.left_out)),
         mean=first.mean,
         std=first.std,
         directories=tuple(one for source in sources for one in source.directories),
@@ -117,12 +119,25 @@ def _shared_fields(sources: Sequence[RecordSource | ArrayRecordSource]) -> dict[
     for number, source in enumerate(sources[1:], 1):
         _check_equal(number, source.name, first.name, _features(source), _features(first))
         _check_classes(number, source, first)
-    names = ("image_shape", "mean", "std", "image_key", "label_key", "label_offset", "labels")
+    names = ("mean", "std", "image_key", "label_key", "label_offset", "labels")
     return {name: getattr(first, name) for name in names} | {
+        **_joined_survey(sources),
         "name": _join_names(sources),
         "sources": tuple(sources),
         "origins": _origins([source.size for source in sources]),
     }
+
+
+def _joined_survey(
+    sources: Sequence[FileSource | RecordSource | ArrayRecordSource],
+) -> dict[str, Any]:
+    """Returns the survey of all images, and the shape whose channels follow from it."""
+    surveys = [source.survey for source in sources if source.survey is not None]
+    height, width, channels = sources[0].image_shape
+    if len(surveys) < len(sources):
+        return {"image_shape": (height, width, channels)}
+    survey = join_surveys(surveys)
+    return {"survey": survey, "image_shape": (height, width, survey.channels or channels)}
 
 
 def _features(source: RecordSource | ArrayRecordSource) -> dict[str, str]:
@@ -170,7 +185,7 @@ def _check_sizes(sources: Sequence[ImageSource]) -> None:
     # Arrays are compared when they are joined. A first image that is corrupt has the height 0.
     shapes = [(0, 0, 0) if isinstance(one, ArraySource) else one.image_shape for one in sources]
     for number, shape in enumerate(shapes[1:], 1):
-        if shape[0] and shapes[0][0] and shape != shapes[0]:
+        if shape[0] and shapes[0][0] and shape[:2] != shapes[0][:2]:
             raise DataError(
                 f"{sources[number].name}: got images {list(shape)}, expected {list(shapes[0])} as "
                 f"in mixture[0], {sources[0].name}; set model.input_size to resize them",

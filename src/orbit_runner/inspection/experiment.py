@@ -80,6 +80,7 @@ class Inspection:
         measured: The measured times of a few steps; None if they were not run.
         every_layer: Whether each layer has a row of its own.
         table: A summary of the table; None if the data is not a table.
+        data: What the files of each section contain, as rows of a name and a text.
         fine_tuning: Which layers are frozen and loaded; empty if the config does not fine-tune.
         loss_by_class: The weight of each class in the loss; empty if all are 1.
         warnings: Why results of the run may not be what they seem.
@@ -95,6 +96,7 @@ class Inspection:
     measured: Measurement | None
     every_layer: bool = False
     table: TableSummary | None = None
+    data: Mapping[str, Sequence[tuple[str, str]]] = dataclasses.field(default_factory=dict)
     fine_tuning: Sequence[LayerGroup] = ()
     loss_by_class: Mapping[str, float] = dataclasses.field(default_factory=dict)
     warnings: Sequence[str] = ()
@@ -174,8 +176,9 @@ def inspect_experiment(
         schedule=schedule,
         measured=measured,
         every_layer=every_layer,
-        # Model Garden's tasks have no such method.
+        # Model Garden's tasks have no such methods.
         table=None if config.is_official else localize(config).task.data_summary(),
+        data={} if config.is_official else localize(config).task.data_rows(),
         fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
         warnings=_warnings(alone, plan),

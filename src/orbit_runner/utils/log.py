@@ -7,6 +7,7 @@ lines, and shows the current phase in its progress display.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +32,12 @@ class Messages(Protocol):
 def note(text: str) -> None:
     """Logs a note, or a warning if the text begins with `warning`."""
     LOGGER.log(logging.WARNING if text.startswith("warning") else logging.INFO, "%s", text)
+
+
+@functools.lru_cache(maxsize=256)
+def note_once(text: str) -> None:
+    """Logs a note, unless this process has logged it before. It may name files of any name."""
+    note(text.encode(errors="backslashreplace").decode())
 
 
 def phase(text: str, *, minor: bool = False) -> None:

@@ -124,6 +124,14 @@ class TaskConfig(Config):
         """
         return None
 
+    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns what the files of each section contain, for `runner inspect`.
+
+        Returns:
+            Rows of a name and a text, by section; empty if nothing is known without reading all.
+        """
+        return {}
+
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step, for `runner batch`.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.files import named_files
+from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.data.tfrecord.source import IMAGE, LABEL, Blocks, shape_of_record
 from orbit_runner.errors import DataError
 
@@ -32,6 +33,7 @@ class ArrayRecordSource:
     label_offset: int = 0
     labels: tuple[str, ...] | None = None
     part: tuple[int, int] | None = None
+    survey: ImageSurvey | None = None
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -13,8 +13,9 @@ Window = Callable[[tf.Tensor], tf.Tensor]
 def decode_window(encoded: tf.Tensor, channels: int, window: Window | None = None) -> tf.Tensor:
     """Returns a part of the image in a JPEG, PNG, BMP or GIF file: uint8 [height, width, channels].
 
-    `encoded` is the contents of the file, string scalar. `channels` is 1 or 3. `window` selects the
-    part; None for the whole image. For a JPEG file, little more than the part is decoded.
+    `encoded` is the contents of the file, string scalar. `channels` is 1, 3 or 4; a file without
+    transparency is opaque. `window` selects the part; None for the whole image. For a JPEG file,
+    little more than the part is decoded.
     """
     image = tf.cond(
         tf.io.is_jpeg(encoded),
@@ -33,6 +34,11 @@ def crop(image: tf.Tensor, window: Window | None) -> tf.Tensor:
 
 
 def _decode_jpeg(encoded: tf.Tensor, channels: int, window: Window | None) -> tf.Tensor:
+    if channels == 4:
+        color = _decode_jpeg(encoded, 3, window)
+        return tf.concat(
+            [color, tf.fill([*tf.unstack(tf.shape(color)[:2]), 1], tf.constant(255, tf.uint8))], -1
+        )
     if window is None:
         return tf.io.decode_jpeg(encoded, channels=channels)
     part = window(tf.image.extract_jpeg_shape(encoded)[:2])

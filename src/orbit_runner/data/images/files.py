@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import check_split, data_folder
+from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.errors import DataError
@@ -47,6 +48,8 @@ class FileSource:
     label_files: tuple[Path, ...] = ()
     # The source of a mixture that each image comes from, integers [n]; None if there is only one.
     origins: np.ndarray | None = None
+    survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
+    left_out: tuple[str, ...] = ()  # What the directories contain besides, one line each.
 
     @property
     def size(self) -> int:
@@ -83,7 +86,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         for above in chosen
         for name in classes[above]
     ]
-    for line in (*_class_notes(classes, labels), *listing.notes(chosen)):
+    left_out = (*listing.notes(chosen), *_unread_notes(folder, every))
+    for line in (*_class_notes(classes, labels), *left_out):
         _note(line)
     paths = tuple(path for *_, part in found for path in part)
     label = np.repeat([number for number, *_ in found], [len(part) for *_, part in found])
@@ -94,6 +98,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         labels,
         first_image_shape(paths[0]),
         directories=tuple((directory, len(part)) for _, directory, part in found),
+        left_out=left_out,
     )
 
 
@@ -114,6 +119,18 @@ def _split_folders(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
             f"{folder}"
         )
     return every, [path for path in wanted if path is not None]
+
+
+def _unread_notes(folder: Path, every: Sequence[Path]) -> Iterator[str]:
+    """Yields a note on directories beside `train` and `val`, which no section reads."""
+    if list(every) == [folder]:
+        return
+    beside = [str(path) for path in _subfolders(folder) if path not in every]
+    if beside:
+        yield (
+            f"skipped directories beside {_format_some([p.name for p in every])}: "
+            + _format_some(beside)
+        )
 
 
 def _subfolders(folder: Path) -> Iterator[Path]:
@@ -163,6 +180,7 @@ class _ImageLister:
     def __init__(self) -> None:
         self._others: list[str] = []
         self._links: list[str] = []
+        self._hidden: list[str] = []
         self._folders, self._reported = 0, time.monotonic()
 
     def images(self, folder: Path) -> list[str]:
@@ -176,10 +194,15 @@ class _ImageLister:
             with _scan_scope(rest.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir():
-                        # A link may point to one of its parent directories.
-                        (self._links if entry.is_symlink() else rest).append(entry.path)
+                        if entry.name.startswith("."):
+                            self._hidden.append(entry.path)
+                        else:
+                            # A link may point to one of its parent directories.
+                            (self._links if entry.is_symlink() else rest).append(entry.path)
                     elif not entry.name.startswith("."):
                         self._add_entry(entry, found)
+                    elif entry.name.lower().endswith(SUFFIXES):
+                        self._hidden.append(entry.path)
         self._report_progress()
         if not found:
             raise DataError(f"image_folder: no {', '.join(SUFFIXES)} files in {folder}")
@@ -205,6 +228,8 @@ class _ImageLister:
         if self._others:
             ends = ", ".join(SUFFIXES)
             yield f"skipped files that are not {ends}: {_format_some(self._others)}"
+        if self._hidden:
+            yield f"skipped hidden files and directories: {_format_some(self._hidden)}"
         if self._links:
             yield f"skipped links to directories: {_format_some(self._links)}"
         for folder in folders:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.images.batch_decode import MakeImage, decode_batches
+from orbit_runner.data.images.decode import decode_window
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.example_columns import (
     ExampleLookup,
@@ -166,8 +167,7 @@ def _make_image_decoder(
         data = tf.io.read_file(raw) if isinstance(source, FileSource) else raw
         if resize:
             return augment(data, number, epoch, shape=shape, seed=seed, preprocessing=preprocessing)
-        image = tf.io.decode_image(data, channels=shape[2], expand_animations=False)
-        return tf.ensure_shape(image, shape)
+        return tf.ensure_shape(decode_window(data, shape[2]), shape)
 
     return make
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 
-_PNG = b"\x89PNG\r\n\x1a\n"
-# By color type. A palette is decoded to RGB; grayscale with alpha is not supported.
-_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}
-_JPEG = b"\xff\xd8"
+from orbit_runner.data.images.headers import JPEG, PNG, read_header
+
 # TensorFlow does not decode larger images.
 _MOST_BYTES = 2**29
-# Start-of-frame markers; C4, C8 and CC have other meanings.
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def features_of(record: bytes) -> dict[str, bytes]:
@@ -114,36 +110,16 @@ def value_of(feature: bytes) -> bytes | float | int:
 def image_shape(encoded: bytes) -> tuple[int, int, int]:
     """Returns the height, width and channels in the header of a PNG or JPEG image.
 
-    Raises ValueError if the image is of another format, or if its channels or its size are not
-    supported.
+    Raises ValueError if the image is of another format, or if its size is not supported.
     """
-    height, width, channels = _read_shape(encoded)
-    if not 0 < height * width * channels < _MOST_BYTES:
-        raise ValueError(f"an image of {width} × {height} pixels, which cannot be decoded")
-    return height, width, channels
-
-
-def _read_shape(encoded: bytes) -> tuple[int, int, int]:
-    try:
-        if encoded.startswith(_PNG):
-            width, height, _, color = struct.unpack_from(">IIBB", encoded, 16)
-            return height, width, _PNG_CHANNELS[color]
-        if encoded.startswith(_JPEG):
-            return _jpeg_shape(encoded)
-    except (struct.error, IndexError, KeyError):
-        raise ValueError("a corrupted image, or a grayscale image with transparency") from None
-    raise ValueError(f"bytes that start with 0x{encoded[:4].hex()}")
-
-
-def _jpeg_shape(encoded: bytes) -> tuple[int, int, int]:
-    place = 2
-    while True:
-        marker, length = struct.unpack_from(">xBH", encoded, place)
-        if marker in _JPEG_FRAMES:
-            height, width, channels = struct.unpack_from(">xHHB", encoded, place + 4)
-            # CMYK is decoded to RGB.
-            return height, width, min(channels, 3)
-        place += 2 + length
+    if not encoded.startswith((PNG, JPEG)):
+        raise ValueError(f"bytes that start with 0x{encoded[:4].hex()}")
+    header = read_header(encoded)
+    if not 0 < header.height * header.width * header.channels < _MOST_BYTES:
+        raise ValueError(
+            f"an image of {header.width} × {header.height} pixels, which cannot be decoded"
+        )
+    return header.height, header.width, header.channels
 
 
 def _iterate_fields(message: bytes, number: int) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from orbit_runner.data.bad_records.tfrecords import find_bad_records
 from orbit_runner.data.files import named_files
+from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, image_shape
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
@@ -57,6 +58,7 @@ class RecordSource:
     part: tuple[int, int] | None = None
     # The records of all files that are left out because they cannot be read, ascending.
     left_out: tuple[int, ...] = ()
+    survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
 
     @property
     def size(self) -> int:

@@ -21,6 +21,7 @@ from orbit_runner.reporting.text.inspection import (
     batch_title,
     class_weight_rows,
     column_rows,
+    data_title,
     equal_row_rows,
     measured_rows,
     memory_rows,
@@ -45,6 +46,10 @@ def inspection_page(found: Inspection) -> str:
         section("Fine-tuning", table(HEADER, table_rows(found.fine_tuning))),
         *_class_weights(found),
         *_table_summary(found),
+        *(
+            section(data_title(name).capitalize(), table((), rows))
+            for name, rows in found.data.items()
+        ),
         *(
             section(batch_title(name, found).capitalize(), _batch(batch))
             for name, batch in found.batches.items()

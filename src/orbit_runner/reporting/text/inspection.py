@@ -54,6 +54,10 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield from _pairs(class_weight_rows(found), right=True)
     if found.table is not None:
         yield from _table_summary(found.table)
+    for section, facts in found.data.items():
+        yield ""
+        yield data_title(section)
+        yield from _pairs([*facts])
     for title, batch in found.batches.items():
         yield ""
         yield batch_title(title, found)
@@ -96,6 +100,11 @@ def format_replayed(found: ReplayedStep, name: str, most: int | None) -> Iterato
 def class_weight_rows(found: Inspection) -> Rows:
     """Returns the weight of each class in the loss."""
     return [(name, f"{weight:.4g}") for name, weight in found.loss_by_class.items()]
+
+
+def data_title(section: str) -> str:
+    """Returns the title of what the files of a section contain."""
+    return f"files of {section}"
 
 
 def table_title(name: str, summary: TableSummary) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from orbit_runner.tasks.imbalance.config import (
     value_problems,
 )
 from orbit_runner.tasks.keras.keras_names import metric_problems
+from orbit_runner.utils.log import note_once
 
 _SECTIONS = ("train_data", "validation_data")
 
@@ -117,6 +119,7 @@ class ImageClassificationConfig(TaskConfig):
         """Yields problems with the files of the datasets."""
         from orbit_runner.tasks.image_classification.sources import (
             check_arrays,
+            image_notes,
             image_spec,
             mismatch_problems,
         )
@@ -130,6 +133,9 @@ class ImageClassificationConfig(TaskConfig):
                 sources[section] = source
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
+        for section, lines in image_notes(sources, self.model.input_size).items():
+            for line in lines:
+                note_once(f"note: {section}: {line}")
         yield from mismatch_problems(sources, self.model.num_classes, self.model.input_size)
         if "train_data" in sources:
             yield from self._imbalance_problems(sources["train_data"])
@@ -145,6 +151,16 @@ class ImageClassificationConfig(TaskConfig):
 
         origins = getattr(source, "origins", None)
         yield from imbalance_problems(self, origins, lambda: classes_of(self, source))
+
+    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns channels and sizes of the images of each section, and what is not used."""
+        from orbit_runner.tasks.image_classification.sources import image_rows
+
+        sources = {}
+        for section in _SECTIONS:
+            with contextlib.suppress(DataError):  # Reported by `preflight`.
+                sources[section] = self._source(section)
+        return image_rows(sources, self.model.input_size)
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""

@@ -24,6 +24,7 @@ from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
     Size,
     Source,
+    convert_channels,
     image_spec,
     is_ready,
     load_source,
@@ -115,12 +116,16 @@ def eval_inputs(
     num_classes: int,
     input_size: Size = None,
     bad: BadImages | None = None,
+    channels: int | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's evaluation batches of `(image, label, weight)`, each example once.
 
-    For the arguments, see `train_inputs`.
+    `channels` are those of the training images, which images are converted to; None to keep their
+    own. For the other arguments, see `train_inputs`.
     """
     source = load_source(params, input_size, num_classes)
+    if channels is not None:
+        source = convert_channels(source, channels)
     settings: dict[str, Any] = {
         "global_batch_size": params.global_batch_size,
         "drop_remainder": params.drop_remainder,

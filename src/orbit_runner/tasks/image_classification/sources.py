@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,9 @@ from orbit_runner.data.fingerprint import (
 )
 from orbit_runner.data.images.csv_labels import find_untrained_class
 from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.headers import survey_notes, survey_rows
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.join_sources import ImageSource, join_images
 from orbit_runner.data.source import ArraySource, RepeatedArray, leaves
 from orbit_runner.data.tables.split import RowSplit
@@ -84,8 +87,21 @@ def _load_mixed(
 def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> Source:
     source = _load_all(config, input_size, num_classes)
     if config.max_bad_records and isinstance(source, FileSource):
-        return exclude_bad_images(source, config.max_bad_records)
-    return source
+        source = exclude_bad_images(source, config.max_bad_records)
+    return source if isinstance(source, ArraySource) else _survey(source, input_size is not None)
+
+
+@functools.lru_cache(maxsize=16)
+def _survey(source: Any, resized: bool) -> Source:
+    surveyed: Source = add_survey(source, resized=resized)
+    return surveyed
+
+
+def convert_channels(source: Source, channels: int) -> Source:
+    """Returns a dataset whose images are converted to some channels when they are decoded."""
+    if isinstance(source, ArraySource) or source.image_shape[2] in (0, channels):
+        return source
+    return dataclasses.replace(source, image_shape=(*source.image_shape[:2], channels))
 
 
 def _load_all(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> Source:
@@ -291,7 +307,11 @@ def mismatch_problems(
                 f"got {num_classes}, expected at least {classes}, the classes of {section}",
             )
             break
-    specs = [(section, *image_spec(source, input_size)) for section, source in sources.items()]
+    channels = image_spec(next(iter(sources.values())), input_size)[0][2] if sources else 0
+    specs = [
+        (section, *image_spec(convert_channels(source, channels), input_size))
+        for section, source in sources.items()
+    ]
     for section, shape, dtype in specs[1:]:
         first, *expected = specs[0]
         if [shape, dtype] != expected:
@@ -302,6 +322,38 @@ def mismatch_problems(
             )
     yield from _label_problems(sources)
     yield from _untrained_class_problems(sources)
+
+
+def image_notes(sources: Mapping[str, Source], input_size: Size = None) -> dict[str, list[str]]:
+    """Returns by section what may surprise in the images, one line each.
+
+    The training images come first in `sources`, and decide on the channels.
+    """
+    notes: dict[str, list[str]] = {}
+    channels = 0
+    for section, source in sources.items():
+        shape, _ = image_spec(source, input_size)
+        channels = channels or shape[2]
+        survey = None if isinstance(source, ArraySource) else source.survey
+        if survey is not None:
+            lines = survey_notes(survey, (*shape[:2], channels), resized=input_size is not None)
+            notes[section] = [*lines]
+    return notes
+
+
+def image_rows(
+    sources: Mapping[str, Source], input_size: Size = None
+) -> dict[str, list[tuple[str, str]]]:
+    """Returns by section what the headers of the images tell, and what is left out."""
+    notes = image_notes(sources, input_size)
+    rows = {}
+    for section, source in sources.items():
+        if isinstance(source, ArraySource) or source.survey is None:
+            continue
+        rows[section] = [*survey_rows(source.survey), *(("note", line) for line in notes[section])]
+        if isinstance(source, FileSource):
+            rows[section] += [("not used", line) for line in source.left_out]
+    return rows
 
 
 def _label_problems(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:

@@ -94,7 +94,9 @@ class ImageClassificationTask(Task):
         """
         classes, size = self._num_classes(), self.task_config.model.input_size
         if not params.is_training:
-            return eval_inputs(params, input_context, classes, size, self.bad_validation_images)
+            channels = image_spec(self._training_source(), size)[0][2]
+            bad = self.bad_validation_images
+            return eval_inputs(params, input_context, classes, size, bad, channels)
         return train_inputs(
             params,
             input_context,

@@ -1,0 +1,375 @@
+"""What is decided by all images of a dataset, and what is said about them at the start."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from orbit_runner.data.images import survey as surveys
+from orbit_runner.data.images.eval_image import decode_for_evaluation
+from orbit_runner.data.images.headers import ImageHeader, read_header, survey_rows
+from orbit_runner.data.source import ArraySource
+from orbit_runner.tasks.image_classification import sources
+from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.models import CnnConfig
+from orbit_runner.tasks.image_classification.sources import image_spec, load_source
+from orbit_runner.tasks.imbalance.config import MixtureSource
+from orbit_runner.utils import log
+from tests.support.array_records import write_array_file
+from tests.support.tfrecords import example, write_file
+
+_SIZE = (6, 5)
+
+
+def _pixels(number: int) -> np.ndarray:
+    return np.random.default_rng(number).integers(0, 256, (*_SIZE, 3)).astype(np.uint8)
+
+
+def _saved(number: int, mode: str, kind: str = "PNG", **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(_pixels(number)).convert(mode).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def _deep(number: int) -> bytes:
+    image = _pixels(number).astype(np.uint16) * 257
+    return bytes(tf.io.encode_png(image).numpy())
+
+
+def _exif(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+def _rotated(number: int, kind: str = "JPEG") -> bytes:
+    return _saved(number, "RGB", kind, exif=_exif(6))
+
+
+_KINDS: Mapping[str, Callable[[int], bytes]] = {
+    "gray": lambda number: _saved(number, "L"),
+    "color": lambda number: _saved(number, "RGB"),
+    "palette": lambda number: _saved(number, "P"),
+    "rgba": lambda number: _saved(number, "RGBA"),
+    "gray_alpha": lambda number: _saved(number, "LA"),
+    "gray_jpeg": lambda number: _saved(number, "L", "JPEG"),
+    "jpeg": lambda number: _saved(number, "RGB", "JPEG"),
+    "cmyk_jpeg": lambda number: _saved(number, "CMYK", "JPEG"),
+    "deep": _deep,
+    "rotated": _rotated,
+}
+
+
+def _files(*kinds: str) -> list[bytes]:
+    return [_KINDS[kind](number) for number, kind in enumerate(kinds)]
+
+
+def _write_folder(root: Path, files: list[bytes]) -> None:
+    for number, content in enumerate(files):
+        path = root / "ab"[number % 2] / f"{number // 2:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _folder(root: Path, files: list[bytes]) -> dict[str, Any]:
+    for section in ("train", "val"):
+        _write_folder(root / section, files)
+    return {"source": "image_folder", "data_dir": str(root)}
+
+
+def _listed(root: Path, files: list[bytes]) -> dict[str, Any]:
+    _write_folder(root, files)
+    rows = [f"{'ab'[n % 2]}/{n // 2:03}.png,{'ab'[n % 2]}" for n in range(len(files))]
+    (root / "labels.csv").write_text("\n".join(["file,kind", *rows]) + "\n")
+    return {"source": "image_csv", "data_dir": str(root), "labels_file": "labels.csv"}
+
+
+def _records(root: Path, files: list[bytes]) -> dict[str, Any]:
+    records = [example(content, number % 2) for number, content in enumerate(files)]
+    write_file(root / "train-0", records[:1])
+    write_file(root / "train-1", records[1:])
+    return {"source": "tfrecord", "data_dir": str(root), "input_path": ["train-*"]}
+
+
+def _array_records(root: Path, files: list[bytes]) -> dict[str, Any]:
+    records = [example(content, number % 2) for number, content in enumerate(files)]
+    write_array_file(root / "train-0", records)
+    return {"source": "array_record", "data_dir": str(root), "input_path": ["train-0"]}
+
+
+def _tolerant_records(root: Path, files: list[bytes]) -> dict[str, Any]:
+    return _records(root, files) | {"max_bad_records": 1}
+
+
+def _tolerant_folder(root: Path, files: list[bytes]) -> dict[str, Any]:
+    return _folder(root, files) | {"max_bad_records": 1}
+
+
+_SOURCES = {
+    "image_folder": _folder,
+    "image_csv": _listed,
+    "tfrecord": _records,
+    "array_record": _array_records,
+    "image_folder with max_bad_records": _tolerant_folder,
+    "tfrecord with max_bad_records": _tolerant_records,
+}
+
+
+def _config(settings: Mapping[str, Any], *, is_training: bool = True) -> ImageDataConfig:
+    return ImageDataConfig(is_training=is_training, global_batch_size=2, **settings)
+
+
+def _task(train: Mapping[str, Any], validation: Mapping[str, Any]) -> ImageClassificationConfig:
+    return ImageClassificationConfig(
+        model=CnnConfig(name="cnn", num_classes=2),
+        train_data=_config(train),
+        validation_data=_config(validation, is_training=False),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _forget_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    log.note_once.cache_clear()
+
+
+@pytest.mark.parametrize("name", _SOURCES)
+def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path: Path) -> None:
+    files = _files("gray", "color", "color", "color", "color")
+    config = _config(_SOURCES[name](tmp_path, files))
+    assert image_spec(load_source(config)) == ((*_SIZE, 3), "uint8")
+
+    images, _ = next(iter(train_inputs(config.replace(global_batch_size=5), None, 0, 2)))
+    greens = {tuple(pixel) for image in images.numpy() for pixel in image.reshape(-1, 3)}
+    assert any(red != green for red, green, _ in greens)
+
+
+@pytest.mark.parametrize("name", ["image_folder", "tfrecord"])
+def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) -> None:
+    parts = []
+    for part, kinds in (("one", ("gray", "gray")), ("two", ("gray", "color"))):
+        (tmp_path / part).mkdir()
+        settings = _SOURCES[name](tmp_path / part, _files(*kinds))
+        parts.append(MixtureSource(**settings))
+    config = ImageDataConfig(
+        is_training=True, global_batch_size=4, source=parts[0].source, mixture=tuple(parts)
+    )
+    source = load_source(config)
+    assert image_spec(source)[0] == (*_SIZE, 3)
+    assert not isinstance(source, ArraySource)
+    assert source.survey is not None
+    assert dict(survey_rows(source.survey))["channels"] == "3 grayscale, 1 in color"
+    assert next(iter(train_inputs(config, None, 0, 2)))[0].shape == (4, *_SIZE, 3)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "channels"),
+    [
+        (("gray", "gray"), 1),
+        (("gray", "gray_jpeg", "gray_alpha"), 1),
+        (("gray", "gray", "gray", "color"), 3),
+        (("color", "gray", "gray", "gray"), 3),
+        (("gray", "palette"), 3),
+        (("gray_jpeg", "cmyk_jpeg"), 3),
+        (("rgba", "rgba"), 4),
+        (("rgba", "color", "jpeg"), 3),
+        (("rgba", "gray"), 3),
+        (("deep", "deep"), 3),
+    ],
+)
+def test_channels_lose_no_color_and_every_image_can_be_decoded(
+    kinds: tuple[str, ...], channels: int, tmp_path: Path
+) -> None:
+    config = _config(_folder(tmp_path, _files(*kinds)), is_training=False)
+    source = load_source(config)
+    assert image_spec(source)[0][2] == channels
+    batches = eval_inputs(config.replace(global_batch_size=len(kinds)), None, 2)
+    images = next(iter(batches))[0].numpy()
+    assert images.shape == (len(kinds), *_SIZE, channels)
+    # A trained model decodes files in the same way.
+    for image, path in zip(images, source.paths, strict=True):
+        served = decode_for_evaluation(
+            tf.io.read_file(path), (*_SIZE, channels), center_crop_fraction=None
+        )
+        np.testing.assert_array_equal(image, served)
+
+
+def test_model_for_images_with_transparency_accepts_files_without_it() -> None:
+    for kind in ("jpeg", "gray_jpeg", "color", "cmyk_jpeg"):
+        image = decode_for_evaluation(
+            tf.constant(_KINDS[kind](0)), (*_SIZE, 4), center_crop_fraction=0.9
+        )
+        assert image.shape == (*_SIZE, 4)
+        assert (image.numpy()[..., 3] == 255).all()
+
+
+@pytest.mark.parametrize("name", ["image_folder", "tfrecord", "array_record"])
+@pytest.mark.parametrize(
+    ("train", "validation", "channels", "note"),
+    [
+        ("color", "gray", 3, "2 of 2 images (such as {first}) are grayscale and converted to"),
+        ("gray", "color", 1, "2 of 2 images (such as {first}) are in color and converted to gray"),
+        ("rgba", "color", 4, ""),
+        ("color", "rgba", 3, "2 of 2 images (such as {first}) are transparent; the transparency"),
+    ],
+)
+def test_validation_images_are_converted_to_the_channels_of_training(
+    name: str,
+    train: str,
+    validation: str,
+    channels: int,
+    note: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for part in ("train", "val"):
+        (tmp_path / part).mkdir()
+    write = _SOURCES[name]
+    config = _task(
+        write(tmp_path / "train", _files(train, train)),
+        write(tmp_path / "val", _files(validation, validation)),
+    )
+    assert [*config.preflight()] == []
+    batches = eval_inputs(config.validation_data, None, 2, channels=channels)
+    assert next(iter(batches))[0].shape == (2, *_SIZE, channels)
+    told = [line for line in capsys.readouterr().err.splitlines() if "validation_data" in line]
+    if not note:
+        assert told == []
+        return
+    (line,) = told
+    before, _, after = note.partition("{first}")
+    assert before in line
+    assert after in line
+    assert str(tmp_path / "val") in line
+
+
+@pytest.mark.parametrize("name", ["image_folder", "image_csv", "tfrecord", "array_record"])
+@pytest.mark.parametrize(
+    ("kinds", "text"),
+    [
+        (("gray", "color", "color"), "1 of 3 images ({}) is grayscale and converted to color"),
+        (("color", "gray", "gray"), "1 of 3 images ({}) is in color; the others are converted"),
+        (("rotated", "color", "jpeg"), "1 of 3 images ({}) is rotated or mirrored by an EXIF"),
+        (("rgba", "color", "color"), "1 of 3 images ({}) is transparent; the transparency is"),
+        (("deep", "color", "color"), "1 of 3 images ({}) is stored with 16 bits per channel"),
+    ],
+)
+def test_odd_image_is_named_once(
+    name: str,
+    kinds: tuple[str, ...],
+    text: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = _SOURCES[name](tmp_path, _files(*kinds))
+    config = _task(settings, settings)
+    assert [*config.preflight()] == [*config.preflight()] == []
+    told = [line for line in capsys.readouterr().err.splitlines() if "train_data" in line]
+    records = {"tfrecord": "train-0: record 0", "array_record": "train-0: record 0"}
+    place = records.get(name, os.path.join("a", "000.png"))
+    root = tmp_path / "train" if name == "image_folder" else tmp_path
+    assert len(told) == 1
+    assert f"note: train_data: {text.format(root / place)}" in told[0]
+
+
+def test_usual_images_get_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("color", "gray", "jpeg", "rgba"):
+        settings = _folder(tmp_path / kind, _files(kind, kind, kind))
+        assert [*_task(settings, settings).preflight()] == []
+    assert capsys.readouterr().err == ""
+
+
+def test_resized_images_are_sampled_and_their_channels_are_those_of_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(surveys, "_SAMPLED_FILES", 2)
+    settings = _folder(tmp_path, _files("rotated", "color", "gray", "color", "rotated", "color"))
+    config = _task(settings, settings)
+    config = config.replace(model=config.model.replace(input_size=[4, 4, 1]))
+    assert [*config.preflight()] == []
+    source = load_source(config.train_data, [4, 4, 1])
+    assert image_spec(source, [4, 4, 1])[0] == (4, 4, 1)
+    told = capsys.readouterr().err
+    assert "1 of 2 images that were looked at" in told
+    assert "grayscale" not in told
+
+
+def test_survey_is_cached_until_a_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surveys, "_CACHED_SECONDS", -1.0)
+    config = _config(_folder(tmp_path / "data", _files("gray", "gray")))
+
+    def load() -> int:
+        sources._load_cached.cache_clear()
+        return image_spec(load_source(config))[0][2]
+
+    assert load() == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(surveys, "_file_header", lambda path: pytest.fail("reads a header"))
+        assert load() == 1
+    (tmp_path / "data/train/b/000.png").write_bytes(_KINDS["color"](7))
+    assert load() == 3
+    (entry,) = (tmp_path / "cache").rglob("*.survey")
+    entry.write_text('{"format": 1, "key": ')
+    assert load() == 3
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_header_tells_size_channels_and_orientation(kind: str, orientation: int) -> None:
+    exif = _exif(orientation)
+    exif[0x010F] = "maker"
+    content = _saved(3, "RGB", kind, exif=exif)
+    assert read_header(content) == ImageHeader(*_SIZE, 3, orientation=orientation)
+
+
+def test_damaged_exif_does_not_hide_the_size() -> None:
+    content = bytearray(_rotated(1))
+    start = content.index(b"Exif\0\0") + 6
+    for damage in (b"XX", content[start : start + 4] + b"\xff\xff\xff\xff", b"II*\0\x08\0\0\0\xff"):
+        damaged = bytes(content[:start]) + bytes(damage) + bytes(content[start + len(damage) :])
+        header = read_header(damaged)
+        assert (header.height, header.width) == _SIZE
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("GIF", "P"), ("BMP", "RGB")])
+def test_files_with_another_format_than_their_name_are_known(kind: str, mode: str) -> None:
+    assert read_header(_saved(0, mode, kind)) == ImageHeader(*_SIZE, 3)
+
+
+def test_inspection_lists_what_was_found_and_what_is_not_used(tmp_path: Path) -> None:
+    settings = _folder(tmp_path, _files("gray", "color", "color", "rotated"))
+    (tmp_path / "train/a/notes.txt").write_text("no image")
+    (tmp_path / "train/a/.000.png").write_bytes(b"")
+    (tmp_path / "train/a/.ipynb_checkpoints").mkdir()
+    (tmp_path / "train/a/.ipynb_checkpoints/000.png").write_bytes(_KINDS["gray"](0))
+    (tmp_path / "more/c").mkdir(parents=True)
+    rows = _task(settings, settings).data_rows()
+    train = dict(rows["train_data"][:3])
+    assert train == {
+        "images": "4",
+        "channels": "3 in color, 1 grayscale",
+        "height × width": "6 × 5",
+    }
+    texts = [text for name, text in rows["train_data"][3:]]
+    assert sum("notes.txt" in text for text in texts) == 1
+    assert sum(".000.png" in text and ".ipynb_checkpoints" in text for text in texts) == 1
+    assert sum(text.endswith("more") for text in texts) == 1
+    assert [name for name, _ in rows["train_data"][3:]] == ["note", "note", *["not used"] * 3]
+
+
+def test_size_range_is_that_of_all_images(tmp_path: Path) -> None:
+    files = [*_files("color"), bytes(tf.io.encode_png(np.zeros((9, 2, 3), np.uint8)).numpy())]
+    source = load_source(_config(_folder(tmp_path, files)), [4, 4, 3])
+    assert dict(survey_rows(source.survey))["height × width"] == "9 × 2 to 6 × 5"
