@@ -16,9 +16,15 @@ _DIVERGENCE_ADVICE = (
 
 
 class RunnerError(Exception):
-    """An error that the user can fix. It is shown as a message, without a traceback."""
+    """An error that the user can fix. It is shown as a message, without a traceback.
+
+    Attributes:
+        exit_code: The exit code of a command that ends with the error.
+        continuation: Lines below the message: how to continue what was stopped; "" if unknown.
+    """
 
     exit_code = exit_codes.WRONG_USAGE
+    continuation = ""
 
 
 class DataError(RunnerError):
@@ -68,11 +74,19 @@ class Diverged(RunnerError, RuntimeError):
         super().__init__(f"training diverged: {reason}\n{advice}")
         self.reason, self.non_finite, self.step = reason, non_finite, step
 
-    def add_explanation(self, text: str) -> Diverged:
-        """Returns a copy of the error with a line below the reason."""
-        return Diverged(
-            self.reason, non_finite=self.non_finite, advice=f"{text}\n{_DIVERGENCE_ADVICE}"
-        )
+    def explain(self, text: str = "", *, recoveries: int = 0) -> Diverged:
+        """Returns a copy of the error with a line below the reason, and with advice.
+
+        `recoveries` is `trainer.recovery_max_trials` if the run has used all of them.
+        """
+        advice = _DIVERGENCE_ADVICE
+        if recoveries > 0:
+            advice = (
+                "lower the learning rate, or check the data: the run has returned to its last "
+                f"checkpoint as often as trainer.recovery_max_trials allows, {recoveries}"
+            )
+        lines = f"{text}\n{advice}" if text else advice
+        return Diverged(self.reason, non_finite=self.non_finite, advice=lines)
 
 
 class ExportFailed(RunnerError):

@@ -18,7 +18,7 @@ from orbit_runner.cli.preflight import (
     check_same_config,
     setting_error_scope,
 )
-from orbit_runner.cli.train_job import Job, prepare_process, run_job
+from orbit_runner.cli.train_job import CONTINUED_CODES, Job, prepare_process, run_job
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
@@ -27,6 +27,7 @@ from orbit_runner.reporting.progress.factory import make_progress
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
+from orbit_runner.utils.log import note
 
 _MODE = "train_and_eval"
 
@@ -177,7 +178,14 @@ def _run(
             check_same_config(resolved, folder)
         with setting_error_scope(resolved), disk_error_scope(folder):
             prepare_process(job)
-            model, results = run_job(job, display)
+            try:
+                model, results = run_job(job, display)
+            except (RunnerError, KeyboardInterrupt) as error:
+                if getattr(error, "exit_code", 130) in CONTINUED_CODES:
+                    note(_continuation(folder))
+                raise
+        if results.stopped:
+            note(_continuation(folder))
     if results.export_problem:
         raise ExportFailed(results.export_problem, model=model, logs=results.metrics)
     return RunResult(
@@ -190,6 +198,10 @@ def _run(
         inexact=list(results.inexact or ()),
         model_dir=folder,
     )
+
+
+def _continuation(folder: Path) -> str:
+    return f"  run       {folder}\n  continue  call run again with model_dir={str(folder)!r}"
 
 
 _TRAINER_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoint_interval": 1000}

@@ -81,6 +81,22 @@ def test_replayed_step_is_the_run_s_own(made: Path, replay: Replay, tmp_path: Pa
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
 
 
+@pytest.mark.slow
+def test_best_checkpoint_of_the_copy_is_not_missed(replay: Replay, tmp_path: Path) -> None:
+    best = [
+        "--mode=train_and_eval",
+        "--trainer.validation_interval=10",
+        "--trainer.best_checkpoint_eval_metric=accuracy",
+        "--trainer.best_checkpoint_export_subdir=best",
+    ]
+    command = [sys.executable, "-m", "orbit_runner", *ARGUMENTS, *best]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    code, _, err = replay(tmp_path / "a", "--step=23")
+
+    assert code == 0
+    assert "best checkpoint" not in err
+
+
 def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
     made: Path, replay: Replay, capsys: pytest.CaptureFixture[str]
 ) -> None:

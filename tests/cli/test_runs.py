@@ -37,6 +37,17 @@ def _names(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
 
 
+def test_runs_in_the_directory_of_a_run_are_listed(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(runs / "a" / "more" / "e", started="2026-11-20T09:00:00+0000")
+
+    assert main(["runs", "runs/a"]) == 0
+    assert _names(capsys) == ["runs/a", "runs/a/more/e"]
+    assert main(["runs"]) == 0
+    assert _names(capsys)[-1] == "runs/a/more/e"
+
+
 def test_table_lists_the_newest_run_first(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs"]) == 0
     lines = capsys.readouterr().out.splitlines()

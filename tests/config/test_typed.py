@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.conversion import Mismatch, convert, describe_type
 from orbit_runner.config.parsing.tree import Leaf, Section
@@ -359,3 +360,26 @@ def test_lenient_builder_reads_yaml_1_1_words_as_booleans(
 
     assert builder.problems == []
     assert getattr(config, name) == expected
+
+
+def test_mapping_is_shown_as_the_user_wrote_it() -> None:
+    value = convert({"en": {"files": ["a", "b"]}, "de": 1}, Mapping[str, Any])
+
+    assert repr(value) == "{'en': {'files': ['a', 'b']}, 'de': 1}"
+    assert value == {"en": {"files": ("a", "b")}, "de": 1}
+    assert value | {"de": 2} == {"en": {"files": ("a", "b")}, "de": 2}
+    assert {"fr": 0, "de": 2} | value == {"fr": 0, "de": 1, "en": {"files": ("a", "b")}}
+    with pytest.raises(TypeError):
+        value["de"] = 2
+
+
+def test_message_about_a_mapping_names_no_class_of_python() -> None:
+    flags = [
+        ("a", "task.name", "text_classification"),
+        ("a", "task.train_data.source", "text_files"),
+        ("a", "task.train_data.files", "{en: {path: a}, de: {path: b}}"),
+    ]
+    with pytest.raises(ConfigError) as error:
+        resolve(Request(flags=tuple(flags)))
+    assert "en: got {'path': 'a'}, expected the name of a file" in str(error.value)
+    assert "mappingproxy" not in str(error.value)

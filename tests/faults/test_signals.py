@@ -59,7 +59,8 @@ def _interrupted(directory: Path, number: int, rng: random.Random) -> float:
     reader.join()
     said += [lines.get() for _ in range(lines.qsize())]
     assert code == 128 + number, "".join(said)
-    assert f"{signal.Signals(number).name}: saved at step" in said[-1]
+    assert f"{signal.Signals(number).name}: saved at step" in said[-3]
+    assert said[-1].startswith("  continue  runner ")
     return seconds
 
 

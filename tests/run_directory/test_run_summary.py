@@ -206,6 +206,16 @@ def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path: Path) -> None
     assert [run.path for run in read_summaries([tmp_path, tmp_path / "a"])] == paths
 
 
+def test_runs_inside_runs_are_found_on_request(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "a/b", tmp_path / "a/b/c", tmp_path / "a/sweep/trials/0000"]
+    for path in paths:
+        write_run(path)
+    write_run(tmp_path / "a" / "checkpoints" / "copy")
+    assert list(find_runs(tmp_path, inside_runs=True)) == paths
+    assert list(find_runs(tmp_path / "a", inside_runs=True)) == paths
+    assert list(find_runs(tmp_path / "a")) == paths[:1]
+
+
 def test_directory_of_an_evaluation_is_a_run(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", mode="eval")
     (path / "run.json").rename(path / "run.eval.json")

@@ -72,9 +72,7 @@ def test_stopped_run_saves_and_is_continued_by_the_next_start(tmp_path: Path) ->
         run(toy_config(**AT_ONCE), tmp_path, notes=notes, callbacks=[counter])
     said = [note for note in notes.notes if note.startswith("stopped")]
     assert said == [
-        f"stopped after 0.000001s at step {step} of 20 (trainer.max_time); run the same command "
-        "again to continue"
-        for step in (1, 2)
+        f"stopped after 0.000001s at step {step} of 20 (trainer.max_time)" for step in (1, 2)
     ]
     assert CheckpointFolder(tmp_path / "checkpoints").steps() == [1, 2]
     assert not (tmp_path / "metrics.jsonl").exists()  # No record or evaluation is due there.
@@ -130,7 +128,7 @@ def test_command_ends_with_success_and_says_how_to_continue(
     assert main(["run", *stopping]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.split(maxsplit=2)[:2] == ["not", "complete"]
-    assert "at step 1 of 30 (trainer.max_time); run the same command again to continue" in last
+    assert "at step 1 of 30 (trainer.max_time); to continue: " in last
     assert not (tmp_path / "a" / "export").exists()
     summary = read_summary(tmp_path / "a")
     assert (summary.status, summary.step) == ("stopped", 1)

@@ -99,13 +99,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
         print(f"runner: interrupted{detail}", file=sys.stderr)
+        _print_continuation(error)
         return getattr(error, "exit_code", 130)
 
 
 def _print_error(error: RunnerError) -> int:
     if error.exit_code:
         print(f"runner: {error}", file=sys.stderr)
+    _print_continuation(error)
     return error.exit_code
+
+
+def _print_continuation(error: BaseException) -> None:
+    if text := getattr(error, "continuation", ""):
+        print(text, file=sys.stderr)
 
 
 def _check_encoding(arguments: list[str]) -> None:

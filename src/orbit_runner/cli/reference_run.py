@@ -14,6 +14,7 @@ from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.single_process import convert_to_single_process
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.reporting.code_version import code_differences, read_code_version
@@ -28,6 +29,7 @@ from orbit_runner.run_directory.data_record import (
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staged_config import localize
+from orbit_runner.utils.files import write_atomically
 
 # Settings that may have to differ on another machine. `enable_xla` is one of them because the
 # comparison of numerics suggests it if config.yaml no longer matches the run.
@@ -168,6 +170,15 @@ def difference_reasons(original: OriginalRun) -> list[str]:
         original.history.attempts, record.step, read_code_version(original.history.folder)
     )
     return found + describe_changes(record.numerics, describe_numerics(config.runtime))
+
+
+def leave_best_out(folder: Path, trainer: TrainerConfig) -> None:
+    """Prepares the copy of a run whose best checkpoint stays with the original.
+
+    With an empty `info.json`, the copied run does not warn that it is missing.
+    """
+    if trainer.best_checkpoint_export_subdir:
+        write_atomically(folder / trainer.best_checkpoint_export_subdir / "info.json", "{}\n")
 
 
 def copy_checkpoint(

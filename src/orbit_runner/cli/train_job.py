@@ -8,12 +8,15 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner import exit_codes
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import check_same_config
+from orbit_runner.config.parsing.search_path import is_stream
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schedule_length import follow_run, follows_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -23,7 +26,7 @@ from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
-from orbit_runner.errors import ExportFailed
+from orbit_runner.errors import Diverged, ExportFailed
 from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.reporting.phase_times import PhaseTimes, phase_times_scope
 from orbit_runner.reporting.report_data.collector import ReportCollector
@@ -34,6 +37,9 @@ from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
+
+# After these, a run can go on: `--stop_at_step`, divergence, and signals.
+CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +75,59 @@ class Job:
         if not self.config.runtime.traits.is_asynchronous:
             return False
         return self.cluster is not None and self.cluster.me.role in ("worker", "ps")
+
+
+def continuation(job: Job, place: str, error: BaseException) -> str:
+    """Returns the run directory and the command that continues a run, as lines below a message.
+
+    "" if there is nothing to continue, or if the process is a member of a cluster, whose launcher
+    starts it again. `place` is the run directory as the user named it.
+    """
+    code = getattr(error, "exit_code", 130 if isinstance(error, KeyboardInterrupt) else 1)
+    if job.cluster is not None or job.mode not in TRAINING or code not in CONTINUED_CODES:
+        return ""
+    if not list_checkpoints(checkpoints_of(job.model_dir)):
+        return ""
+    return format_continuation(place, continuing_command(job, place, error))
+
+
+def continuing_command(job: Job, place: str, error: BaseException | None = None) -> list[str]:
+    """Returns the command that continues a run in `place`; after divergence, with a change."""
+    command = change_flags(job.argv, {"stop_at_step": None})
+    if any(_names_stream(word) for word in command):
+        command = ["runner", f"--experiment={place}", f"--mode={job.mode}"]
+    if not any(word.startswith("--model_dir") for word in command):
+        command.append(f"--model_dir={place}")
+    if not isinstance(error, Diverged):
+        return command
+    command = change_flags(command, {"resume": "override"})
+    if error.step is None:
+        return command
+    skipped = sorted({*job.config.trainer.skip_steps, error.step})
+    return change_flags(command, {"trainer.skip_steps": f"[{', '.join(map(str, skipped))}]"})
+
+
+def format_continuation(place: str, command: Sequence[str]) -> str:
+    """Returns a run directory, and the command that continues the run, as two lines."""
+    return f"  run       {place}\n  continue  {shlex.join(command)}"
+
+
+def change_flags(command: Sequence[str], values: Mapping[str, str | None]) -> list[str]:
+    """Returns a command with other values of some flags; None removes a flag."""
+    rest, skips = list[str](), False
+    for word in command:
+        name, equals, _ = word.partition("=")
+        is_changed = name.startswith("--") and name[2:].replace("-", "_") in values
+        if not skips and not is_changed:
+            rest.append(word)
+        skips = is_changed and not equals
+    return [*rest, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
+
+
+def _names_stream(word: str) -> bool:
+    """Returns whether a flag names a file that can be read only once, such as bash's `<(…)`."""
+    value = word.partition("=")[2]
+    return value.startswith(("/dev/", "/proc/")) or (value != "" and is_stream(Path(value)))
 
 
 def serve(job: Job) -> int:

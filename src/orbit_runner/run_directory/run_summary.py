@@ -23,7 +23,7 @@ from orbit_runner.run_directory.metric_records import (
     metric_values,
     read_last_records,
 )
-from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.utils.files import read_json_object
 
@@ -40,6 +40,10 @@ STATUSES = (
 # A run on another machine is running if it wrote a file this recently.
 _RECENT_SECONDS = 3600.0
 _RECORD = re.compile(r"run(\.\w+)?\.json")
+# They may have many files, but no runs.
+_DIRECTORIES_OF_A_RUN = frozenset(
+    {CHECKPOINTS, "train", "validation", "report_data", "ema_checkpoints", "assets", "wandb"}
+)
 _NOT_METRICS = (SPEED, "validation_examples")
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index")
 
@@ -107,10 +111,11 @@ class RunSummary:
         return next((name for name in self.metrics if name not in _NOT_METRICS), "")
 
 
-def find_runs(root: Path) -> Iterator[Path]:
+def find_runs(root: Path, *, inside_runs: bool = False) -> Iterator[Path]:
     """Yields the run directories in a directory, which may be one itself.
 
-    Does not search run directories, hidden directories and links to directories.
+    Does not search hidden directories and links to directories, and run directories only with
+    `inside_runs`; in these, directories that the run writes are left out.
     """
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
@@ -118,10 +123,12 @@ def find_runs(root: Path) -> Iterator[Path]:
         return
     if any(_RECORD.fullmatch(entry.name) for entry in entries):
         yield root
-        return
+        if not inside_runs:
+            return
+        entries = [entry for entry in entries if entry.name not in _DIRECTORIES_OF_A_RUN]
     for entry in entries:
         if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
-            yield from find_runs(root / entry.name)
+            yield from find_runs(root / entry.name, inside_runs=inside_runs)
 
 
 def read_summary(path: Path) -> RunSummary:
@@ -171,9 +178,14 @@ def read_summary(path: Path) -> RunSummary:
     )
 
 
-def read_summaries(roots: Sequence[Path]) -> list[RunSummary]:
-    """Returns the summaries of all run directories in several directories, each once."""
-    found = dict.fromkeys(path for root in roots for path in find_runs(root))
+def read_summaries(roots: Sequence[Path], *, inside_runs: bool = False) -> list[RunSummary]:
+    """Returns the summaries of all run directories in several directories, each once.
+
+    `inside_runs` is whether run directories in other run directories count.
+    """
+    found = dict.fromkeys(
+        path for root in roots for path in find_runs(root, inside_runs=inside_runs)
+    )
     return [read_summary(path) for path in found]
 
 

@@ -48,6 +48,7 @@ from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.time_limits import TimeLimits, build_time_limits
 from orbit_runner.train.measurements.step_profiler import build_step_profiler
 from orbit_runner.train.nonfinite.finite_check import FiniteCheck
+from orbit_runner.train.nonfinite.handling import check_initial_weights
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.schedule import Plan, make_plan
@@ -212,7 +213,7 @@ class Run:
             return ""
         return (
             f"stopped after {describe_duration(time)} at step {self.step} of {self.train_steps} "
-            "(trainer.max_time); run the same command again to continue"
+            "(trainer.max_time)"
         )
 
     def section(self, name: str) -> Any:
@@ -234,6 +235,8 @@ class Run:
         if self.restored:
             self.conditions.inexact[:] = resume_reasons(self)
             self.restore_callbacks()
+        elif self.trainer is not None:
+            check_initial_weights(self)
         if self.trainer is not None and self.is_chief:
             fell_back = self.checkpoints.fell_back
             prepare_records(self.directory, self.step, note, keep_metrics=fell_back)

@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
+from orbit_runner import exit_codes
 from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
 from orbit_runner.cli.launch_cluster import launch
-from orbit_runner.cli.launch_plan import make_plan
+from orbit_runner.cli.launch_plan import Plan, make_plan
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.log_multiplexer import LogMultiplexer
 
@@ -53,7 +54,25 @@ def main(arguments: Sequence[str]) -> int:
         raise RunnerError("the flags of `runner run` come after `--`; see `runner launch --help`")
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     output = LogMultiplexer(sys.stdout.buffer, sys.stderr.buffer, color=color)
-    return launch(make_plan(flags, run_arguments), output)
+    plan = make_plan(flags, run_arguments)
+    code = launch(plan, output)
+    if code:
+        _print_continuation(plan, code)
+    return code
+
+
+def _print_continuation(plan: Plan, code: int) -> None:
+    """Prints the command that continues after a signal or divergence."""
+    from orbit_runner.cli.train_job import CONTINUED_CODES, format_continuation
+
+    if code not in CONTINUED_CODES:
+        return
+    command = ["runner", *sys.argv[1:]]
+    if not plan.run_flags.model_dir:
+        command.append(f"--model_dir={plan.model_dir}")
+    if code == exit_codes.DIVERGED:
+        command.append("--resume=override")
+    print(format_continuation(str(plan.model_dir), command), file=sys.stderr)
 
 
 def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str] | None]:

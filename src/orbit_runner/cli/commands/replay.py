@@ -25,7 +25,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
-from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint
+from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint, leave_best_out
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.replay.plan import ReplayPlan, plan_replay
 from orbit_runner.errors import RunnerError, format_list
@@ -132,6 +132,7 @@ def _replay(flags: argparse.Namespace, plan: ReplayPlan, directory: Path) -> Any
     check_before_start(plan.limit_steps(plan.last), plan.history.mode, directory)
     if plan.start is not None:
         copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
+        leave_best_out(directory, plan.resolved.config.trainer)
     progress = progress_of(flags, f"replay of step {plan.step}", flags.run)
     with progress.shown_scope():
         if plan.notes:

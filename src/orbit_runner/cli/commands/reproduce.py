@@ -32,6 +32,7 @@ from orbit_runner.cli.reference_run import (
     check_outside,
     copy_checkpoint,
     difference_reasons,
+    leave_best_out,
     limit_steps,
     read_original_run,
 )
@@ -178,6 +179,7 @@ def _repeat_run(original: OriginalRun, folder: Path, progress: Any) -> tuple[Any
     if original.start is not None:
         with _source_scope(original) as source:
             copy_checkpoint(checkpoints_of(source), original.start, folder)
+        leave_best_out(folder, original.resolved.config.trainer)
     differences = [*difference_reasons(original), *data.notes()]
     with progress.shown_scope():
         if differences:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,7 +35,14 @@ from orbit_runner.cli.preflight import (
     check_same_config,
     setting_error_scope,
 )
-from orbit_runner.cli.train_job import Job, prepare_process, run_job, serve
+from orbit_runner.cli.train_job import (
+    Job,
+    continuation,
+    continuing_command,
+    prepare_process,
+    run_job,
+    serve,
+)
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import MODES, TRAINING
@@ -245,12 +253,16 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
             prepare_process(job)
             try:
                 _, results = run_job(job, progress)
-            except RunnerError as error:
-                if error.exit_code == 0:  # `--stop_at_step`; such an error is not shown.
+            except (RunnerError, KeyboardInterrupt) as error:
+                error.continuation = continuation(job, place, error)  # type: ignore[union-attr]
+                if getattr(error, "exit_code", 1) == 0:  # `--stop_at_step`; not shown by itself.
                     note(str(error))
                 raise
     # All members of a cluster have the same results.
     code = exit_codes.DIVERGED if results.non_finite_metrics else 0
+    if results.stopped:
+        command = shlex.join(continuing_command(job, place))
+        results = dataclasses.replace(results, stopped=f"{results.stopped}; to continue: {command}")
     if job.writes_results:
         _print_results(results, flags)
     if results.export_problem and not code:

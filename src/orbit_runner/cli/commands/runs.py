@@ -40,7 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse_flags(_parser(), arguments)
     if flags.tree and flags.csv:
         raise RunnerError("--tree: has no effect with --csv\nadd `--columns=+parent,branch_step`")
-    runs = read_summaries([_require_directory(name) for name in flags.directories or ["runs"]])
+    roots = [_require_directory(name) for name in flags.directories or ["runs"]]
+    runs = read_summaries(roots, inside_runs=True)
     columns = RunColumns(runs)
     names = _select_columns(flags, columns)
     chosen = _select_runs(runs, columns, flags)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,8 +165,16 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         )
         results = worker.run()
     if signals.received is not None:
+        _print_continuation(flags)
         return 128 + signals.received
     return _finish(flags, directory, results)
+
+
+def _print_continuation(flags: argparse.Namespace) -> None:
+    from orbit_runner.cli.train_job import format_continuation
+
+    print("runner: the trials were stopped", file=sys.stderr)
+    print(format_continuation(flags.model_dir, ["runner", *sys.argv[1:]]), file=sys.stderr)
 
 
 def _make_launcher(flags: argparse.Namespace, root: Path) -> TrialLauncher:

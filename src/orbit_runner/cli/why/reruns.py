@@ -9,7 +9,7 @@ from orbit_runner.audit.run_diff import RunDiff
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import current_damage
 from orbit_runner.cli.preflight import check_before_start
-from orbit_runner.cli.reference_run import copy_checkpoint
+from orbit_runner.cli.reference_run import copy_checkpoint, leave_best_out
 from orbit_runner.cli.single_process import convert_to_single_process
 from orbit_runner.cli.why.side_pair import SidePair, side_pair_scope, temporary_scope
 from orbit_runner.data.fingerprint import compare
@@ -43,6 +43,8 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
             _check_can_rerun(name, run, directory)
             if source is not None:
                 copy_checkpoint(source, start, directory)
+                assert run.resolved is not None, "_check_can_rerun raises an error otherwise"
+                leave_best_out(directory, run.resolved.config.trainer)
         phase(f"running both again from step {start} to {end}")
         with side_pair_scope(runs, folder, imports) as pair:
             return _compare(pair, runs, folder, start, end, phase)

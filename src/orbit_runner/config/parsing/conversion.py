@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.parsing.yaml_files import parse_scalar
-from orbit_runner.config.schema.base import Config
+from orbit_runner.config.schema.base import Config, FrozenMapping
 from orbit_runner.errors import shorten
 
 BOOLEAN_WORDS = {"yes": True, "on": True, "no": False, "off": False}
@@ -104,7 +104,7 @@ def _convert_scalar(value: Any, hint: Any) -> Any:
 
 def _freeze(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return types.MappingProxyType({key: _freeze(item) for key, item in value.items()})
+        return FrozenMapping({key: _freeze(item) for key, item in value.items()})
     return tuple(_freeze(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 

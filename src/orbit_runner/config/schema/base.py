@@ -125,6 +125,39 @@ def config_class(cls: type[_C]) -> type[_C]:
     return made
 
 
+class FrozenMapping(Mapping[str, Any]):
+    """A mapping that cannot be changed, and that messages show like a dict."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> Any:
+        """Returns a value."""
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the keys in their order."""
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        """Returns the number of keys."""
+        return len(self._values)
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a dict with the values of both; those of `other` win."""
+        return {**self._values, **other}
+
+    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a dict with the values of both; those of this mapping win."""
+        return {**other, **self._values}
+
+    def __repr__(self) -> str:
+        """Returns the values as a dict with lists, as the user wrote them."""
+        return repr(_plain_value(self))
+
+
 @config_class
 class Config:
     """A frozen section of the config tree.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import Config, FrozenMapping, config_class, field
 from orbit_runner.config.schema.class_names import class_name_problem, module_problem
 
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NONE: Mapping[str, Any] = FrozenMapping({})
 
 
 @config_class

@@ -156,7 +156,7 @@ class BestCheckpoint(BestKeeper):
         if not ranking or ranking[0].step in missing:
             return  # Whatever is there is better than nothing.
         if missing:
-            names = ", ".join(str(self._folder.prefix(step)) for step in missing)
+            names = ", ".join(map(self._name, missing))
             self._note(f"warning: checkpoints that are among the best are missing: {names}")
         self._rule.ranking, self._rule.needed = ranking, frozenset()
         self._folder.prune(max(there))
@@ -186,7 +186,7 @@ class BestCheckpoint(BestKeeper):
             self._write_info({self.comparison.metric: value}, step)
             return
         self._note(
-            f"warning: the best checkpoint, {self._folder.prefix(step)} "
+            f"warning: the best checkpoint so far, {self._name(step)} "
             f"({self.comparison.metric} {value:g}), is missing; the next improvement is saved as "
             "the new best checkpoint"
         )
@@ -205,6 +205,10 @@ class BestCheckpoint(BestKeeper):
                 f"warning: {self.comparison.metric} is {value:g} at step {self._step()}, "
                 "so these weights are not saved as the best"
             )
+
+    def _name(self, step: int) -> str:
+        """Returns a checkpoint by its path in the run directory, which may be renamed later."""
+        return "/".join(self._folder.prefix(step).parts[-2:])
 
     def _step(self) -> int:
         return int(self._state.global_step.numpy())

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 from typing import TYPE_CHECKING
 
+import tensorflow as tf
+
+from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
 from orbit_runner.config.schema.data import resolve_data_config
+from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.skipped_steps import SKIPPED
 from orbit_runner.train.nonfinite.first_bad_step import BadStep, find_first_bad_step
@@ -19,6 +24,32 @@ if TYPE_CHECKING:
     from orbit_runner.train.run import Run
 
 _MAX_EXAMPLES = 8
+
+
+def check_initial_weights(run: Run) -> None:
+    """Raises `Diverged` if a trained weight is not finite before the first step."""
+    if is_asynchronous(run.strategy) or run.config.trainer.recovery_max_trials < 0:
+        return
+    variables = run.state.model.trainable_variables
+    # The sum tells without a copy of each weight; it may also overflow.
+    squares = [tf.cast(tf.nn.l2_loss(one), tf.float32) for one in variables]
+    is_finite = not squares or math.isfinite(tf.add_n(squares).numpy())
+    found = [] if is_finite else non_finite_variables(variables)
+    if not found:
+        return
+    source = getattr(run.config.for_task.task, "init_checkpoint", "")
+    cause = (
+        f"check the checkpoint of task.init_checkpoint, {source}"
+        if source
+        else "check the initializer of this layer, and the code that creates it"
+    )
+    raise Diverged(
+        f"the initial weights are not finite, so no step was trained\n"
+        f"  {describe_non_finite(found)}",
+        non_finite=True,
+        step=0,
+        advice=cause,
+    )
 
 
 def handle_divergence(run: Run, error: Diverged) -> None:
@@ -34,13 +65,16 @@ def handle_divergence(run: Run, error: Diverged) -> None:
         roll_back(run, error.reason)
         return
     rolls_back = run.config.trainer.recovery_max_trials > 0
-    if error.step is not None or not error.non_finite or rolls_back:
+    if rolls_back:
+        record_divergence(run, error)
+        raise error.explain(recoveries=run.config.trainer.recovery_max_trials)
+    if error.step is not None or not error.non_finite:
         record_divergence(run, error)
         raise error
     bad, problem = _search(run, error)
     if bad is None:
         record_divergence(run, error)
-        raise error.add_explanation(f"the first step that is not finite is unknown: {problem}")
+        raise error.explain(f"the first step that is not finite is unknown: {problem}")
     restart(run)
     if not _skip(run, bad):
         _end_run_before(run, bad)

@@ -1,0 +1,146 @@
+"""A run that is stopped prints its directory and the command that continues it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.cli.train_job import change_flags
+from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.train.callbacks.base import Callback
+
+_FLAGS = [
+    "--experiment=digits_mlp",
+    "--train_steps=40",
+    "--trainer.validation_interval=0",
+    "--trainer.summary_interval=10",
+    "--trainer.steps_per_loop=5",
+    "--runtime.distribution_strategy=one_device",
+]
+
+
+class SendSignal(Callback):
+    """Sends a signal to the process, as a user or a scheduler does."""
+
+    def __init__(self, number: int, at: int = 10) -> None:
+        self._number, self._at = number, at
+
+    def on_loop_end(self, run: Any, logs: Any) -> None:
+        if run.step == self._at:
+            os.kill(os.getpid(), self._number)
+
+
+@pytest.fixture
+def start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command; returns its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["runner", *arguments])
+        code = main()
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def _continuation(text: str) -> tuple[str, list[str]]:
+    """Returns the directory and the arguments that the last two lines name."""
+    place, command = text.splitlines()[-2:]
+    assert place.startswith("  run       ")
+    assert command.startswith("  continue  runner ")
+    return place.split(maxsplit=1)[1], shlex.split(command.split(maxsplit=2)[2])
+
+
+def _signal_flag(number: int) -> str:
+    name = f"{__name__}.SendSignal"
+    callback = f"{{class_name: {name}, arguments: {{number: {number}}}}}"
+    return f"--params_override={{callbacks: [{callback}]}}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("named", [True, False])
+def test_command_after_a_signal_continues_in_the_same_directory(
+    start: Callable[..., tuple[int, str, str]], number: int, named: bool
+) -> None:
+    flags = [*_FLAGS, _signal_flag(number), *(["--model_dir=a b"] if named else [])]
+    code, _, said = start(*flags)
+    place, arguments = _continuation(said)
+
+    assert code == 128 + number
+    assert (place == "a b") == named
+    assert start(*arguments)[0] == 0
+    summary = read_summary(Path(place))
+    assert (summary.status, summary.step) == ("finished", 40)
+    assert sum(1 for _ in Path.cwd().rglob("run.json")) == 1
+
+
+@pytest.mark.slow
+def test_command_after_a_stop_at_a_step_lacks_that_flag(
+    start: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, _, said = start(*_FLAGS, "--stop_at_step", "10")
+    place, arguments = _continuation(said)
+
+    assert code == 0
+    assert arguments == [*_FLAGS, f"--model_dir={place}"]
+
+
+@pytest.mark.slow
+def test_command_after_the_time_limit_is_in_the_results(
+    start: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, out, _ = start(*_FLAGS, "--trainer.max_time=0.001s")
+    found = re.search(r"\(trainer\.max_time\); to continue: runner (.*)$", out, re.M)
+
+    assert code == 0
+    assert found is not None
+    (place,) = (path.parent for path in Path("runs").rglob("run.json"))
+    assert shlex.split(found[1])[-1] == f"--model_dir={place}"
+
+
+@pytest.mark.slow
+def test_command_after_divergence_leaves_the_step_out(
+    start: Callable[..., tuple[int, str, str]],
+) -> None:
+    rate = "trainer.optimizer_config.learning_rate.constant.learning_rate"
+    flags = [*_FLAGS, "--trainer.optimizer_config.optimizer.type=sgd", f"--{rate}=1.0e+30"]
+    code, _, said = start(*flags, "--trainer.loss_upper_bound=.inf")
+    place, arguments = _continuation(said)
+
+    assert code == 3
+    assert arguments[-3] == f"--model_dir={place}"
+    assert arguments[-2] == "--resume=override"
+    step = re.search(r"step (\d+) is not finite", said)
+    assert step is not None
+    assert arguments[-1] == f"--trainer.skip_steps=[{step[1]}]"
+
+
+def test_mistake_before_training_prints_no_command(
+    start: Callable[..., tuple[int, str, str]],
+) -> None:
+    assert "continue" not in start(*_FLAGS, "--batch_size=0")[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["runner", "--a=1"], ["runner", "--a=1", "--b=2"]),
+        (["runner", "--b=1", "--a=1"], ["runner", "--a=1", "--b=2"]),
+        (["runner", "--b", "1", "--a", "1"], ["runner", "--a", "1", "--b=2"]),
+    ],
+)
+def test_flags_of_a_command_are_replaced(command: list[str], expected: list[str]) -> None:
+    assert change_flags(command, {"b": "2", "c_d": None}) == expected
+    assert change_flags([*command, "--c-d=3", "--c_d", "4"], {"b": "2", "c_d": None}) == expected
