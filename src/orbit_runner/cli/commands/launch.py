@@ -64,9 +64,11 @@ def main(arguments: Sequence[str]) -> int:
 def _print_continuation(plan: Plan, code: int) -> None:
     """Prints the command that continues after a signal or divergence."""
     from orbit_runner.cli.train_job import CONTINUED_CODES, format_continuation
+    from orbit_runner.run_directory.run_summary import read_summary
 
-    if code not in CONTINUED_CODES:
-        return
+    is_diverged = read_summary(plan.model_dir).status == "diverged"
+    if code not in CONTINUED_CODES or (code == exit_codes.DIVERGED and not is_diverged):
+        return  # A complete run may end with the same code.
     command = ["runner", *sys.argv[1:]]
     if not plan.run_flags.model_dir:
         command.append(f"--model_dir={plan.model_dir}")
