@@ -8,7 +8,7 @@ import tf_keras
 
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
-from orbit_runner.errors import SettingError, first_line
+from orbit_runner.errors import SettingError, first_line, nearest_name_hint
 from orbit_runner.tasks.keras.config import KerasModelConfig
 from orbit_runner.tasks.keras.keras_names import split_layer
 from orbit_runner.tasks.keras.passed_objects import load_function
@@ -38,7 +38,38 @@ def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
             "be used\nremove the call of compile(), and set task.loss, task.metrics and "
             "trainer.optimizer_config",
         )
+    _require_same_inputs(model, inputs)
     return model
+
+
+def _require_same_inputs(model: tf_keras.Model, inputs: Any) -> None:
+    """Raises `SettingError` if a functional model has other inputs than the data.
+
+    Keras ignores inputs that the model does not have, and assigns inputs by their order if one has
+    another name.
+    """
+    if not getattr(model, "_is_graph_network", False):
+        return
+    names = sorted(model.input) if isinstance(model.input, dict) else list(model.input_names)
+    given = list(inputs) if isinstance(inputs, dict) else ["x"]
+    if len(names) == len(given) == 1:
+        return
+    if missing := [name for name in names if name not in given]:
+        unused = [name for name in given if name not in names]
+        raise SettingError(
+            "task.model",
+            f"the model has the inputs {', '.join(names)}, but the data has no "
+            f"{', '.join(missing)}, only {', '.join(given)}"
+            f"{nearest_name_hint(missing[0], unused)}\nthe keys of the dict of arrays must be the "
+            "names of the inputs",
+        )
+    if unused := [name for name in given if name not in names]:
+        raise SettingError(
+            "task.model",
+            f"the data has the inputs {', '.join(given)}, but the model has no "
+            f"{', '.join(unused)}, only {', '.join(names)}\nremove them from the data, or add them "
+            "to the model",
+        )
 
 
 def _require_keras_2(model: Any, reference: str) -> None:

@@ -84,13 +84,14 @@ def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
     """
     try:
         found = model(inputs, training=False)
-    except (ValueError, TypeError, KeyError, tf.errors.InvalidArgumentError) as error:
+    except Exception as error:  # The code of the model may raise any error.
         shapes = tf.nest.map_structure(lambda one: f"{one.dtype.name} {one.shape}", inputs)
         raise SettingError(
             _MODEL,
             f"the model does not accept the inputs of the data, {shapes}: {_reason(error)}\n"
             "change its input, or the arrays",
         ) from error
+    _require_no_strings_as_numbers(model, inputs)
     if isinstance(found, (dict, list, tuple)) or not tf_keras.backend.is_keras_tensor(found):
         shown = f"a {type(found).__name__} of {len(tf.nest.flatten(found))} tensors"
         raise SettingError(
@@ -101,6 +102,23 @@ def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
     if found.shape.rank == 0:
         raise SettingError(_MODEL, "got a model that returns a scalar, expected one per example")
     return Outputs(tuple(found.shape[1:]), found.dtype.name, last_activation(model))
+
+
+def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Any) -> None:
+    """Raises `SettingError` if a model casts strings, which fails only when it is run."""
+    specs = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), inputs)
+    if all(spec.dtype != tf.string for spec in tf.nest.flatten(specs)):
+        return
+    traced = tf.function(lambda features: model(features, training=False))
+    graph = traced.get_concrete_function(specs).graph
+    for op in graph.get_operations():
+        if op.type == "Cast" and op.get_attr("SrcT") == tf.string:
+            raise SettingError(
+                _MODEL,
+                "the model uses strings of the data as numbers\nconvert them in the function that "
+                "returns the arrays, or in the model, for example with TextVectorization, "
+                "StringLookup or tf.strings.to_number",
+            )
 
 
 def symbolic_inputs(specs: Any) -> Any:
