@@ -1,6 +1,7 @@
 """Falling back from a damaged checkpoint, and what is rejected or partially restored."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,27 @@ def test_run_falls_back_from_a_damaged_checkpoint_to_the_previous_one(
     assert f"ckpt-40.{file}" in warning
     assert (tmp_path / "parts" / "checkpoints" / "damaged" / "ckpt-40").is_dir()
     assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+
+@pytest.mark.parametrize("with_record", [True, False])
+def test_checkpoint_under_the_name_of_another_step_is_damaged(
+    with_record: bool, tmp_path: Path
+) -> None:
+    config = toy_config()
+    whole, _ = run(config, tmp_path)
+    folder = tmp_path / "checkpoints"
+    for path in folder.glob("ckpt-20.*"):
+        path.unlink()
+    for path in [*folder.glob("ckpt-10.*")]:
+        if with_record or path.suffix != ".json":
+            shutil.copyfile(path, folder / path.name.replace("ckpt-10", "ckpt-20"))
+    notes = Notes()
+    again, _ = run(config, tmp_path, notes=notes)
+    assert notes.started_at == [15]
+    (warning,) = (note for note in notes.notes if "damaged" in note)
+    assert "step 20 is damaged" in warning
+    assert "step 10" in warning
+    assert weights_fingerprint(again) == weights_fingerprint(whole)
 
 
 def test_run_starts_over_if_every_checkpoint_is_damaged(tmp_path: Path) -> None:

@@ -10,7 +10,11 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.reporting.html.report_page import report_page
+from orbit_runner.reporting.run_data import read_run
+from orbit_runner.run_directory.metric_records import read_partial_records
 from orbit_runner.train.callbacks.summaries import EventFiles, JsonLines, Summaries
+from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.toy import Notes, descent, records, run, toy_config
 
 
@@ -71,6 +75,26 @@ def test_no_summaries_are_written_when_they_are_disabled(tmp_path: Path) -> None
     run(toy_config(), tmp_path, save_summary=False)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [".lock", "checkpoint", "checkpoints", "data.json"]
+
+
+@pytest.mark.parametrize("in_graph", [True, False])
+def test_record_after_a_stop_says_how_many_steps_it_averages(
+    in_graph: bool, tmp_path: Path
+) -> None:
+    config = toy_config(trainer__train_steps=15, trainer__train_tf_while_loop=in_graph)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path, stop_at_step=7)
+    run(config, tmp_path)
+    train = records(tmp_path, "train")
+    steps = descent(config, 15)
+    assert [record.get("averaged_steps") for record in train] == [None, 3, None]
+    for record, (start, end) in zip(train, [(0, 5), (7, 10), (10, 15)], strict=True):
+        losses = [loss for _, loss, _ in steps[start:end]]
+        np.testing.assert_allclose(record["training_loss"], np.mean(losses), rtol=1e-4)
+    assert "averaged_steps" not in _events(tmp_path / "train")
+    assert read_partial_records(tmp_path / "metrics.jsonl") == {10: 3}
+    page = report_page(read_run(tmp_path, "run"), "", {})
+    assert "step 10: the last 3" in page
 
 
 def test_resumed_run_appends_to_the_same_file(tmp_path: Path) -> None:

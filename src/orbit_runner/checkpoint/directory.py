@@ -92,6 +92,11 @@ class CheckpointFolder:
 
     def _find_damaged_file(self, step: int, record: CheckpointRecord | None) -> str:
         if record is not None:
+            if record.step != step:
+                return (
+                    f"{self._name}-{step}.json is the record of step {record.step}: "
+                    "its files were renamed or copied"
+                )
             damages = (mark.damage(self.path / name) for name, mark in record.files.items())
             return next(filter(None, damages), "")
         suffixes = {path.suffix.partition("-")[0] for path in self.files(step)}

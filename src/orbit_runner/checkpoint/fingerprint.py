@@ -79,6 +79,11 @@ class CheckpointContent:
         """Returns the tensor of a checkpoint key."""
         return self._reader.get_tensor(key)
 
+    def global_step(self) -> int | None:
+        """Returns the global step, or None if the checkpoint contains none."""
+        key = f"global_step{_VALUE}"
+        return int(self.tensor(key)) if self.shapes.get(key) == [] else None
+
     def state_keys(self) -> list[str]:
         """Returns the keys of all tensors except TensorFlow's save counter, sorted."""
         found = (key for key in self.shapes if key != _GRAPH)

@@ -28,7 +28,11 @@ def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> s
         prefix = place.folder.prefix(place.step)
         if not has_object_graph(prefix):
             return ""  # Restoring it raises an error that explains why it cannot be used.
-        found = CheckpointContent(prefix).find_non_finite()
+        content = CheckpointContent(prefix)
+        saved_at = content.global_step()
+        if saved_at not in (None, place.step):
+            return f"is damaged: it contains step {saved_at}: its files were renamed or copied"
+        found = content.find_non_finite()
     except READ_ERRORS as error:
         return f"is damaged: it cannot be read: {first_line(error)}"
     found = [one for one in found if one.name not in known]

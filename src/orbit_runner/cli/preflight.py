@@ -71,7 +71,7 @@ def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> 
     if replicas:  # None: known only from the devices; 0: too few, reported below
         problems += [
             Problem(path, message, resolved.origin(path))
-            for path, message in batch_problems(config, replicas)
+            for path, message in batch_problems(config, replicas, mode)
         ]
     for path, message in (*run_problems(config, mode), *tpu_problems(config.runtime, os.environ)):
         problems.append(Problem(path, message, resolved.origin(path)))

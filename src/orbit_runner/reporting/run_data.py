@@ -15,7 +15,7 @@ from typing import Any
 from orbit_runner.run_directory.branch import Ancestry, ancestry
 from orbit_runner.run_directory.config_values import read_settings
 from orbit_runner.run_directory.history import RunHistory, read_history
-from orbit_runner.run_directory.metric_records import SPEED, Curves, read_curves
+from orbit_runner.run_directory.metric_records import SPEED, Curves, read_curves, read_partial_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import RunSummary, attempt_seconds, read_summary
 
@@ -33,6 +33,8 @@ class RunData:
     curves: Curves
     history: RunHistory
     ancestry: Ancestry = dataclasses.field(default_factory=dict)
+    # Training records that average over fewer steps than others: their number by step.
+    partial_records: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     @property
     def seconds(self) -> float | None:
@@ -112,4 +114,5 @@ def read_run(path: Path, name: str, most_points: int | None = None) -> RunData:
         curves=read_curves(RunDirectory(path).metrics, most_points),
         history=read_history(path),
         ancestry=ancestry(path),
+        partial_records=read_partial_records(RunDirectory(path).metrics),
     )

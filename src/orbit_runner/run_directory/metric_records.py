@@ -16,8 +16,10 @@ from typing import Any
 from orbit_runner.utils.files import open_file, parse_json
 
 SPLITS = ("train", "validation")
+# How many steps a record averages over, if the run was resumed after its first step.
+AVERAGED_STEPS = "averaged_steps"
 # Keys of a record that are not values of a metric.
-_NOT_METRICS = ("step", "split", "time", "event")
+_NOT_METRICS = ("step", "split", "time", "event", AVERAGED_STEPS)
 _TAIL_BYTES = 16 * 1024
 # The most bytes at the end of a file that are searched for the last record of each split.
 _LONGEST_TAIL = 1024 * 1024
@@ -82,6 +84,20 @@ def read_curves(path: Path, most_points: int | None = None) -> Curves:
     for key, group in groups.items():
         group.write_points(curves[key])
     return {key: dict(sorted(values.items())) for key, values in curves.items()}
+
+
+def read_partial_records(path: Path) -> dict[int, int]:
+    """Returns how many steps a training record averages over, by its step.
+
+    Contains only the records that lack steps, because the run was resumed after their first step.
+    """
+    try:
+        with open_file(path) as file:
+            marked = [line for line in file if AVERAGED_STEPS.encode() in line]
+    except OSError:
+        return {}
+    steps = {record["step"]: record.get(AVERAGED_STEPS) for record in _parse_records(marked)}
+    return {step: count for step, count in sorted(steps.items()) if isinstance(count, int)}
 
 
 @dataclasses.dataclass

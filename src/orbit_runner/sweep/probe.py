@@ -1,4 +1,4 @@
-"""Builds the first trial without training it, to find mistakes before a new sweep begins."""
+"""Trains one step of the first trial, to find mistakes before a new sweep begins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.signals import Signals
 from orbit_runner.sweep.definition import Sweep
@@ -34,11 +35,11 @@ def check_first_trial(
 ) -> None:
     """Builds the model, the data and the metrics of the first trial in a separate process.
 
-    That process trains no step. Raises RunnerError if it fails, or if evaluations do not report
+    That process trains one step. Raises RunnerError if it fails, or if evaluations do not report
     the metric of the objective.
     """
     run, log = directory.path / "probe", directory.log("probe")
-    task = TrialTask(0, sweep.seeds[0], sweep.train_steps[0], 0)
+    task = TrialTask(0, sweep.seeds[0], sweep.train_steps[0], 1)
     arguments = trial_arguments(sweep, task, progress.settings[0], run, imports)
     # A run checks the metric of its best checkpoint when it is built. The weights are the same.
     arguments += (f"--{_METRIC}={sweep.file.metric}", f"--{_SUBDIRECTORY}=best")
@@ -52,7 +53,7 @@ def check_first_trial(
             _remove(run)
         if code >= 0 or signals.received is not None:
             break  # Otherwise, it was killed, which says nothing about the trial.
-    if signals.received is None and code:
+    if signals.received is None and code not in (0, exit_codes.DIVERGED):
         raise RunnerError(_message(sweep, log))
 
 

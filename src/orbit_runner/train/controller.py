@@ -6,13 +6,13 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import orbit
 import orbit.controller
 
 from orbit_runner.run_directory.config_values import read_setting
+from orbit_runner.run_directory.metric_records import AVERAGED_STEPS
 from orbit_runner.trackers.tracking import make_tracking, writes_event_files
 from orbit_runner.train.callbacks.build import own_callbacks
 from orbit_runner.train.callbacks.callback_list import CallbackList
@@ -50,7 +50,13 @@ def build_controller(
     measures = save_summary and run.trainer is not None and run.config.trainer.system_metrics
     extra_values = SystemMetrics() if measures else dict
     train_summaries = _build_summaries(
-        run, "train", "train", run.plan.is_record, save_summary, extra_values
+        run,
+        "train",
+        "train",
+        run.plan.is_record,
+        save_summary,
+        extra_values,
+        about=lambda step: _describe_record(run, step),
     )
     subdir = run.config.trainer.validation_summary_subdir
     # With one directory for both splits, Orbit would use one manager for both.
@@ -106,7 +112,7 @@ def _build_evaluation_summaries(run: Run, subdir: str, save: bool) -> Summaries:
         "evaluation",
         run.is_new_evaluation,
         save,
-        about=about,
+        about=lambda step: about,
     )
 
 
@@ -117,13 +123,19 @@ def _build_summaries(
     is_record: Callable[[int], bool],
     save: bool,
     extra_values: Callable[[], Mapping[str, float]] = dict,
-    about: Mapping[str, Any] = MappingProxyType({}),
+    about: Callable[[int], Mapping[str, Any]] = lambda step: {},
 ) -> Summaries:
     writes_events = subdir and save and writes_event_files(run.config.trackers)
     directory = run.model_dir / subdir if writes_events else None
     lines = JsonLines(run.directory.metrics) if save else None
     step = run.state.global_step
     return Summaries(directory, lines, split, step, is_record, extra_values, run.tracking, about)
+
+
+def _describe_record(run: Run, step: int) -> dict[str, int]:
+    """Returns how many steps a record averages over if a resume made it fewer than usual."""
+    missing = 0 if run.trainer is None else run.trainer.missing_steps(step)
+    return {AVERAGED_STEPS: step - run.plan.record_start(step) - missing} if missing else {}
 
 
 def _build_loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:

@@ -51,7 +51,7 @@ from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.nonfinite.handling import check_initial_weights
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.run_builder import RunBuilder
-from orbit_runner.train.schedule import Plan, make_plan
+from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.utils.log import note, phase
 
@@ -321,6 +321,8 @@ class Run:
         return plan
 
     def _build_stop_requests(self, at_step: int | None, limits: TimeLimits) -> StopRequests:
+        if at_step is not None:
+            check_stop_step(at_step, self.train_steps)
         # The servers of a remote cluster do not share the run directory, and continue after the
         # run.
         served = is_asynchronous(self.strategy) and not self.config.runtime.remote_cluster

@@ -7,7 +7,7 @@ import math
 
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import RunnerError, SettingError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +43,22 @@ class Plan:
         stops = (_next_multiple(step, interval) for interval in intervals if interval)
         return min((self.train_steps, *stops, *pauses))
 
+    def record_start(self, step: int) -> int:
+        """Returns the step after which the record that ends at `step` begins."""
+        return (step - 1) // self.summary_interval * self.summary_interval
+
     def next_record(self, step: int) -> int:
         """Returns the first step after this one at which a record of training ends."""
         return min(self.train_steps, _next_multiple(step, self.summary_interval))
+
+
+def check_stop_step(step: int, train_steps: int) -> None:
+    """Raises `RunnerError` if a run cannot stop at a step because it does not train it."""
+    if not 1 <= step <= train_steps:
+        raise RunnerError(
+            f"--stop_at_step: got {step}, allowed: 1 to {train_steps}, the last step of the run\n"
+            "omit it to train to the end, or raise trainer.train_steps"
+        )
 
 
 def _is_multiple(step: int, interval: int) -> bool:

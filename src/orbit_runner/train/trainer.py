@@ -94,6 +94,8 @@ class Trainer(orbit.StandardTrainer):
         # Floating-point operations of a step on all local replicas; None if unknown.
         self.flops: int | None = None
         self._recorder: Recorder | None = None
+        # The step since which the metrics are updated, unless a record ended later.
+        self._first_step: int | None = None
 
     @property
     def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
@@ -167,6 +169,8 @@ class Trainer(orbit.StandardTrainer):
         SettingError if there are fewer batches.
         """
         start, step = time.perf_counter(), self._global_step()
+        if self._first_step is None:
+            self._first_step = step
         is_traced = self._train_loop_fn is not None
         try:
             with self._tracing_scope():
@@ -224,6 +228,12 @@ class Trainer(orbit.StandardTrainer):
         if self._chunks is None:
             self.train_dataset = None
         self._reset_metrics()
+        self._first_step = None
+
+    def missing_steps(self, step: int) -> int:
+        """Returns how many steps the record that ends at `step` lacks, because of a resume."""
+        start = self._plan.record_start(step)
+        return max(0, (self._first_step or 0) - start)
 
     def running_loss(self) -> tf.Tensor:
         """Returns the mean loss since the last record, float32 scalar; 0 if there is none."""

@@ -55,6 +55,7 @@ from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staged_config import localize
+from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
 
 _DESCRIPTION = """\
@@ -84,8 +85,8 @@ def main(arguments: Sequence[str]) -> int:
 def _check_stop_step(flags: argparse.Namespace) -> None:
     if flags.stop_at_step is None:
         return
-    if flags.stop_at_step < 0:
-        raise RunnerError(f"--stop_at_step: got {flags.stop_at_step}, allowed: at least 0")
+    if flags.stop_at_step < 1:
+        raise RunnerError(f"--stop_at_step: got {flags.stop_at_step}, allowed: at least 1")
     if flags.mode not in TRAINING:
         raise RunnerError(f"--stop_at_step: has no effect with --mode={flags.mode}\nremove it")
 
@@ -95,6 +96,9 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: floa
 
     `started` is when the command began, by `time.monotonic()`.
     """
+    if flags.stop_at_step is not None and resolved.config.trainer.train_steps:
+        # Otherwise, the last step follows from `train_epochs`, and is known when the run is built.
+        check_stop_step(flags.stop_at_step, resolved.config.trainer.train_steps)
     with messages_scope(flags), _run_directory_scope(flags, resolved) as model_dir:
         job = dataclasses.replace(_make_job(flags, resolved, model_dir), started=started)
         if job.writes_results and resolved.notes:

@@ -36,6 +36,7 @@ _PAIRS = {"training_loss": "loss", "validation_loss": "loss"}
 _MOST_CHECKPOINTS = 20
 _MOST_EVALUATIONS = 50
 _MOST_STEPS = 5  # of evaluations that are not finite
+_MOST_PARTIAL = 10
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
 
 
@@ -54,11 +55,11 @@ def report_page(
         data: What was collected of the model, its inputs and its mistakes.
     """
     title = f"{run.experiment or run.summary.path.name}: {run.summary.status}"
-    charts = "".join(_charts(run.curves))
+    charts, partial = "".join(_charts(run.curves)), _partial_records(run.partial_records)
     body = [
         _header(run),
         _tiles(run),
-        section("Curves", f"<div class=charts>{charts}</div>" if charts else ""),
+        section("Curves", f"<div class=charts>{charts}</div>{partial}" if charts else ""),
         section("Evaluation", evaluation_content(data.evaluation)),
         section("Evaluations of checkpoints", _evaluations(run)),
         section("Inputs", input_content(data.inputs)),
@@ -158,6 +159,18 @@ def _charts(curves: Curves) -> Iterator[str]:
             for split, points in groups[name]
         ]
         yield line_chart(_chart_title(name), series)
+
+
+def _partial_records(counts: Mapping[int, int]) -> str:
+    """Returns which training records average over fewer steps, because the run was resumed."""
+    if not counts:
+        return ""
+    items = [f"step {step:,}: the last {count:,}" for step, count in [*counts.items()][-_MOST_PARTIAL:]]
+    more = ", …" if len(counts) > len(items) else ""
+    return (
+        "<p class=soft>The run was resumed between two records, so these training records average "
+        f"over fewer steps than others: {escape('; '.join(items))}{more}</p>"
+    )
 
 
 def _rank(name: str) -> tuple[bool, ...]:

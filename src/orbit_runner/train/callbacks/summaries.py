@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -112,8 +111,8 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         # Returns values to add to each record.
         extra_values: Callable[[], Mapping[str, float]] = dict,
         tracking: Tracking | None = None,  # the trackers that receive the records, too
-        # What every record says besides its values, such as which data was evaluated.
-        about: Mapping[str, Any] = MappingProxyType({}),
+        # Returns what a record says besides its values, such as which data was evaluated.
+        about: Callable[[int], Mapping[str, Any]] = lambda step: {},
     ) -> None:
         self._files, self._about = EventFiles(directory, global_step), about
         self._lines, self._split = lines, split
@@ -143,9 +142,12 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         if self._tracking:
             self._tracking.log(self._split, [(step, flat_scalars(logs)) for step, logs in records])
         if self._lines is not None and records:
-            now = {"split": self._split, "time": round(time.time(), 3), **self._about}
+            now = {"split": self._split, "time": round(time.time(), 3)}
             self._lines.write(
-                *({"step": step, **now, **flat_scalars(logs)} for step, logs in records)
+                *(
+                    {"step": step, **now, **self._about(step), **flat_scalars(logs)}
+                    for step, logs in records
+                )
             )
 
     def _write(self, records: Sequence[tuple[int, Mapping[str, Any]]], subfolder: str) -> None:

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.checks.logical_replicas import share_problems
+from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
 
 
-def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[str, str]]:
-    """Yields (dotted path, message) for batch sizes that cannot be divided evenly.
+def batch_problems(
+    config: ExperimentConfig, replicas: int, mode: str = "train_and_eval"
+) -> Iterator[tuple[str, str]]:
+    """Yields (dotted path, message) for batch sizes of a mode that cannot be divided evenly.
 
     A training batch is divided by the replicas and by the accumulation steps, an evaluation batch
     by the replicas; logical replicas take the place of the others. The message proposes the nearest
@@ -20,11 +23,14 @@ def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[st
     """
     pieces, kind = config.trainer.gradient_accumulation_steps, ""
     if config.runtime.logical_replicas:
-        yield from share_problems(config, replicas)
+        yield from share_problems(config, replicas, mode)
         replicas, kind = config.runtime.logical_replicas, "logical "
-    for section, parts in (("train_data", replicas * pieces), ("validation_data", replicas)):
+    for section, parts, modes in (
+        ("train_data", replicas * pieces, TRAINING),
+        ("validation_data", replicas, EVALUATING),
+    ):
         size = getattr(config.task, section).global_batch_size
-        if size % parts:
+        if mode in modes and size % parts:
             below, above = size // parts * parts, (size // parts + 1) * parts
             near = f"{below} and {above}" if below else str(above)
             shared = f"{replicas} {kind}replica{'s' if replicas > 1 else ''}" + (

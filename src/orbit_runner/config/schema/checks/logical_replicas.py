@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+
 if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
     from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -31,24 +33,24 @@ def logical_replica_problems(runtime: RuntimeConfig) -> Problems:
         )
 
 
-def share_problems(config: ExperimentConfig, devices: int) -> Problems:
-    """Yields (dotted path, message) for devices or batches that cannot be divided equally."""
+def share_problems(config: ExperimentConfig, devices: int, mode: str) -> Problems:
+    """Yields (dotted path, message) for what the devices of a mode cannot share equally."""
     logical = config.runtime.logical_replicas
     if logical % devices:
         yield PATH, unequal_shares_message(logical, devices)
     rows = getattr(config.task.train_data, "batch_rows_multiple", logical)
-    if rows % logical:
+    if mode in TRAINING and rows % logical:
         below, above = rows // logical * logical, (rows // logical + 1) * logical
         near = f"{below} and {above}" if below else str(above)
         yield (
             "task.train_data.batch_rows_multiple",
             f"got {rows}, which is not a multiple of {logical} ({PATH})\nnearest: {near}",
         )
-    for path, is_set in (
-        ("trainer.train_tf_function", config.trainer.train_tf_function),
-        ("trainer.eval_tf_function", config.trainer.eval_tf_function),
+    for path, is_set, modes in (
+        ("trainer.train_tf_function", config.trainer.train_tf_function, TRAINING),
+        ("trainer.eval_tf_function", config.trainer.eval_tf_function, EVALUATING),
     ):
-        if not is_set:
+        if mode in modes and not is_set:
             yield path, f"got false, but {PATH} is {logical}, which needs graphs\nallowed: true"
 
 

@@ -114,7 +114,7 @@ def _batch_size_problems(splits: Sequence[Split], config: ExperimentConfig, mode
         devices, _ = _device_count(runtime)
         replicas = devices // runtime.parts if devices else None
         if replicas:
-            yield from batch_problems(config, replicas)
+            yield from batch_problems(config, replicas, mode)
     for split in splits:
         if split.parts > 1:
             yield from _batch_part_problems(split, config, replicas or 1)
