@@ -168,6 +168,7 @@ def _run(
         cluster=None,
         asynchronous=True,
         allow_partial=False,
+        resume=resume,
         command=("python", *sys.argv),
     )
     display = make_progress(progress, title=f"{resolved.config.name} · {mode}", place=str(folder))

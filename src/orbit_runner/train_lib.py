@@ -94,6 +94,7 @@ def run_experiment(
     callbacks: Sequence[Callback] = (),
     stop_at_step: int | None = None,
     started: float | None = None,
+    resume: str = "same",
 ) -> tuple[tf_keras.Model, dict[str, Any]]:
     """Trains, evaluates, or both, with the arguments of Model Garden's `run_experiment` and more.
 
@@ -117,6 +118,8 @@ def run_experiment(
         stop_at_step: A step before the last one, at which to save and raise `StoppedAtStep`.
         started: When the run started, as `time.monotonic()`: `trainer.max_time` counts from then.
             By default, it counts from now.
+        resume: `same`: resume only if all settings that affect the weights are the same.
+            `override`: always resume.
 
     Returns:
         The model, and the result of the last evaluation, or {} if there was none. For an experiment
@@ -154,6 +157,7 @@ def run_experiment(
             callbacks=callbacks,
             stop_at_step=stop_at_step,
             started=started,
+            resume=resume,
         )
         controller = build_controller(
             run,

@@ -172,6 +172,7 @@ def test_allow_partial_restores_the_variables_that_fit(
         task=_task(config),
         notes=(notes := Notes()),
         allow_partial=True,
+        resume="override",
     )
     fresh = session.state.model.get_layer("dense2").get_weights()
     with notes.listening_scope():
@@ -217,7 +218,9 @@ def test_different_optimizer_starts_fresh_with_allow_partial(tmp_path: Path) -> 
     with pytest.raises(RunnerError, match=r"with Adam \(older kind\), but this experiment uses"):
         run(other, tmp_path, "train")
     notes = Notes()
-    after, _ = run(other, tmp_path, "train", allow_partial=True, notes=notes)
+    after, _ = run(
+        other, tmp_path, "train", allow_partial=True, resume="override", notes=notes
+    )
     assert weights_fingerprint(after) == weights_fingerprint(before)
     assert any("not restored" in note for note in notes.notes)
 
@@ -233,6 +236,7 @@ def test_resumed_run_takes_the_learning_rate_from_the_config(kind: str, tmp_path
         tmp_path,
         make_strategy("one_device"),
         task=_task(config),
+        resume="override",
     )
     session.restore_or_initialize()
     assert session.step == 2

@@ -208,6 +208,7 @@ def session_of(
     task: Any = None,
     notes: Notes | None = None,
     allow_partial: bool = False,
+    resume: str = "same",
 ) -> Run:
     configure_numerics(config.runtime)
     return Run(
@@ -219,6 +220,7 @@ def session_of(
         evaluates=True,
         asynchronous=False,
         allow_partial=allow_partial,
+        resume=resume,
         callbacks=[] if notes is None else [notes],
     )
 

@@ -140,7 +140,7 @@ def test_stopped_run_continues_without_the_callback(tmp_path: Path) -> None:
     entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 2}}
     run(_in_config(entry), tmp_path)
     notes = Notes()
-    run(toy_config(), tmp_path, notes=notes)
+    run(toy_config(), tmp_path, notes=notes, resume="override")
     assert notes.evaluations[-1][0] == 20
 
 

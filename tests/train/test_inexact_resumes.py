@@ -2,18 +2,22 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orbit_runner.errors import RunnerError
 from tests.support.toy import Notes, run, toy_config
 
 
-def _reasons(folder: Path, steps: int, strategy: str = "one_device", **changes: Any) -> list[str]:
+def _reasons(
+    folder: Path, steps: int, strategy: str = "one_device", resume: str = "same", **changes: Any
+) -> list[str]:
     results = Notes()
     run(toy_config(trainer__train_steps=steps, **changes), folder, "train", strategy,
-        notes=results)  # fmt: skip
+        notes=results, resume=resume)  # fmt: skip
     assert results.reasons is not None
     return results.reasons
 
@@ -45,8 +49,10 @@ def test_resume_under_another_strategy_is_recorded(made: Path, tmp_path: Path) -
 def test_resume_with_another_config_is_recorded(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "a"))
     changed = {"task__train_data__seed": 3}
+    with pytest.raises(RunnerError, match=r"(?s)different config:.*train_data\.seed: null → 3"):
+        _reasons(folder, 10, **changed)
     expected = ["it was resumed at step 5 with another config"]
-    assert _reasons(folder, 10, **changed) == expected
+    assert _reasons(folder, 10, resume="override", **changed) == expected
     assert _reasons(folder, 15, **changed) == expected
 
 
@@ -66,3 +72,42 @@ def test_resume_from_a_checkpoint_without_a_record_is_recorded(made: Path, tmp_p
         shutil.copyfile(made / "checkpoints" / f"ckpt-5.{suffix}", tmp_path / f"a/ckpt-5.{suffix}")
     (reason,) = _reasons(tmp_path / "a", 10)
     assert reason.startswith("it was resumed at step 5 from a checkpoint without a record")
+
+
+_MODULE = """
+from orbit_runner import Callback
+
+class Quiet(Callback):
+    pass
+"""
+
+
+def test_resume_with_changed_code_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "my_own_code.py"
+    source.write_text(_MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    callback = {"callbacks": '[{"class_name": "my_own_code.Quiet"}]'}
+    folder = tmp_path / "a"
+    try:
+        assert _reasons(folder, 5, **callback) == []
+        assert "my_own_code" in _record(folder, 5)["code"]
+        assert _reasons(folder, 10, **callback) == []
+        source.write_text(_MODULE + "\nchanged = True\n")
+        del sys.modules["my_own_code"]
+        notes = Notes()
+        run(toy_config(trainer__train_steps=10, **callback), folder, "eval", notes=notes)
+        assert any("this code changed" in note and str(source) in note for note in notes.notes)
+        expected = [f"it was resumed at step 10 with changed code ({source})"]
+        assert _reasons(folder, 15, **callback) == expected
+        assert _reasons(folder, 20, **callback) == expected
+        assert _record(folder, 20)["inexact"] == expected
+    finally:
+        sys.modules.pop("my_own_code", None)
+
+
+def _record(folder: Path, step: int) -> dict[str, Any]:
+    record = json.loads((folder / "checkpoints" / f"ckpt-{step}.json").read_text())
+    assert isinstance(record, dict)
+    return record

@@ -28,6 +28,7 @@ from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.utils.log import note, phase
+from orbit_runner.utils.user_code import CodeComparison, user_code
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class RunConditions:
     strategy: str = ""  # Includes the number of replicas.
     # What else determines the bits of the weights.
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # The code of the user's modules, compared with that of the checkpoint that was restored.
+    code: CodeComparison = dataclasses.field(default_factory=CodeComparison)
     # Why the config alone does not reproduce the weights. Grows if a checkpoint that was made under
     # other conditions is restored.
     inexact: list[str] = dataclasses.field(default_factory=list)
@@ -356,7 +359,8 @@ def record_of(state: TrainState, conditions: RunConditions) -> CheckpointRecord:
         optimizer=state.optimizer_kind,
         strategy=conditions.strategy,
         numerics=conditions.numerics,
-        inexact=tuple(conditions.inexact),
+        code=user_code(),
+        inexact=(*conditions.inexact, *conditions.code.reasons()),
         non_finite=state.non_finite,
         callbacks=conditions.callbacks(),
         stopped=conditions.stopped(),

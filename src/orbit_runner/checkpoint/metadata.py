@@ -46,6 +46,8 @@ class CheckpointRecord:
     strategy: str = ""  # With the number of replicas: `MirroredStrategy × 2`.
     # What else determines the bits of the weights: threads, instruction sets, versions.
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # The SHA-256 of the source of the user's modules, by name.
+    code: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Why the config alone does not reproduce these weights, such as a resume with another strategy.
     inexact: Sequence[str] = ()
     # Variables that were not finite when the model was built and may stay so. All others were found
@@ -98,6 +100,7 @@ def _check_types(record: CheckpointRecord) -> None:
     marks = record.files.values()
     integers = [record.step, *(mark.bytes for mark in marks)]
     texts += [record.stopped, *(mark.sha256 for mark in marks)]
+    texts += [*record.code.values()]
     if any(type(text) is not str for text in texts) or any(type(n) is not int for n in integers):
         raise ValueError("it is not a checkpoint record: a value has another type")
 

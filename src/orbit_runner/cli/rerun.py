@@ -123,6 +123,7 @@ class _Stage:
                 enable_async_checkpointing=True,
                 callbacks=callbacks,
                 stop_at_step=self.step if self.stops_early else None,
+                resume="override",  # Settings of the machine may differ.
             )
 
 

@@ -37,6 +37,7 @@ from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
+from orbit_runner.utils.user_code import user_code
 
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.
 CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
@@ -56,7 +57,7 @@ class Job:
     data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
     command: tuple[str, ...] = ()  # that started the process; () for this command line
     stop_at_step: int | None = None  # the step at which to save and exit, before the last one
-    resumes_same: bool = False  # whether a resume with another config is an error
+    resume: str = "same"  # whether the run may be resumed with another config: `override`
     started: float | None = None  # when the command began, by `time.monotonic()`
 
     @property
@@ -159,6 +160,7 @@ def run_job(job: Job, progress: Any) -> tuple[Any, Any]:
 def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
     # Before the imports below, which take seconds in which files may be edited.
     code = read_code_version(job.model_dir) if job.writes_results else CodeVersion()
+    user_code()
     with paused_collection_scope():
         from orbit_runner import train_lib
 
@@ -184,6 +186,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             allow_partial=job.allow_partial,
             stop_at_step=job.stop_at_step,
             started=job.started,
+            resume=job.resume,
         )
     except ExportFailed as error:
         # The run itself is complete.
@@ -246,7 +249,7 @@ def _make_callbacks(
     job: Job, progress: Callback, record: Any, report: ReportWriter
 ) -> list[Callback]:
     if job.mode in TRAINING and job.writes_results:
-        writer = ConfigWriter(job.model_dir, job.resolved, job.argv, resumes_same=job.resumes_same)
+        writer = ConfigWriter(job.model_dir, job.resolved, job.argv, resumes_same=job.resume == "same")
         return [progress, job.data, writer, _RunStartRecorder(record), report]
     return [progress]
 

@@ -10,6 +10,7 @@ from typing import Any
 from orbit_runner.differences.findings import Finding
 from orbit_runner.reporting.code_version import diffs_by_file
 from orbit_runner.utils.files import read_file
+from orbit_runner.utils.user_code import changed_modules
 
 _MOST_LINES = 12  # of the differences of a file
 _MOST_FILES = 20
@@ -46,6 +47,14 @@ def code_findings(
         )
     if differing[_MOST_FILES:]:
         yield Finding(kind="code", name=f"{len(differing) - _MOST_FILES} more files")
+
+
+def module_findings(left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Finding]:
+    """Yields the modules of the user that differ between the records of two checkpoints."""
+    for name in changed_modules(left, right)[:_MOST_FILES]:
+        yield Finding(
+            kind="code", name=f"module {name}", left=left[name][:8], right=right[name][:8]
+        )
 
 
 def _state(changed: Mapping[str, str], name: str) -> str:

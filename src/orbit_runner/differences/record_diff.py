@@ -14,7 +14,7 @@ from orbit_runner.audit.run_diff import RunDiff, compare_runs
 from orbit_runner.config.diff import differences
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.differences.code_changes import code_findings
+from orbit_runner.differences.code_changes import code_findings, module_findings
 from orbit_runner.differences.findings import Finding
 from orbit_runner.differences.recorded_run import RecordedRun
 from orbit_runner.reporting.comparison import format_value
@@ -66,6 +66,8 @@ def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferenc
         *code_findings(_code(left), _code(right), (left.path, right.path)),
         *_replicas(*runs),
     ]
+    if left.record and right.record and not any(one.kind == "code" for one in findings):
+        findings += module_findings(left.record.code, right.record.code)
     findings += _numerics(*runs, {one.name for one in findings})
     findings += [*_versions(*runs), *_resumes(*runs)]
     return RecordedDifferences(

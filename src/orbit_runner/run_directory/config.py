@@ -25,11 +25,14 @@ from orbit_runner.config.parsing.tree import Section
 from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat_settings
+from orbit_runner.config.serialize import flat_settings, inline_yaml
+from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, write_atomically
+
+_MOST_CHANGES = 12
 
 
 def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
@@ -52,6 +55,33 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
     if _has_other_data_directory(settings, config) and not has_record(run):
         return False  # Without a record, it is unknown whether the data is the same.
     return has_same_settings(settings, config)
+
+
+def check_same_config(run: Path, fingerprint: str, config: ExperimentConfig) -> None:
+    """Raises `RunnerError` if the latest checkpoint of a run was made with a different config.
+
+    `fingerprint` is the one in the checkpoint's record.
+    """
+    if is_made_with(run, fingerprint, config):
+        return
+    accepted = written_settings(run)
+    if accepted is not None and has_same_settings(accepted, config):
+        return  # The run was resumed with this config, and stopped before it saved a checkpoint.
+    before = _kept_settings(run, fingerprint)
+    lines = [] if before is None else [*_changes(before, identity_settings(config))]
+    raise RunnerError(
+        f"{run} contains a run with a different config{':' if lines else ''}\n"
+        + "".join(f"  {line}\n" for line in lines[:_MOST_CHANGES])
+        + "use another --model_dir, or --resume=override to resume with the new config "
+        '(in Python: model_dir, resume="override")'
+    )
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    for path in sorted({*before, *now}):
+        if before.get(path) != now.get(path):
+            old, new = (inline_yaml(values.get(path)) for values in (before, now))
+            yield f"{path}: {old} → {new}"
 
 
 def _has_other_data_directory(settings: dict[str, Any], config: ExperimentConfig) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.run_directory.metric_records import AVERAGED_STEPS
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import open_file, parse_json, read_json_object
 
@@ -76,7 +77,9 @@ def read_history(folder: Path) -> RunHistory:
         losses={
             line["step"]: line["training_loss"]
             for line in _read_step_records(RunDirectory(folder).metrics)
-            if line.get("split") == "train" and _is_loss(line.get("training_loss", ""))
+            if line.get("split") == "train"
+            and AVERAGED_STEPS not in line  # means over other steps
+            and _is_loss(line.get("training_loss", ""))
         },
         attempts=tuple(_read_attempts(RunDirectory(folder).record("train"))),
     )

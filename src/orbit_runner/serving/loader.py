@@ -25,6 +25,7 @@ from orbit_runner.tasks.build import build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import phase
+from orbit_runner.utils.user_code import CodeComparison
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,8 +152,9 @@ def restore_choice(state: TrainState, choice: Choice, strategy: Any) -> None:
             f"the checkpoint {choice.prefix} {problem}\nuse --checkpoint=STEP to select another one"
         )
     restorer = Restorer(state, state.checkpoint(), strategy, allow_partial=False)
+    record = choice.record()
     try:
-        restorer.restore(choice.prefix, choice.record())
+        restorer.restore(choice.prefix, record)
     except RunnerError as error:
         # Its last line is advice on resuming.
         found = str(error).rpartition("\n")[0] or str(error)
@@ -160,3 +162,7 @@ def restore_choice(state: TrainState, choice: Choice, strategy: Any) -> None:
             f"{found}\nrun `runner verify` to check the checkpoint; it must have been made with "
             "the run's config.yaml"
         ) from error
+    if record is not None:
+        code = CodeComparison()
+        code.begin(record.step, record.code)
+        code.report()

@@ -179,6 +179,7 @@ def _restore(run: Run, path: str) -> bool:
     try:
         run.checkpoints.check(path)
         run.checkpoints.restore(path)
+        run.compare_code()
     except RunnerError as error:
         problem = error
     if run.workers.all(problem is None):

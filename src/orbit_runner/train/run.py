@@ -21,6 +21,7 @@ from orbit_runner.distribute.parameter_server import is_asynchronous, local_stra
 from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
+from orbit_runner.run_directory.config import check_same_config, keep_config
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data
 from orbit_runner.run_directory.paths import RunDirectory
@@ -117,6 +118,7 @@ class Run:
         # A step before the last one at which the run saves a checkpoint and ends.
         stop_at_step: int | None = None,
         started: float | None = None,  # when the run started, by `time.monotonic()`; None: now
+        resume: str = "same",  # `override`: the run may be resumed with another config
     ) -> None:
         self.adapter = adapt(task, config.for_task.task)
         self.task, self.strategy = self.adapter.task, strategy
@@ -129,6 +131,7 @@ class Run:
         for text in self.warnings:
             note(f"warning: {text}")
         self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
+        self._accepts_changes = resume == "override"
         self.workers, self.local_strategy = Workers(strategy), local_strategy(strategy)
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
         phase("building the model")
@@ -233,11 +236,14 @@ class Run:
         """
         self.restored = self.checkpoints.restore_or_initialize(self.task)
         if self.restored:
+            self._check_config()
             self.conditions.inexact[:] = resume_reasons(self)
+            self.compare_code()
             self.restore_callbacks()
         elif self.trainer is not None:
             check_initial_weights(self)
         if self.trainer is not None and self.is_chief:
+            keep_config(self.model_dir, self.written_config)
             fell_back = self.checkpoints.fell_back
             prepare_records(self.directory, self.step, note, keep_metrics=fell_back)
             if self.restored and has_evaluation(self.directory, self.step):
@@ -252,6 +258,11 @@ class Run:
             note("\n".join(["fine-tuning:", *format_table(groups)]))
         self.callbacks.on_run_begin(self)
 
+    def _check_config(self) -> None:
+        record = self.checkpoints.restored
+        if self.trainer is not None and record is not None and not self._accepts_changes:
+            check_same_config(self.model_dir, record.config, self.written_config)
+
     def restore_callbacks(self) -> None:
         """Restores the callbacks and the skipped steps from the record of the restored checkpoint.
 
@@ -265,6 +276,14 @@ class Run:
         self.callbacks.set_state({} if record is None else record.callbacks)
         if record is not None and record.config == self.conditions.config:
             self.stop(record.stopped)
+
+    def compare_code(self) -> None:
+        """Reports the user's modules that changed since the restored checkpoint was saved."""
+        record = self.checkpoints.restored
+        if record is not None:
+            self.conditions.code.begin(record.step, record.code)
+        if self.is_chief:
+            self.conditions.code.report()
 
     @property
     def layer_groups(self) -> list[LayerGroup]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner import exit_codes
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.cli.branches.preparation import branch_point_scope
 from orbit_runner.cli.flags.config_flags import (
     Parser,
@@ -42,6 +42,7 @@ from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.user_code import changed_modules, format_names
 
 _DESCRIPTION = """\
 Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
@@ -225,6 +226,9 @@ def _compare(
     )
     if record.strategy not in ("", done.strategy):
         differences = [*differences, f"strategy: {record.strategy} → {done.strategy}"]
+    again = latest_intact_record(checkpoints_of(folder))
+    if again is not None and (names := changed_modules(record.code, again.code)):
+        differences = [*differences, f"changed code: {format_names(names)}"]
     result = Reproduction(
         run=str(history.folder),
         again=str(folder),

@@ -157,7 +157,7 @@ def _make_job(flags: argparse.Namespace, resolved: ResolvedConfig, model_dir: Pa
         cluster=cluster,
         asynchronous=flags.enable_async_checkpointing == "true",
         allow_partial=flags.allow_partial,
-        resumes_same=flags.resume == "same",
+        resume=flags.resume,
         stop_at_step=getattr(flags, "stop_at_step", None),
     )
 

@@ -49,7 +49,14 @@ class Side:
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
         self.run = Run(
-            self._config, task, built, directory, trains=True, evaluates=False, asynchronous=False
+            self._config,
+            task,
+            built,
+            directory,
+            trains=True,
+            evaluates=False,
+            asynchronous=False,
+            resume="override",
         )
         self.run.restore_or_initialize()
 

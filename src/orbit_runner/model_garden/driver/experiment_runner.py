@@ -81,6 +81,7 @@ class OrbitExperimentRunner:
         callbacks: Sequence[Callback] = (),
         stop_at_step: int | None = None,
         started: float | None = None,
+        resume: str = "same",
     ) -> None:
         """Builds the parts and restores the latest checkpoint if there is one.
 
@@ -107,6 +108,8 @@ class OrbitExperimentRunner:
                 runs to its last step.
             started: When the run started, as `time.monotonic()`: `trainer.max_time` counts from
                 then. If None, it counts from now.
+            resume: `same`: resume only if all settings that affect the weights are the same.
+                `override`: always resume.
 
         Raises:
             RunnerError: If the experiment cannot run as configured, or another process trains in
@@ -124,6 +127,7 @@ class OrbitExperimentRunner:
         self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
         self._eval_tasks, self._callbacks = eval_tasks, tuple(callbacks)
         self._stop_at_step, self._started = stop_at_step, started
+        self._resume = resume
         self._run: Run | None = None
         self._own_controller: orbit.Controller | None = None
         self._event_reporter: custom_trainer.EventReporter | None = None
@@ -233,6 +237,7 @@ class OrbitExperimentRunner:
             callbacks=self._callbacks,
             stop_at_step=self._stop_at_step,
             started=self._started,
+            resume=self._resume,
         )
         cls, own = type(self), OrbitExperimentRunner
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter

@@ -11,6 +11,7 @@ from typing import Any
 from orbit_runner.data.fingerprint import describe_arrays
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import SettingError, first_line, nearest_name_hint
+from orbit_runner.utils.user_code import add_function
 
 # By digest and by `module:name`.
 ARRAYS: dict[str, ArraySource] = {}
@@ -33,6 +34,7 @@ def register_function(function: Callable[..., Any]) -> str:
     plain = name.rpartition(".")[2].strip("<>") or "function"
     reference = f"{getattr(function, '__module__', None) or '__main__'}:{plain}"
     FUNCTIONS[reference] = function
+    add_function(reference, function)
     return reference
 
 

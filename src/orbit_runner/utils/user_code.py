@@ -1,0 +1,164 @@
+"""The source files of the user's own modules: digests by module, and which of them changed.
+
+Modules of installed packages and of the standard library are left out, because their versions are
+recorded elsewhere. A digest is computed when a module is first listed: the process runs that code,
+even if the file is edited later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import inspect
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.errors import format_list
+from orbit_runner.utils.files import read_file
+from orbit_runner.utils.log import note
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+_INSTALLED = {"site-packages", "dist-packages"}
+_MOST_NAMES = 5
+
+# The file and the digest of each module by name, with the spec of the import; None: not the user's.
+_modules: dict[str, tuple[object, tuple[str, str] | None]] = {}
+# Digests of functions that have no file, by `module:name`.
+_functions: dict[str, str] = {}
+
+
+@dataclasses.dataclass
+class CodeComparison:
+    """Compares the code of this process with that of the checkpoint it started from."""
+
+    _step: int = 0
+    _before: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    _reported: set[str] = dataclasses.field(default_factory=set)
+
+    def begin(self, step: int, before: Mapping[str, str]) -> None:
+        """Begins to compare with the code in the record of a checkpoint."""
+        self._step = step
+        self._before = before
+
+    def reasons(self) -> list[str]:
+        """Returns that the code changed, [] if it did not."""
+        names = changed_files(self._before, user_code())
+        if not names:
+            return []
+        return [f"it was resumed at step {self._step} with changed code ({format_names(names)})"]
+
+    def report(self) -> None:
+        """Logs which files changed, each of them once."""
+        names = [n for n in changed_files(self._before, user_code()) if n not in self._reported]
+        self._reported.update(names)
+        if names:
+            note(
+                f"note: this code changed since the checkpoint of step {self._step} was saved:\n"
+                f"{format_list(names)}"
+            )
+
+
+def user_code() -> dict[str, str]:
+    """Returns the SHA-256 of the source of each module of the user, by the module's name."""
+    for name, module in list(sys.modules.items()):
+        values = _values(module)
+        spec = values.get("__spec__")
+        if name not in _modules or _modules[name][0] is not spec:
+            _modules[name] = (spec, _digest_module(name, values))
+    loaded = (_modules[name] for name in sys.modules if name in _modules)
+    files = (entry[1] for entry in loaded if entry[1] is not None)
+    return {**dict(sorted(files)), **_functions}
+
+
+def add_function(reference: str, function: Callable[..., Any]) -> None:
+    """Adds a function of a notebook or another program without a file, `module:name`."""
+    module = sys.modules.get(reference.partition(":")[0])
+    if module is not None and _values(module).get("__file__"):
+        return  # The file of the module has its source.
+    with contextlib.suppress(OSError, TypeError):
+        source = inspect.getsource(function)
+        _functions[reference] = hashlib.sha256(source.encode()).hexdigest()
+
+
+def changed_modules(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Returns the names of the modules whose source differs between two results.
+
+    Modules that only one of them contains are left out: they may be imported later.
+    """
+    return [name for name, digest in before.items() if now.get(name, digest) != digest]
+
+
+def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Returns the files of the modules that changed, or their names if they are not loaded."""
+    return [*map(_describe, changed_modules(before, now))]
+
+
+def format_names(names: list[str]) -> str:
+    """Returns the first of some names as text, and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _values(module: object) -> dict[str, Any]:
+    # `vars` would run the code of a module whose import is deferred.
+    try:
+        values = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _digest_module(name: str, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns the name and the digest of a module of the user; None for all other modules."""
+    path = values.get("__file__")
+    if name == "__mp_main__" or not isinstance(path, str) or _is_installed(path):
+        return None
+    try:
+        digest = hashlib.sha256(read_file(Path(path))).hexdigest()
+    except (OSError, ValueError):
+        return None
+    # Each program is called `__main__`; another one may resume the run.
+    return (os.path.basename(path) if name == "__main__" else name), digest
+
+
+def _is_installed(path: str) -> bool:
+    # The real path is slow to find, and there are thousands of modules.
+    return _is_below_installed(path) or _is_below_installed(os.path.realpath(path))
+
+
+def _is_below_installed(path: str) -> bool:
+    return not _INSTALLED.isdisjoint(path.split(os.sep)) or path.startswith(_installed_prefixes())
+
+
+@functools.cache
+def _installed_prefixes() -> tuple[str, ...]:
+    directories = [*_installed_directories()]
+    paths = [*directories, *map(os.path.realpath, directories)]
+    return tuple({os.path.join(path, "") for path in paths})
+
+
+def _installed_directories() -> Iterator[str]:
+    yield _PACKAGE
+    paths = sysconfig.get_paths()
+    yield from (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
+    yield from getattr(site, "getsitepackages", list)()
+    yield from filter(None, [site.getusersitepackages()])
+
+
+def _describe(name: str) -> str:
+    """Returns the path of a module's file if it is loaded, else the name of the module."""
+    path = _values(sys.modules.get(name)).get("__file__")
+    if not isinstance(path, str):
+        return name
+    try:
+        relative = os.path.relpath(path)
+    except (OSError, ValueError):
+        return path
+    return path if relative.startswith(os.pardir) else relative
