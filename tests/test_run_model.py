@@ -3,17 +3,26 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
+import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tf_keras
 import yaml
+from gin import config as gin_config
+from tensorflow.python.framework import config
 
 import orbit_runner
 from orbit_runner.errors import RunnerError
@@ -204,3 +213,75 @@ def test_mistake_is_an_error_that_names_the_argument(
 def test_model_instead_of_a_function_is_refused(tmp_path: Path) -> None:
     message = _refused(model=keras_models.classifier(), model_dir=tmp_path)
     assert message.startswith("model: got a model, expected the function that builds it")
+
+
+def _draws() -> tuple[Any, ...]:
+    return (
+        random.random(),
+        float(np.random.rand()),
+        float(tf.random.uniform([])),
+        tf_keras.initializers.GlorotUniform()([2, 2]).numpy().tobytes(),
+    )
+
+
+def _process_state() -> tuple[Any, ...]:
+    return (
+        config.is_op_determinism_enabled(),
+        tf.config.functions_run_eagerly(),
+        tf_keras.mixed_precision.global_policy().name,
+        # TensorFlow read its own variables when it was imported.
+        {name: value for name, value in os.environ.items() if not name.startswith("TF")},
+        signal.getsignal(signal.SIGTERM),
+        logging.getLogger("orbit_runner").handlers[:],
+        gc.isenabled(),
+        {**gin_config._CONFIG},
+    )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_run_restores_the_state_of_the_process(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tf_keras.utils.set_random_seed(5)
+    expected = [_draws(), _draws()]
+    tf_keras.utils.set_random_seed(5)
+    config.disable_op_determinism()
+    before, first = _process_state(), _draws()
+
+    def train() -> None:
+        orbit_runner.run(
+            _fail if fails else keras_models.classifier,
+            keras_models.classes(),
+            epochs=1,
+            model_dir="~/runs/here",
+            progress="none",
+            overrides={"runtime.mixed_precision_dtype": "bfloat16", "gin_bindings": _GIN},
+        )
+
+    with pytest.raises(Exception, match="failed on purpose") if fails else nullcontext():
+        train()
+
+    assert (tmp_path / "runs" / "here").is_dir()
+    assert _process_state() == before
+    assert [first, _draws()] == expected
+
+
+_GIN = ["get_kernel_initializer_of_nothing/macro.value = 3"]
+
+
+def _fail() -> Any:
+    raise ValueError("failed on purpose")
+
+
+def test_run_without_standard_streams_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    found = orbit_runner.run(
+        keras_models.classifier, keras_models.classes(), epochs=1, model_dir=tmp_path / "run"
+    )
+    assert found.step > 0
+    assert sys.stderr is None
+    assert sys.stdout is None

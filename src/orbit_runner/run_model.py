@@ -13,6 +13,7 @@ from typing import Any
 
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.cli.commands.run import check_data
+from orbit_runner.cli.gin_bindings import restored_gin_scope
 from orbit_runner.cli.preflight import (
     check_before_start,
     check_same_config,
@@ -27,7 +28,9 @@ from orbit_runner.reporting.progress.factory import make_progress
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
+from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
+from orbit_runner.utils.streams import missing_streams_scope
 
 _MODE = "train_and_eval"
 
@@ -81,6 +84,9 @@ def run(
     If `model_dir` contains a run with the same settings and data, the run is resumed, and ends with
     the weights of a run that never stopped.
 
+    The random generators of Python, NumPy, TensorFlow and Keras, the determinism of ops, eager
+    mode, the precision policy and gin bindings are restored at the end, also after an error.
+
     Args:
         model: The function that builds and returns a `tf_keras.Model`, not compiled. A function in
             a module can be found again by its name, so that `config.yaml` reproduces the run. Or
@@ -115,16 +121,53 @@ def run(
         Interrupted: A signal ended the run after it had saved a checkpoint.
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
     """
+    with missing_streams_scope():
+        return _run(
+            _settings(
+                model,
+                data,
+                validation_data=validation_data,
+                validation_split=validation_split,
+                loss=loss,
+                metrics=metrics,
+                optimizer=_optimizer_setting(optimizer, learning_rate),
+                epochs=epochs,
+                batch_size=batch_size,
+                seed=seed,
+                name=name,
+            ),
+            overrides or {},
+            model_dir,
+            resume,
+            progress,
+            evaluates=validation_data is not None or validation_split > 0,
+        )
+
+
+def _settings(
+    model: Any,
+    data: Any,
+    *,
+    validation_data: Any,
+    validation_split: float,
+    loss: Any,
+    metrics: Sequence[Any],
+    optimizer: Mapping[str, Any],
+    epochs: float,
+    batch_size: int,
+    seed: int,
+    name: str,
+) -> dict[str, tuple[str, Any]]:
+    """Returns the paths and values of settings by the argument of `run` that sets them."""
     if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
         prepare_environment(RuntimeConfig())
-    evaluates = validation_data is not None or validation_split > 0
     settings: dict[str, tuple[str, Any]] = {
         "model": ("task.model", _model_setting(model)),
         "data": ("task.train_data", _data_setting(data, "data", batch_size)),
         "loss": ("task.loss", _loss_or_metric_setting(loss)),
         "metrics": ("task.metrics", [_loss_or_metric_setting(metric) for metric in metrics]),
         "epochs": ("trainer.train_epochs", epochs),
-        "optimizer": ("trainer.optimizer_config", _optimizer_setting(optimizer, learning_rate)),
+        "optimizer": ("trainer.optimizer_config", optimizer),
         "seed": ("runtime.seed", seed),
         "name": ("name", name or _default_name(model)),
     }
@@ -134,7 +177,7 @@ def run(
     if validation_split:
         settings["validation_split"] = ("task.validation_split", validation_split)
         settings["batch_size"] = ("task.validation_data.global_batch_size", batch_size)
-    return _run(settings, overrides or {}, model_dir, resume, progress, evaluates=evaluates)
+    return settings
 
 
 def _run(
@@ -153,7 +196,9 @@ def _run(
     flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     texts = tuple((flag, path, json.dumps(value)) for flag, path, value in flags)
     resolved = resolve(Request(flags=texts))
-    folder = Path(model_dir) if model_dir is not None else _default_directory(resolved.config.name)
+    folder = _default_directory(resolved.config.name)
+    if model_dir is not None:
+        folder = Path(model_dir).expanduser()
     mode = _MODE if evaluates else "train"
     cluster = check_before_start(resolved, mode, folder)
     if cluster is not None:
@@ -179,8 +224,11 @@ def _run(
             check_same_config(resolved, folder)
         with setting_error_scope(resolved), disk_error_scope(folder):
             prepare_process(job)
+            with paused_collection_scope():
+                from orbit_runner.determinism.numerics import restored_process_scope
             try:
-                model, results = run_job(job, display)
+                with restored_process_scope(), restored_gin_scope(resolved):
+                    model, results = run_job(job, display)
             except (RunnerError, KeyboardInterrupt) as error:
                 if getattr(error, "exit_code", 130) in CONTINUED_CODES:
                     note(_continuation(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.determinism.block_sizes import fix_block_sizes
-from orbit_runner.determinism.numerics import configure_numerics, reset_keras
+from orbit_runner.determinism.numerics import (
+    configure_numerics,
+    reset_keras,
+    restored_generators_scope,
+)
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
 from orbit_runner.distribute.strategies import build_strategy
@@ -61,6 +66,7 @@ def prepare(
         DeviceError: The config asks for devices that this machine does not have.
         MemberLost: Another member of the cluster did not connect in time.
     """
+    model_dir = _expand_user(model_dir)
     directory = local_run_directory(model_dir)
     configure_numerics(config.runtime)
     runtime = effective_runtime(config, mode)
@@ -75,6 +81,7 @@ def prepare(
     return strategy, task
 
 
+@restored_generators_scope()
 def run_experiment(
     distribution_strategy: tf.distribute.Strategy | None,
     task: Any,
@@ -97,6 +104,9 @@ def run_experiment(
     resume: str = "same",
 ) -> tuple[tf_keras.Model, dict[str, Any]]:
     """Trains, evaluates, or both, with the arguments of Model Garden's `run_experiment` and more.
+
+    At the end, the random generators of Python, NumPy, TensorFlow and Keras are restored. What
+    `prepare` configured stays: op determinism, eager mode, the precision policy, threads, devices.
 
     Args:
         distribution_strategy: The strategy; the current one if None.
@@ -134,6 +144,7 @@ def run_experiment(
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
         MemberLost: Another worker, or a tf.data service, was lost.
     """
+    model_dir = _expand_user(model_dir)
     arguments = {**locals()}
     if is_remote(model_dir):
         with remote_run_scope(model_dir, mode, params, distribution_strategy) as directory:
@@ -181,6 +192,11 @@ def run_experiment(
             if exports and not run.stopped_by_time:
                 export_at_end(run, logs)
     return run.model, logs
+
+
+def _expand_user(model_dir: str) -> str:
+    # `OrbitExperimentRunner` reports a directory that is None.
+    return model_dir if model_dir is None else os.path.expanduser(model_dir)
 
 
 def _needs_experiment_runner(params: Any, trainer: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.gin_checks import parse_statements
@@ -31,6 +33,24 @@ def bind_gin(resolved: ResolvedConfig) -> None:
     problems = [*_bind(_statements(resolved))]
     if problems:
         raise ConfigError(problems)
+
+
+@contextlib.contextmanager
+def restored_gin_scope(resolved: ResolvedConfig) -> Iterator[None]:
+    """Restores gin's bindings after a `with` block, if the config has any."""
+    if not resolved.config.gin_bindings:
+        yield
+        return
+    from gin import config
+
+    tables: tuple[Any, ...] = (config._CONFIG, config._OPERATIVE_CONFIG)
+    before = [{key: dict(values) for key, values in table.items()} for table in tables]
+    try:
+        yield
+    finally:
+        for table, values in zip(tables, before, strict=True):
+            table.clear()
+            table.update(values)
 
 
 def check_bindings(resolved: ResolvedConfig) -> list[Problem]:

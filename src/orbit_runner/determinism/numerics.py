@@ -10,9 +10,11 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 from tensorflow.python.eager import context
+from tensorflow.python.framework import config
 from tf_keras.src import backend
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism import portable_ops
 from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.determinism.portable_ops import use_portable_ops
 from orbit_runner.errors import SettingError
@@ -101,6 +103,48 @@ def unchanged_generators_scope() -> Iterator[None]:
         random.setstate(python)
         np.random.set_state(arrays)
         found._seed, found._rng = seed, rng
+
+
+@contextlib.contextmanager
+def restored_generators_scope() -> Iterator[None]:
+    """Lets a `with` block seed Python, NumPy, TensorFlow and Keras, and restores their generators.
+
+    Unlike in `unchanged_generators_scope`, the block begins with the generators of the caller.
+    """
+    found = context.context()
+    python, arrays = random.getstate(), np.random.get_state()
+    seed, rng, state = found._seed, found._rng, found._rng.getstate()
+    keras = getattr(backend._SEED_GENERATOR, "generator", None)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)
+        if found._rng is not rng:
+            rng.setstate(state)
+            found._seed, found._rng = seed, rng
+        backend._SEED_GENERATOR.generator = keras
+
+
+@contextlib.contextmanager
+def restored_process_scope() -> Iterator[None]:
+    """Restores the generators and what `configure_numerics` sets after a `with` block.
+
+    Numbers of threads and virtual devices stay: TensorFlow cannot change them once it has started.
+    """
+    is_deterministic = config.is_op_determinism_enabled()
+    is_eager = tf.config.functions_run_eagerly()
+    policy = tf_keras.mixed_precision.global_policy()
+    is_portable = portable_ops.is_enabled()
+    try:
+        with restored_generators_scope():
+            yield
+    finally:
+        if not is_deterministic:
+            config.disable_op_determinism()
+        tf.config.run_functions_eagerly(is_eager)
+        tf_keras.mixed_precision.set_global_policy(policy)
+        use_portable_ops(is_portable)
 
 
 def set_tensorflow_seed(seed: int) -> None:

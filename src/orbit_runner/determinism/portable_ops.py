@@ -32,6 +32,11 @@ def use_portable_ops(enabled: bool) -> None:
     _enabled = enabled
 
 
+def is_enabled() -> bool:
+    """Returns whether ops that are created now are replaced."""
+    return _enabled
+
+
 @functools.cache
 def _install_patches() -> None:
     for module, name, replacement in _REPLACEMENTS:

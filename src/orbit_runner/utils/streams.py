@@ -55,11 +55,7 @@ def install_tolerant_streams() -> None:
     Otherwise, the next file that is opened would get the descriptor of the closed stream, and
     TensorFlow's native code would write its log into that file.
     """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # Takes the lowest free descriptor: this one.
+    _open_closed_descriptors()
     codecs.register_error(_ERRORS, _encode_as_ascii)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -67,6 +63,29 @@ def install_tolerant_streams() -> None:
         open_tolerant_stream(1, sys.stdout),
         open_tolerant_stream(2, sys.stderr),
     )
+
+
+def _open_closed_descriptors() -> None:
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # Takes the lowest free descriptor: this one.
+
+
+@contextlib.contextmanager
+def missing_streams_scope() -> Iterator[None]:
+    """Discards what is printed to standard streams that do not exist, as in a window program."""
+    _open_closed_descriptors()
+    with contextlib.ExitStack() as stack:
+        for name, redirect in (
+            ("stdout", contextlib.redirect_stdout),
+            ("stderr", contextlib.redirect_stderr),
+        ):
+            if getattr(sys, name) is None:
+                null = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                stack.enter_context(redirect(null))
+        yield
 
 
 def open_tolerant_stream(descriptor: int, like: TextIO | None = None) -> TextIO:
