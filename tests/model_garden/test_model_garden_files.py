@@ -282,3 +282,31 @@ def test_config_file_for_gpus_trains_on_a_cpu(
     assert [record["step"] for record in records(tmp_path / "gpus", "validation")] == [6]
     kept = sorted(path.stem for path in (tmp_path / "gpus/checkpoints").glob("*.index"))
     assert kept == ["ckpt-2", "ckpt-4", "ckpt-6"]
+
+
+@pytest.mark.parametrize(
+    ("request_of", "expected"),
+    [
+        ({"params_overrides": ("task: {model: {input_size: !!python/tuple [64, 64, 3]}}",)},
+         (64, 64, 3)),
+        ({"params_overrides": ("task: {model: {input_size: !!python/list [64, 64, 3]}}",)},
+         [64, 64, 3]),
+        # The default is the list [224, 224, 3].
+        ({"params_overrides": ("task: {model: {input_size: !!python/tuple [224, 224, 3]}}",)},
+         (224, 224, 3)),
+        ({"gin_params": ("task.model.input_size = (64, 64, 3)",)}, (64, 64, 3)),
+        ({"gin_params": ("task.model.input_size = [64, 64, 3]",)}, [64, 64, 3]),
+    ],
+)  # fmt: skip
+def test_tuples_are_tuples_and_lists_are_lists(
+    request_of: dict[str, Any], expected: Any, tmp_path: Path
+) -> None:
+    first = resolve(Request(experiment="official/resnet_imagenet", **request_of))
+    (tmp_path / "config.yaml").write_text(to_yaml(first.config))
+    again = resolve(Request(experiment=str(tmp_path / "config.yaml")))
+
+    for config in (first.config, again.config):
+        size = config.for_task.task.model.input_size
+        assert (type(size), size) == (type(expected), expected)
+    assert to_yaml(again.config) == to_yaml(first.config)
+    assert config_fingerprint(again.config) == config_fingerprint(first.config)

@@ -223,7 +223,7 @@ class _Layers:
         known = len(self.problems)
         self.problems += _early_reference_problems(root)
         node = root.children.get("imports") if len(self.problems) == known else None
-        if isinstance(node, Leaf) and isinstance(node.value, list):
+        if isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
             names, origin = node.value, node.origin
             self._collect_problems(lambda: import_modules(names, origin))
         self.may_lack_tasks |= len(self.problems) > known
@@ -324,7 +324,7 @@ def _extend_list(root: Section, name: str, values: list[str], label: str) -> Non
     existing = root.children.get(name, Leaf([], Origin(label)))
     before = existing.value if isinstance(existing, Leaf) else None
     # Any other value is kept and reported when types are checked.
-    if values and isinstance(before, list) and all(isinstance(text, str) for text in before):
+    if values and isinstance(before, (list, tuple)) and all(isinstance(text, str) for text in before):
         root.children[name] = Leaf(_order_statements([*before, *values]), Origin(label))
 
 

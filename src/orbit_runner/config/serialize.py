@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from orbit_runner.config.parsing.yaml_files import parse_scalar
+from orbit_runner.config.parsing.tree import PythonTuple, sequence_like
 from orbit_runner.config.provenance import DEFAULT, Origin
 from orbit_runner.config.schema.base import Config, OneOf
 
@@ -28,25 +29,42 @@ def _represent_string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
+def _represent_tuple(dumper: yaml.SafeDumper, value: PythonTuple) -> yaml.SequenceNode:
+    return dumper.represent_sequence("tag:yaml.org,2002:python/tuple", list(value))
+
+
 _Dumper.add_representer(str, _represent_string)
+_Dumper.add_representer(PythonTuple, _represent_tuple)
 
 
 def inline_yaml(value: Any) -> str:
     """Returns a value as YAML on one line, without a newline."""
+    return _dump_inline(plain_value(value))
+
+
+def _dump_inline(value: Any) -> str:
     text = yaml.dump(
-        plain_value(value), Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
+        value, Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
         allow_unicode=True,
     )  # fmt: skip
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def plain_value(value: Any) -> Any:
-    """Returns a setting or a section as lists, dicts and scalars."""
+def plain_value(value: Any, *, keeps_tuples: bool = False) -> Any:
+    """Returns a setting or a section as lists, dicts and scalars.
+
+    With `keeps_tuples`, lists that a file marks as tuples stay `PythonTuple`.
+    """
     if isinstance(value, Config):
-        return plain_value(value.as_dict())
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {key: plain_value(item) for key, item in value.items()}
-    return [plain_value(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {
+            key: plain_value(item, keeps_tuples=keeps_tuples) for key, item in value.items()
+        }
+    if not isinstance(value, (list, tuple)):
+        return value
+    items = [plain_value(item, keeps_tuples=keeps_tuples) for item in value]
+    return sequence_like(value, items) if keeps_tuples else items
 
 
 def escape_references(value: Any) -> Any:
@@ -55,9 +73,9 @@ def escape_references(value: Any) -> Any:
         return value.replace("${", "$${")
     if isinstance(value, Mapping):
         return {key: escape_references(item) for key, item in value.items()}
-    return (
-        [escape_references(item) for item in value] if isinstance(value, (list, tuple)) else value
-    )
+    if not isinstance(value, (list, tuple)):
+        return value
+    return sequence_like(value, (escape_references(item) for item in value))
 
 
 def entries(
@@ -91,10 +109,12 @@ def _may_differ(field: dataclasses.Field[Any], value: Any) -> bool:
 def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     """Returns a config as YAML. If `origins` is given, the origin of each value is a comment."""
     lines: list[tuple[str, str]] = []
+    keeps_tuples = bool(getattr(config, "is_official", False))  # Other tasks take any list.
     for path, value in entries(config, ignored=True):
         depth, name = path.count("."), path.rpartition(".")[2]
-        text = value if path in LITERAL else escape_references(plain_value(value))
-        shown = "" if isinstance(value, Config) else f" {inline_yaml(text)}"
+        text = plain_value(value, keeps_tuples=keeps_tuples)
+        text = text if path in LITERAL else escape_references(text)
+        shown = "" if isinstance(value, Config) else f" {_dump_inline(text)}"
         origin = "" if isinstance(value, Config) else str((origins or {}).get(path, DEFAULT))
         lines.append((f"{'  ' * depth}{name}:{shown}", origin))
     if origins is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from official.modeling.hyperparams import base_config
 
+from orbit_runner.config.parsing.tree import PythonTuple
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.model_garden.schema import mirror
 
@@ -32,8 +33,17 @@ def _copy_values(target: Any, config: Config) -> None:
         if isinstance(value, Config) and isinstance(there, base_config.Config):
             there._locked = False
             _copy_values(there, value)
-        elif value != mirror(there):
+        elif value != mirror(there) or not _has_tuples(there, value):
             vars(target)[name] = _native_value(value, there, type(target), name)
+
+
+def _has_tuples(there: Any, value: Any) -> bool:
+    """Returns whether an equal value has a tuple wherever `value` is marked as one."""
+    if not isinstance(value, tuple):
+        return True
+    if isinstance(value, PythonTuple) and not isinstance(there, tuple):
+        return False
+    return all(_has_tuples(*pair) for pair in zip(there, value, strict=True))
 
 
 def _used_fields(config: Config) -> list[str]:
@@ -56,5 +66,5 @@ def _native_value(value: Any, there: Any, owner: Any, name: str) -> Any:
         )
     if isinstance(value, tuple):
         items = [_native_value(item, None, owner, name) for item in value]
-        return tuple(items) if isinstance(there, tuple) else items
+        return tuple(items) if isinstance(there, tuple) or isinstance(value, PythonTuple) else items
     return value

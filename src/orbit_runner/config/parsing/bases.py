@@ -95,7 +95,7 @@ class _Reader:
 
     def _read_bases(self, node: Leaf | Section, within: tuple[tuple[Path, str], ...]) -> None:
         value = node.value if isinstance(node, Leaf) else {}
-        for name in value if isinstance(value, list) else [value]:
+        for name in value if isinstance(value, (list, tuple)) else [value]:
             try:
                 self._read_base(name, within)
             except ConfigError as error:

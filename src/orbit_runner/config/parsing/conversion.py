@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from orbit_runner.config.parsing.tree import PythonTuple
 from orbit_runner.config.parsing.yaml_files import parse_scalar
 from orbit_runner.config.schema.base import Config, FrozenMapping
 from orbit_runner.errors import shorten
@@ -48,7 +49,7 @@ def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
         if not isinstance(value, (list, tuple)):
             _refuse(value, hint)
         (item, *_) = typing.get_args(hint)
-        return tuple(convert(part, item, lenient=lenient) for part in value)
+        return _tuple_like(value, (convert(part, item, lenient=lenient) for part in value))
     return _convert_scalar(_convert_quoted(value, hint) if lenient else value, hint)
 
 
@@ -105,7 +106,13 @@ def _convert_scalar(value: Any, hint: Any) -> Any:
 def _freeze(value: Any) -> Any:
     if isinstance(value, Mapping):
         return FrozenMapping({key: _freeze(item) for key, item in value.items()})
-    return tuple(_freeze(item) for item in value) if isinstance(value, (list, tuple)) else value
+    if not isinstance(value, (list, tuple)):
+        return value
+    return _tuple_like(value, (_freeze(item) for item in value))
+
+
+def _tuple_like(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
+    return PythonTuple(items) if isinstance(value, PythonTuple) else tuple(items)
 
 
 def _refuse(value: Any, hint: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import read_text
-from orbit_runner.config.parsing.tree import MAX_DEPTH, Section, assignment, merge
+from orbit_runner.config.parsing.tree import MAX_DEPTH, PythonTuple, Section, assignment, merge
 from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import nearest_name_hint
 
@@ -239,7 +239,8 @@ class _MacroExpansion:
         if isinstance(value, Reference):
             raise ValueError(f"got {value!r}; config settings accept only plain values")
         if isinstance(value, (list, tuple)):
-            return [self.expand(item, within, depth + 1) for item in value]
+            items = [self.expand(item, within, depth + 1) for item in value]
+            return PythonTuple(items) if isinstance(value, tuple) else items
         if isinstance(value, dict):
             return {str(key): self.expand(item, within, depth + 1) for key, item in value.items()}
         if not isinstance(value, (str, int, float, type(None))):

@@ -17,7 +17,7 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.parsing.conversion import format_value, is_config, options_of
-from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section
+from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section, sequence_like
 from orbit_runner.config.provenance import DEFAULT, Origin
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.serialize import LITERAL, flat_settings, inline_yaml, plain_value
@@ -179,10 +179,11 @@ class _Expansion:
                 for key, item in value.items()
             }
         if isinstance(value, (list, tuple)):
-            return [
+            items = (
                 self.expand(item, f"{path}[{index}]", settings, depth + 1)
                 for index, item in enumerate(value)
-            ]
+            )
+            return sequence_like(value, items)
         if not isinstance(value, str):
             return value
         try:

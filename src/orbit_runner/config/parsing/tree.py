@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.provenance import Origin
 
 # Levels of sections and lists. The deepest setting in this package has seven.
 MAX_DEPTH = 64
+
+
+class PythonTuple(tuple[Any, ...]):
+    """A list that a file marks as a tuple: code of Model Garden receives it as one."""
+
+
+def sequence_like(value: Any, items: Iterable[Any]) -> list[Any] | PythonTuple:
+    """Returns items as a list, or as a tuple if `value` is marked as one."""
+    return PythonTuple(items) if isinstance(value, PythonTuple) else list(items)
 
 
 @dataclasses.dataclass

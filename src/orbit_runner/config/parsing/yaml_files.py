@@ -18,7 +18,7 @@ import yaml
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import read_text
-from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section
+from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, PythonTuple, Section
 from orbit_runner.config.provenance import Origin
 
 _NULL, _TRUE, _FALSE = {"", "~", "null"}, {"true"}, {"false"}
@@ -29,12 +29,11 @@ _MERGE = "tag:yaml.org,2002:merge"  # An unquoted `<<`. In quotes, it is an ordi
 # Octal in YAML 1.1, which Model Garden reads, and decimal in YAML 1.2.
 _AMBIGUOUS = re.compile(r"[-+]?0[0-9_]*[1-9][0-9_]*$")
 _TAGS = "tag:yaml.org,2002:"
-# Tags that PyYAML writes for Python values. Model Garden's files contain them. Lists become tuples
-# in any case.
+# Tags that PyYAML writes for Python values. Model Garden's files contain them.
 _PYTHON_TAGS = {
     f"{_TAGS}python/{name}": _TAGS + kind
     for kind, names in {
-        "seq": ("tuple", "list"),
+        "seq": ("list",),
         "map": ("dict",),
         "str": ("str", "unicode"),
         "int": ("int", "long"),
@@ -44,6 +43,7 @@ _PYTHON_TAGS = {
     }.items()
     for name in names
 }
+_TUPLE = f"{_TAGS}python/tuple"
 _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -215,7 +215,8 @@ class _Reader:
     def _check_tag(self, node: yaml.Node, path: str) -> None:
         kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
         tag = self.tags.get(id(node), _TAGS + kind)
-        if tag != _TAGS + kind:
+        is_tuple = tag == _TUPLE and kind == "seq"
+        if tag != _TAGS + kind and not is_tuple:
             self._add_tag_problem(node, tag, path, f"!!{kind}, or no tag")
 
     def _add_tag_problem(self, node: yaml.Node, tag: str, path: str, allowed: str) -> None:
@@ -270,7 +271,7 @@ class _Reader:
                 return []
             items = [*self._read_items(node, path)]
             self._open.remove(id(node))
-            return items
+            return PythonTuple(items) if self.tags.get(id(node)) == _TUPLE else items
         if isinstance(node, yaml.MappingNode):
             self._check_tag(node, path)
             section = self._read_section(node, path, self._origin(node.start_mark))
