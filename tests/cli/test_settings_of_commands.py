@@ -155,6 +155,8 @@ def test_valid_setting_is_used_by_commands_that_print_the_config(
         (["validate", "digits", "--distribution_strategy=mirrored", "--runtime.num_virtual_devices=3"], "64, which is not a multiple of 3 (3 replicas)"),
         (["run", "--experiment=digits", "--progress_interval=-1"], "--progress_interval: got '-1', allowed: a number of at least 0"),
         (["run", "--experiment=digits", "--progress_interval=nan"], "--progress_interval: got 'nan'"),
+        (["run", "--experiment=digits", "--stop_at_step=0"], "--stop_at_step: got 0, allowed: at least 1"),
+        (["run", "--experiment=digits", "--train_steps=5", "--stop_at_step=6"], "--stop_at_step: got 6, allowed: 1 to 5"),
         (["run", "--experiment=digits", "--mode=x"], "allowed: continuous_eval, continuous_train_and_eval,"),
     ],
 )  # fmt: skip

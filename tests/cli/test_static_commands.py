@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from orbit_runner.cli.main import main
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
 from orbit_runner.config.resolve import Request, resolve
 
@@ -349,3 +350,21 @@ def test_show_command_and_resolve_function_agree(cli: Cli) -> None:
     config: Any = resolve(Request(experiment="resnet_cifar")).config
 
     assert shown["task"]["model"]["depth"] == config.task.model.depth
+
+
+@pytest.mark.parametrize(
+    "arguments", [["validate", "digits"], ["run", "--experiment=digits", "--model_dir={tmp_path}/a"]]
+)
+def test_removed_current_directory_is_one_line(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    assert main([text.format(tmp_path=tmp_path) for text in arguments]) == 2
+    expected = "runner: the current directory was removed\nchange to another one: cd DIR\n"
+    assert capsys.readouterr().err == expected

@@ -12,6 +12,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.checks.batch import batch_problems
+from orbit_runner.config.schema.modes import EVALUATING, MODES, TRAINING
 from orbit_runner.registry import IMAGE_MODELS, RATING_MODELS, TABLE_MODELS, TASKS, TEXT_MODELS
 
 OPT = "trainer.optimizer_config"
@@ -198,6 +199,17 @@ def test_batch_size_must_be_a_multiple_of_replica_count(
     assert [*batch_problems(config, replicas)] == [
         (f"task.{section}.global_batch_size", message) for section, message in expected
     ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_the_batches_of_the_mode_are_checked(
+    over_digits: Callable[..., Any], mode: str
+) -> None:
+    config = over_digits()
+
+    sections = {path.split(".")[1] for path, _ in batch_problems(config, 3, mode)}
+    assert ("train_data" in sections) == (mode in TRAINING)
+    assert ("validation_data" in sections) == (mode in EVALUATING)
 
 
 @pytest.mark.parametrize(

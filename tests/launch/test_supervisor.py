@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from orbit_runner.errors import RunnerError
+from orbit_runner.launch.ports import check_host
 from tests.support.launches import Launch, alive, wait_for
 
 Start = Callable[..., Launch]
@@ -363,3 +365,10 @@ def test_suspended_data_service_is_killed_and_all_members_restart(start: Start) 
     assert launch.end() == 0
     assert len(launch.lives("data")) == 2
     assert any("suspended: data 0; restarting all members" in note for note in launch.notes)
+
+
+def test_address_that_members_cannot_use_is_an_error() -> None:
+    check_host("127.0.0.1")
+    # The address is for documentation, so no machine has it.
+    with pytest.raises(RunnerError, match=r"connect to 192\.0\.2\.1, which is not possible here"):
+        check_host("192.0.2.1")

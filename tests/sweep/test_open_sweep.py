@@ -90,6 +90,14 @@ def test_unreadable_file_of_a_sweep_is_named(text: str, tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+def test_changes_that_are_not_utf_8_are_named(tmp_path: Path) -> None:
+    opened(tmp_path)
+    (tmp_path / "sweep" / "changes.jsonl").write_bytes(b'{"trials": 9}\n\xff\n')
+
+    with pytest.raises(RunnerError, match=r"changes\.jsonl cannot be read: it is not UTF-8"):
+        opened(tmp_path)
+
+
 def test_budget_and_seeds_are_extended(tmp_path: Path) -> None:
     opened(tmp_path)
     more = TEXT.replace("trials: 8", "trials: 12") + "seeds: 2\n"

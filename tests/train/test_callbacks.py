@@ -154,6 +154,13 @@ def test_callback_state_is_restored_on_resume(tmp_path: Path) -> None:
     assert [call for call in parts.calls if call != ["begin", 10]] == whole.calls
 
 
+@pytest.mark.parametrize("step", [0, 21])
+def test_step_that_the_run_does_not_reach_is_refused(step: int, tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match=rf"--stop_at_step: got {step}, allowed: 1 to 20"):
+        run(toy_config(), tmp_path, stop_at_step=step)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
 def test_two_callbacks_of_one_class_have_separate_states(tmp_path: Path) -> None:
     config = toy_config()
     with pytest.raises(StoppedAtStep):

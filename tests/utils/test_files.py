@@ -6,7 +6,9 @@ import sys
 import threading
 from pathlib import Path
 
-from orbit_runner.utils.files import remove_leftovers, write_atomically
+import pytest
+
+from orbit_runner.utils.files import remove_leftovers, write_atomically, write_if_changed
 
 
 def test_write_whole_creates_the_directory_and_leaves_no_other_files(tmp_path: Path) -> None:
@@ -50,3 +52,17 @@ def test_partial_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     remove_leftovers(tmp_path)
 
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == kept
+
+
+@pytest.mark.parametrize("before", [b"\xff\xfe", b"other", None])
+def test_derived_file_is_written_again_unless_it_is_equal(
+    before: bytes | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.json"
+    if before is not None:
+        path.write_bytes(before)
+    write_if_changed(path, "{}")
+    assert path.read_text() == "{}"
+    path.chmod(0o600)
+    write_if_changed(path, "{}")
+    assert path.stat().st_mode & 0o777 == 0o600  # Not replaced.

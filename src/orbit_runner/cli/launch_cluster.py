@@ -14,11 +14,12 @@ from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.attempt import Attempt
+from orbit_runner.launch.attempt import HOST, Attempt
 from orbit_runner.launch.data_service import service_specs
 from orbit_runner.launch.job import Job
 from orbit_runner.launch.log_multiplexer import LogMultiplexer
 from orbit_runner.launch.members import Members
+from orbit_runner.launch.ports import check_host
 from orbit_runner.launch.process import Spec
 from orbit_runner.launch.signals import Signals
 from orbit_runner.launch.supervisor import supervise
@@ -26,6 +27,7 @@ from orbit_runner.launch.supervisor import supervise
 
 def launch(plan: Plan, output: LogMultiplexer) -> int:
     """Runs the cluster until it ends. Returns the exit code."""
+    check_host(HOST)
     signals = Signals()
     with signals.handler_scope():
         job = Job(output, signals, plan.limits, plan.elastic)

@@ -96,11 +96,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _dispatch(arguments)
     except RunnerError as error:
         return _print_error(error)
+    except FileNotFoundError:
+        if _has_current_directory():
+            raise
+        message = "the current directory was removed\nchange to another one: cd DIR"
+        return _print_error(RunnerError(message))
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
         print(f"runner: interrupted{detail}", file=sys.stderr)
         _print_continuation(error)
         return getattr(error, "exit_code", 130)
+
+
+def _has_current_directory() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _print_error(error: RunnerError) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket
 
 from orbit_runner.distribute.cluster.addresses import listening_socket
 from orbit_runner.errors import RunnerError
@@ -13,6 +14,19 @@ from orbit_runner.errors import RunnerError
 # outgoing connection could take an ephemeral port.
 _FIRST, _LAST = 15000, 29999
 _TRIES = 1000
+_CONNECT_SECONDS = 5.0
+
+
+def check_host(host: str) -> None:
+    """Raises `RunnerError` if processes of this machine cannot connect to each other at `host`."""
+    try:
+        with socket.create_server((host, 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise RunnerError(
+            f"the members of a local cluster connect to {host}, which is not possible here: "
+            f"{error.strerror or error}\nenable the loopback device: ip link set lo up"
+        ) from None
 
 
 def free_ports(count: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.results import SweepResults
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.files import read_file, write_if_changed
 
 
 def write_best(directory: SweepDirectory, results: SweepResults) -> None:
@@ -15,10 +15,9 @@ def write_best(directory: SweepDirectory, results: SweepResults) -> None:
         directory.best.unlink(missing_ok=True)
         return
     run = RunDirectory(directory.path / best.runs[0].directory)
-    text = run.config.read_text(encoding="utf-8")
+    text = read_file(run.config).decode("utf-8", "backslashreplace")
     head = (
         f"# Trial {best.number} of {directory.path.name}, the best of {len(results.trials)}: "
         f"{results.objective_name} {best.objective:.6g}.\n"
     )
-    if not directory.best.is_file() or directory.best.read_text(encoding="utf-8") != head + text:
-        write_atomically(directory.best, head + text)
+    write_if_changed(directory.best, head + text)

@@ -14,7 +14,7 @@ from orbit_runner.config.diff import differences
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import inline_yaml, to_yaml
-from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.paths import unsuitable_directory_reason
 from orbit_runner.sweep.definition import Sweep, has_prefix
 from orbit_runner.sweep.file.sweep_file import SweepFile
@@ -213,8 +213,12 @@ def read_changes(directory: SweepDirectory) -> list[dict[str, Any]]:
         lines = read_file(directory.changes).decode().splitlines()
     except FileNotFoundError:
         return []
-    except OSError as error:
-        raise RunnerError(f"{directory.changes} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or f"it is not UTF-8 ({first_line(error)})"
+        raise RunnerError(
+            f"{directory.changes} cannot be read: {reason}\n"
+            "restore it: it has the trials and seeds that were added to the sweep"
+        ) from None
     found = []
     for line in lines:
         try:

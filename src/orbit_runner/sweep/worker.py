@@ -6,7 +6,6 @@ next, and claims some of them. If a process dies, its claims are free again.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -28,7 +27,7 @@ from orbit_runner.sweep.sharing.claims import Claim
 from orbit_runner.sweep.sharing.slots import Devices, Slot, make_slots, release_all
 from orbit_runner.sweep.trial_command import trial_arguments
 from orbit_runner.sweep.trial_process import TrialCommand, TrialLauncher, TrialProcess
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.files import write_atomically, write_if_changed
 from orbit_runner.utils.log import note
 
 _POLL_SECONDS = 0.2
@@ -210,11 +209,7 @@ class Worker:
 
     def _write_results(self, results: SweepResults) -> None:
         """Writes `sweep.json` unless it has the same content."""
-        text = results.to_json()
-        with contextlib.suppress(OSError):
-            if self._directory.results.read_text(encoding="utf-8") == text:
-                return
-        write_atomically(self._directory.results, text)
+        write_if_changed(self._directory.results, results.to_json())
 
     def _stop(self) -> None:
         """Asks the running trials to save and end, and waits for them."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,6 +23,8 @@ _UNCOMPILED = re.compile(
     r"|tf2xla conversion failed"
 )
 _UNKNOWN_ACTIVATION = re.compile(r"Unknown activation function '(.+?)'")
+_TOO_LARGE = re.compile(r"would have more than 2\*\*63 - 1 elements|[Oo]verflow")
+_SHAPE = re.compile(r"[Ss]hape ?(\[[0-9, ]+\])")
 _IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were counted")
 
 
@@ -75,9 +78,21 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
-    """Raises SettingError if a model in a `with` block has an unknown activation."""
+    """Raises SettingError if a model in a `with` block has a known problem.
+
+    It may have an unknown activation, or need more memory than there is.
+    """
     try:
         yield
+    except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError, MemoryError) as error:
+        if isinstance(error, tf.errors.InvalidArgumentError) and not _TOO_LARGE.search(str(error)):
+            raise
+        shape = match[1] if (match := _SHAPE.search(str(error))) else ""
+        raise SettingError(
+            _find_size_setting(config, shape),
+            f"the model does not fit into memory{f': a tensor of shape {shape}' if shape else ''}\n"
+            "make its layers smaller, or use a machine with more memory",
+        ) from error
     except ValueError as error:
         name = match[1] if (match := _UNKNOWN_ACTIVATION.search(str(error))) else ""
         paths = [path for path, value in flat_settings(config).items() if name and value == name]
@@ -87,6 +102,26 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
             paths[0],
             f"unknown activation {name!r}\nallowed: Keras activations, such as relu or gelu",
         ) from error
+
+
+def _find_size_setting(config: ExperimentConfig, shape: str) -> str:
+    """Returns the path of the setting that is the largest dimension of a shape, or `task.model`."""
+    largest = max(map(int, re.findall(r"[0-9]+", shape)), default=0)
+    numbers = _numbers(flat_settings(config), "")
+    paths = (path for path, number in numbers if largest and number == largest)
+    return next((path for path in paths if path.startswith("task.model")), "task.model")
+
+
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yields the numbers in settings with their paths."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _numbers(item, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _numbers(item, f"{path}[{index}]")
+    else:
+        yield path, value
 
 
 def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) -> None:

@@ -134,6 +134,15 @@ def _write_all(descriptor: int, content: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
+def write_if_changed(path: Path, text: str) -> None:
+    """Writes a file atomically unless it has the same content."""
+    content = text.encode("utf-8", "backslashreplace")
+    with contextlib.suppress(OSError):
+        if read_file(path) == content:
+            return
+    write_atomically(path, content)
+
+
 def set_aside(path: Path) -> Path:
     """Renames an unusable file, such as `run.json` to `run.json.damaged`. Returns the new path."""
     target, number = path.with_name(f"{path.name}.damaged"), 1

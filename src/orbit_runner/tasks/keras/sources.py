@@ -118,7 +118,7 @@ def arrays_of(found: Any, name: str) -> ArraySource:
             raise DataError(f"{name}: got no inputs, {_EXPECTED}", field="function")
     else:
         inputs = _array(features, X, name)
-    tree = {X: inputs, Y: _labels(_array(found[Y], Y, name))}
+    tree = {X: inputs, Y: _labels(_array(found[Y], Y, name), name)}
     if found.get(W) is not None:
         tree[W] = _weights(_array(found[W], W, name), name)
     return ArraySource(name, tree, parts=((name, len(tree[Y])),))
@@ -217,7 +217,14 @@ def _require_finite(array: np.ndarray, path: str, name: str) -> None:
         )
 
 
-def _labels(array: np.ndarray) -> np.ndarray:
+def _labels(array: np.ndarray, name: str) -> np.ndarray:
+    if array.dtype.kind in "SU":
+        raise DataError(
+            f"{name}: got y of strings, such as {str(array.flat[0]) if array.size else ''!r:.40}, "
+            "expected numbers\n"
+            "number the classes: classes, y = np.unique(y, return_inverse=True)",
+            field="function",
+        )
     return array.astype(np.int32) if array.dtype == np.bool_ else array
 
 

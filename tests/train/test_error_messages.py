@@ -1,0 +1,40 @@
+"""Errors of TensorFlow that a setting causes name the setting."""
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.errors import SettingError
+from orbit_runner.registry import TASKS
+from orbit_runner.train.error_messages import model_error_scope
+from tests.support.digits import digits_config
+from tests.support.keras_models import keras_config
+from tests.support.toy import make_strategy, session_of
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_layer_that_does_not_fit_into_memory_names_its_setting(
+    strategy: str, tmp_path: Path
+) -> None:
+    config = keras_config(task__model__arguments__units=2_000_000_000)
+    task = TASKS.get(config.task.name).load()(config.task)
+
+    with pytest.raises(SettingError, match="the model does not fit into memory") as caught:
+        session_of(config, tmp_path, make_strategy(strategy), task=task)
+    assert caught.value.path == "task.model.arguments.units"
+    assert "2000000000" in str(caught.value)
+
+
+def test_shape_that_has_too_many_elements_does_not_fit_either() -> None:
+    with (
+        pytest.raises(SettingError, match="does not fit into memory") as caught,
+        model_error_scope(digits_config()),
+    ):
+        tf.random.stateless_uniform([64, 10**18], [1, 2])
+    assert caught.value.path == "task.model"
+
+
+def test_other_invalid_argument_is_raised() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError), model_error_scope(digits_config()):
+        tf.matmul(tf.ones([2, 3]), tf.ones([2, 3]))
