@@ -218,9 +218,7 @@ def test_different_optimizer_starts_fresh_with_allow_partial(tmp_path: Path) -> 
     with pytest.raises(RunnerError, match=r"with Adam \(older kind\), but this experiment uses"):
         run(other, tmp_path, "train")
     notes = Notes()
-    after, _ = run(
-        other, tmp_path, "train", allow_partial=True, resume="override", notes=notes
-    )
+    after, _ = run(other, tmp_path, "train", allow_partial=True, resume="override", notes=notes)
     assert weights_fingerprint(after) == weights_fingerprint(before)
     assert any("not restored" in note for note in notes.notes)
 

@@ -353,7 +353,8 @@ def test_show_command_and_resolve_function_agree(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["validate", "digits"], ["run", "--experiment=digits", "--model_dir={tmp_path}/a"]]
+    "arguments",
+    [["validate", "digits"], ["run", "--experiment=digits", "--model_dir={tmp_path}/a"]],
 )
 def test_removed_current_directory_is_one_line(
     arguments: list[str],

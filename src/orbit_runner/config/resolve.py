@@ -324,7 +324,11 @@ def _extend_list(root: Section, name: str, values: list[str], label: str) -> Non
     existing = root.children.get(name, Leaf([], Origin(label)))
     before = existing.value if isinstance(existing, Leaf) else None
     # Any other value is kept and reported when types are checked.
-    if values and isinstance(before, (list, tuple)) and all(isinstance(text, str) for text in before):
+    if (
+        values
+        and isinstance(before, (list, tuple))
+        and all(isinstance(text, str) for text in before)
+    ):
         root.children[name] = Leaf(_order_statements([*before, *values]), Origin(label))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from orbit_runner.config.parsing.yaml_files import parse_scalar
 from orbit_runner.config.parsing.tree import PythonTuple, sequence_like
+from orbit_runner.config.parsing.yaml_files import parse_scalar
 from orbit_runner.config.provenance import DEFAULT, Origin
 from orbit_runner.config.schema.base import Config, OneOf
 
@@ -58,9 +58,7 @@ def plain_value(value: Any, *, keeps_tuples: bool = False) -> Any:
     if isinstance(value, Config):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {
-            key: plain_value(item, keeps_tuples=keeps_tuples) for key, item in value.items()
-        }
+        return {key: plain_value(item, keeps_tuples=keeps_tuples) for key, item in value.items()}
     if not isinstance(value, (list, tuple)):
         return value
     items = [plain_value(item, keeps_tuples=keeps_tuples) for item in value]

@@ -15,7 +15,12 @@ from typing import Any
 from orbit_runner.run_directory.branch import Ancestry, ancestry
 from orbit_runner.run_directory.config_values import read_settings
 from orbit_runner.run_directory.history import RunHistory, read_history
-from orbit_runner.run_directory.metric_records import SPEED, Curves, read_curves, read_partial_records
+from orbit_runner.run_directory.metric_records import (
+    SPEED,
+    Curves,
+    read_curves,
+    read_partial_records,
+)
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import RunSummary, attempt_seconds, read_summary
 

@@ -23,7 +23,11 @@ def inexact_reasons(run: Run) -> list[str]:
         reasons.append(
             f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
         )
-    reasons += [*run.conditions.inexact, *run.conditions.code.reasons(), *run.adapter.inexact_reasons()]
+    reasons += [
+        *run.conditions.inexact,
+        *run.conditions.code.reasons(),
+        *run.adapter.inexact_reasons(),
+    ]
     return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
 
 

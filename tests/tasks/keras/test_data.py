@@ -52,7 +52,10 @@ def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any])
             (np.array([object()] * 3), Y),
             "got x object [3], expected an array of numbers or strings",
         ),
-        ((X, np.array(["ham", "spam", "ham"])), "got y of strings, such as 'ham', expected numbers"),
+        (
+            (X, np.array(["ham", "spam", "ham"])),
+            "got y of strings, such as 'ham', expected numbers",
+        ),
         ((np.where(X > 3, np.inf, X), Y), "got x that is not finite in example 2"),
         ((X, Y, X), "got w float32 [3, 2], expected numbers [n] of at least 0"),
         ((X, Y, -Y), "got w int64 [3], expected numbers [n] of at least 0"),

@@ -165,7 +165,9 @@ def _partial_records(counts: Mapping[int, int]) -> str:
     """Returns which training records average over fewer steps, because the run was resumed."""
     if not counts:
         return ""
-    items = [f"step {step:,}: the last {count:,}" for step, count in [*counts.items()][-_MOST_PARTIAL:]]
+    items = [
+        f"step {step:,}: the last {count:,}" for step, count in [*counts.items()][-_MOST_PARTIAL:]
+    ]
     more = ", …" if len(counts) > len(items) else ""
     return (
         "<p class=soft>The run was resumed between two records, so these training records average "
