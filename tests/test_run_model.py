@@ -285,3 +285,20 @@ def test_run_without_standard_streams_prints_nothing(
     assert found.step > 0
     assert sys.stderr is None
     assert sys.stdout is None
+
+
+def test_seed_that_was_never_set_is_not_set_afterwards() -> None:
+    program = (
+        "import tensorflow as tf\n"
+        "from orbit_runner.determinism.numerics import restored_generators_scope, seed_everything\n"
+        "with restored_generators_scope():\n"
+        "    seed_everything(3)\n"
+        "    one = float(tf.random.uniform([]))\n"
+        "with restored_generators_scope():\n"
+        "    seed_everything(3)\n"
+        "    assert float(tf.random.uniform([])) == one\n"
+        "from tensorflow.python.eager import context\n"
+        "assert context.context()._seed is None\n"
+        "assert len({float(tf.random.uniform([])) for _ in range(5)}) == 5\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -15,7 +15,6 @@ from typing import Any
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
 from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.preflight import check_same_config
 from orbit_runner.config.parsing.search_path import is_stream
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schedule_length import follow_run, follows_run
@@ -249,7 +248,7 @@ def _make_callbacks(
     job: Job, progress: Callback, record: Any, report: ReportWriter
 ) -> list[Callback]:
     if job.mode in TRAINING and job.writes_results:
-        writer = ConfigWriter(job.model_dir, job.resolved, job.argv, resumes_same=job.resume == "same")
+        writer = ConfigWriter(job.model_dir, job.resolved, job.argv)
         return [progress, job.data, writer, _RunStartRecorder(record), report]
     return [progress]
 
@@ -327,12 +326,10 @@ class ConfigWriter(Callback):
         model_dir: Path,
         resolved: ResolvedConfig,
         command: Sequence[str] = (),
-        *,
-        resumes_same: bool = False,  # whether another config than that of the run is an error
     ) -> None:
         self._command = command or ["runner", *sys.argv[1:]]
         self._path, self._resolved = RunDirectory(model_dir).config, resolved
-        self._has_written, self._resumes_same = False, resumes_same
+        self._has_written = False
 
     def on_run_begin(self, run: Any) -> None:
         """Writes the config once: a run that restarts after divergence is the same run."""
@@ -342,9 +339,6 @@ class ConfigWriter(Callback):
         if run is not None and follows_run(config):
             # The data of the run, which has been read now, decides how many steps that are.
             config = follow_run(config, run.train_steps)
-            if self._resumes_same and run.restored:
-                resolved = dataclasses.replace(self._resolved, config=config)
-                check_same_config(resolved, self._path.parent)
         from orbit_runner.run_directory.config import keep_config
         from orbit_runner.utils.files import write_atomically
 

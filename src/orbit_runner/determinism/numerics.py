@@ -113,14 +113,18 @@ def restored_generators_scope() -> Iterator[None]:
     """
     found = context.context()
     python, arrays = random.getstate(), np.random.get_state()
-    seed, rng, state = found._seed, found._rng, found._rng.getstate()
+    seed, rng = found._seed, getattr(found, "_rng", None)  # None: no seed was ever set.
+    state = None if rng is None else rng.getstate()
     keras = getattr(backend._SEED_GENERATOR, "generator", None)
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(arrays)
-        if found._rng is not rng:
+        if rng is None:
+            found._seed = seed
+            vars(found).pop("_rng", None)
+        elif found._rng is not rng:
             rng.setstate(state)
             found._seed, found._rng = seed, rng
         backend._SEED_GENERATOR.generator = keras
