@@ -84,9 +84,9 @@ def test_each_start_records_its_experiment_and_changes(repository: Path) -> None
         "trainer.continuous_eval_timeout": 7,
         "trainer.train_steps": 2,
     }
-    assert (first["experiment"], first["train_steps"]) == ("digits", 2)
+    assert (first["experiment"], first["train_steps"]) == ("digits_mlp", 2)
     assert first["changes"] == common | more
-    assert (second["experiment"], second["train_steps"]) == ("digits", 4)
+    assert (second["experiment"], second["train_steps"]) == ("digits_mlp", 4)
     assert second["changes"] == common | {"trainer.max_to_keep": 3, "trainer.train_steps": 4}
 
 
