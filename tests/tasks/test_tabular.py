@@ -14,6 +14,7 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import Column
+from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
 from orbit_runner.tasks.tabular.preprocessing import (
@@ -321,20 +322,17 @@ def test_equal_tables_give_equal_batches_whatever_their_format(source: str, tmp_
     assert targets["y"].dtype == np.int32
 
 
-def test_equal_rows_of_both_sections_are_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_rows_of_both_sections_are_found(tmp_path: Path) -> None:
     rows = make_rows()
     config = table_config(
         write_csv(tmp_path / "a.csv", [*rows, *rows[:3]]), task__split__hash_of=["w", "id"]
     )
     moved = table_config(write_csv(tmp_path / "b.csv", rows), task__split=None)
-    for one in (config, moved):
-        _task(one).build_inputs(one.task.train_data)
-    text = capsys.readouterr().err
-    assert text.count("validation rows have the features of a training row") == 1
-    assert "warning: 100 of 100 validation rows" in text
-    assert f"such as {tmp_path / 'b.csv'}, row 1 and {tmp_path / 'b.csv'}, row 1" in text
+
+    assert find_shared_examples(config) is None
+    text = str(find_shared_examples(moved))
+    assert text.startswith("100 of 100 validation rows have the features of training rows")
+    assert f"such as {tmp_path / 'b.csv'}, row 1;" in text
 
 
 @pytest.mark.slow

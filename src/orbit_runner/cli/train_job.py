@@ -357,7 +357,9 @@ class _RunStartRecorder(Callback):
     def on_run_begin(self, run: Any) -> None:
         """Adds the step, which may follow from `trainer.train_epochs`, and the table."""
         layers = [dataclasses.asdict(group) for group in run.layer_groups]
-        self._record.update(train_steps=run.train_steps, **({"layers": layers} if layers else {}))
+        optional = {"layers": layers, "warnings": list(getattr(run, "warnings", ()))}
+        found = {name: value for name, value in optional.items() if value}
+        self._record.update(train_steps=run.train_steps, **found)
 
 
 class _RunHolder(Callback):

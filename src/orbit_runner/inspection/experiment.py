@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.config.schedule_length import describe_early_end, follow_run
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -40,6 +40,7 @@ from orbit_runner.train.build_state import build_state
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.run_builder import RunBuilder
+from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.utils.log import phase
 
@@ -181,13 +182,8 @@ def inspect_experiment(
         data={} if config.is_official else localize(config).task.data_rows(),
         fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
-        warnings=_warnings(alone, plan),
+        warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
     )
-
-
-def _warnings(config: ExperimentConfig, plan: Plan | str) -> list[str]:
-    texts = [] if isinstance(plan, str) else [describe_early_end(config, plan.train_steps)]
-    return [text for text in texts if text]
 
 
 def _fine_tuning(config: ExperimentConfig, task: Any, state: TrainState) -> list[LayerGroup]:

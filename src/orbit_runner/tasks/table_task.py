@@ -55,7 +55,6 @@ class TableTask(Task):
         source = self.arrays(params)
         if params.is_training:
             self.table.note_left_out()
-            self.table.warn_about_equal_rows()
             return train_inputs(
                 params,
                 source,

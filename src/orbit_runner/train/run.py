@@ -12,7 +12,7 @@ from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, RunC
 from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.fingerprint import config_fingerprint
-from orbit_runner.config.schedule_length import describe_early_end, follow_run
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.cluster.heartbeat import Heartbeat
@@ -52,6 +52,7 @@ from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.nonfinite.handling import check_initial_weights
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.run_builder import RunBuilder
+from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.utils.log import note, phase
@@ -92,6 +93,7 @@ class Run:
             training.
         tracking: The trackers of the config, except for TensorBoard. There are none in a process
             that writes no records.
+        warnings: Why the results may not be what they seem, as far as it is known at the start.
         written_config: The experiment before its paths were made local; the same on every machine.
             Its schedule has a number of steps, also where it was `auto`.
         conditions: The config, the strategy and the numerics, which are recorded in each
@@ -126,13 +128,12 @@ class Run:
         self.plan: Plan = self._build_plan(trains)
         self.written_config = follow_run(config, self.plan.train_steps)
         self.config = config = localize(self.written_config)
-        self.warnings = [describe_early_end(config, self.plan.train_steps)] if trains else []
-        self.warnings = [text for text in self.warnings if text]
-        for text in self.warnings:
-            note(f"warning: {text}")
         self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
         self._accepts_changes = resume == "override"
         self.workers, self.local_strategy = Workers(strategy), local_strategy(strategy)
+        self.warnings = run_warnings(config, self.plan) if trains and self.is_chief else []
+        for text in self.warnings:
+            note(f"warning: {text}")
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
         phase("building the model")
         if config.runtime.enable_xla and not uses_xla(config):

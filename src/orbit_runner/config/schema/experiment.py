@@ -117,6 +117,23 @@ class TaskConfig(Config):
         """
         return None
 
+    def shared_examples(self) -> Any:
+        """Returns which validation examples are also training examples, for a warning.
+
+        Called when a run starts, and by `runner inspect`, with the seeds of the run.
+
+        Returns:
+            `SharedExamples` (see `orbit_runner.data.shared_examples`), or None if there are none
+            or it is unknown. By default None; then the files in `input_path` are compared.
+        """
+        return None
+
+    def excluded_rows(self) -> Any:
+        """Returns the indices of the training examples that `exclude` leaves out, or None."""
+        if not getattr(self.train_data, "exclude", ""):
+            return None
+        return self.training_examples(self.train_data, None).excluded
+
     def data_summary(self) -> Any:
         """Returns a first look at the data for `runner inspect`, or None.
 

@@ -58,6 +58,7 @@ def report_page(
     charts, partial = "".join(_charts(run.curves)), _partial_records(run.partial_records)
     body = [
         _header(run),
+        _warnings(run),
         _tiles(run),
         section("Curves", f"<div class=charts>{charts}</div>{partial}" if charts else ""),
         section("Evaluation", evaluation_content(data.evaluation)),
@@ -110,6 +111,13 @@ def _non_finite_evaluations(run: RunData) -> str:
     is_last = any(last in bad for bad in steps.values())
     which = "The last evaluation is" if is_last else "Some evaluations are"
     return f"<p class=bad>{which} not finite: {escape('; '.join(texts))}</p>"
+
+
+def _warnings(run: RunData) -> str:
+    """Returns the warnings that the last start of the run showed."""
+    attempts = run.history.attempts
+    texts = attempts[-1].get("warnings") if attempts else None
+    return "".join(f"<p class=bad>{escape(str(text))}</p>" for text in texts or ())
 
 
 def _tiles(run: RunData) -> str:

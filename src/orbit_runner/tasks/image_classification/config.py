@@ -26,6 +26,14 @@ from orbit_runner.tasks.keras.keras_names import metric_problems
 from orbit_runner.utils.log import note_once
 
 _SECTIONS = ("train_data", "validation_data")
+# How to evaluate on other images, by source.
+_SEPARATE = {
+    "image_folder": "put the images of each class into train/ and val/ in data_dir",
+    "image_csv": "set labels_split in both sections",
+    "synthetic": "set another seed in validation_data",
+    "tfds": "set tfds_split in both sections, such as train[:90%] and train[90%:]",
+}
+_OTHER_DATA = "name other data in validation_data"
 
 
 @config_class
@@ -178,6 +186,14 @@ class ImageClassificationConfig(TaskConfig):
         from orbit_runner.tasks.image_classification.sources import source_files
 
         return {name: source_files(self._source(name)) for name in _SECTIONS}
+
+    def shared_examples(self) -> Any:
+        """Returns the validation images that are also training images, or None."""
+        from orbit_runner.data.shared_examples import shared_images
+
+        train, validation = (self._source(section) for section in _SECTIONS)
+        advice = _SEPARATE.get(self.validation_data.source, _OTHER_DATA)
+        return shared_images(train, validation, advice, self.excluded_rows())
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images.

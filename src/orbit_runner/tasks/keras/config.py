@@ -250,6 +250,17 @@ class KerasConfig(TaskConfig):
             mixture=lambda excluded: array_mixture(data, source, excluded),
         )
 
+    def shared_examples(self) -> Any:
+        """Returns the validation examples with the features of a training example, or None."""
+        from orbit_runner.data.shared_examples import shared_arrays
+        from orbit_runner.tasks.keras.sources import W, Y, section_source
+
+        train, validation = (section_source(self, section) for section in SECTIONS)
+        if train is None or validation is None:
+            return None
+        excluded = self.excluded_rows()
+        return shared_arrays(train, validation, (Y, W), advice=_NO_SPLIT, excluded=excluded)
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files, or the arrays that a function returned, of both sections."""
         from orbit_runner.tasks.keras.sources import source_files

@@ -197,6 +197,9 @@ class RecommendationConfig(TaskConfig):
 
         return RatingExamples(data)
 
+    def shared_examples(self) -> None:
+        """Returns None: the latest rating of each user is held out from training."""
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         from orbit_runner.tasks.recommendation.sources import source_files

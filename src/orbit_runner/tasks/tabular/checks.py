@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from orbit_runner.data.shared_examples import SharedExamples, compare_keys
 from orbit_runner.data.tables.arrow_types import is_date_or_time
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cell_texts import (
@@ -20,10 +21,8 @@ from orbit_runner.data.tables.cell_texts import (
 from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, Column, TableSource
 from orbit_runner.data.tables.reader import TableReader
 from orbit_runner.data.tables.summary import (
-    EqualRows,
     TablePart,
     TableSummary,
-    leaked_rows,
     row_hashes,
     summarize,
 )
@@ -57,6 +56,7 @@ _MAX_TEXTS = 1000
 _FEW_TEXTS = 20
 _EXAMPLES = 5
 _MAX_LISTED = 20
+_MOST_COMPARED_ROWS = 1_000_000
 
 
 def table_problems(config: TabularConfig) -> Problems:
@@ -359,11 +359,28 @@ def nearly_unique(config: TabularConfig) -> list[str]:
     return found
 
 
-def equal_rows(config: TabularConfig) -> EqualRows:
-    """Returns the validation rows whose features are those of a training row."""
-    train, validation = (load_part(config, section) for section in SECTIONS)
-    names = tuple(feature_kinds(config))
-    return leaked_rows(train, validation, row_hashes(train, names), row_hashes(validation, names))
+def shared_rows(config: TabularConfig) -> SharedExamples | None:
+    """Returns the validation rows whose features are those of a training row, or None.
+
+    The comparison of a large table would delay the start; only the same rows are found there.
+    """
+    parts = [load_part(config, section) for section in SECTIONS]
+    train, validation = parts
+    if train.size + validation.size <= _MOST_COMPARED_ROWS:
+        names = tuple(feature_kinds(config))
+        keys = [row_hashes(part, names) for part in parts]
+    elif train.source is validation.source:
+        keys = [np.arange(part.size) if part.rows is None else part.rows for part in parts]
+    else:
+        return None
+    excluded = config.excluded_rows()
+    if excluded is not None:
+        keys[0] = np.delete(keys[0], excluded)
+        places = (lambda row: "", validation.row_location)
+    else:
+        places = (train.row_location, validation.row_location)
+    advice = "" if config.split else "set task.split to evaluate on other rows"
+    return compare_keys(keys[0], keys[1], "rows", places, advice, by_features=True)
 
 
 def summarize_table(config: TabularConfig) -> TableSummary:

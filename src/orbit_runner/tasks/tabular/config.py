@@ -214,6 +214,12 @@ class TabularConfig(TaskConfig):
 
         return ArrayExamples(part.source.name, part.size, data, describe_row, find, mixture=mixture)
 
+    def shared_examples(self) -> Any:
+        """Returns the validation rows with the features of a training row, or None."""
+        from orbit_runner.tasks.tabular.checks import shared_rows
+
+        return shared_rows(self)
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         from orbit_runner.tasks.tabular.sources import source_files

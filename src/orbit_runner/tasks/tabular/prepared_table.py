@@ -15,7 +15,6 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.tasks.tabular.checks import (
-    equal_rows,
     left_out,
     nearly_unique,
     setting_of_error,
@@ -33,9 +32,6 @@ from orbit_runner.tasks.tabular.preprocessing import (
 from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
-
-# The comparison of larger tables would delay the start; `runner inspect` finds equal rows.
-_MAX_COMPARED_ROWS = 1_000_000
 
 
 class PreparedTable:
@@ -100,20 +96,6 @@ class PreparedTable:
             note(f"note: {line}")
         for line in nearly_unique(self.config):
             note(f"warning: {line}")
-
-    def warn_about_equal_rows(self) -> None:
-        """Logs how many validation rows have the features of a training row, if any."""
-        sections = (self.config.train_data, self.config.validation_data)
-        sizes = [self.part(data).size for data in sections]
-        if sum(sizes) > _MAX_COMPARED_ROWS:
-            return
-        found = equal_rows(self.config)
-        if found.rows:
-            left, right = found.examples[0]
-            note(
-                f"warning: {found.rows:,} of {sizes[1]:,} validation rows have the features of a "
-                f"training row, such as {right} and {left}"
-            )
 
     def _error(self, section: str, error: DataError) -> SettingError:
         path = self._setting(setting_of_error(section, error))

@@ -85,6 +85,10 @@ class TextClassificationConfig(TaskConfig):
         for path, message in table_problems(self.to_tabular_config()):
             yield setting_of_table(path), message
 
+    def shared_examples(self) -> Any:
+        """Returns the validation texts that are also training texts, or None."""
+        return self.to_tabular_config().shared_examples()
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         return self.to_tabular_config().data_files()

@@ -188,6 +188,12 @@ class TranslationConfig(TaskConfig):
                 f"task.{setting_of_error('train_data', error)}", str(error)
             ) from error
 
+    def shared_examples(self) -> Any:
+        """Returns the validation pairs that are also training pairs, or None."""
+        from orbit_runner.tasks.translation.sources import shared_pairs
+
+        return shared_pairs(self)
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections and of the vocabulary."""
         from orbit_runner.tasks.translation.sources import text_files

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
+from orbit_runner.data.shared_examples import (
+    SharedExamples,
+    bytes_keys,
+    compare_keys,
+    shared_files,
+)
 from orbit_runner.data.text import parallel_text
-from orbit_runner.data.text.lines import count_lines, lines_digest
+from orbit_runner.data.text.lines import count_lines, lines_digest, read_files
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
@@ -25,6 +34,9 @@ if TYPE_CHECKING:
 
 # The copy of the vocabulary in the run directory, which is then all that translation needs.
 VOCABULARY_FILE = "vocabulary.model"
+_SECTIONS = ("train_data", "validation_data")
+# Larger texts are compared by their files, because reading them would delay the start.
+_MOST_COMPARED_BYTES = 2**26
 TEXT, RECORDS, SYNTHETIC = "parallel_text", "token_records", "synthetic"
 
 
@@ -115,6 +127,33 @@ def load_pairs(
         options["vocab_size"] = vocab_size
         del options["languages"]
     return _load_cached(data.source, tuple(options.items()))
+
+
+def shared_pairs(config: TranslationConfig) -> SharedExamples | None:
+    """Returns the validation pairs that are also training pairs, or None."""
+    sections = (config.train_data, config.validation_data)
+    advice = "name other files in validation_data"
+    if {data.source for data in sections} != {TEXT}:
+        files = [[file.path for file in text_files(config).get(name, ())] for name in _SECTIONS]
+        return shared_files(files[0], files[1], advice)
+    sides = [parallel_text.find_files(**dict(text_arguments(data))) for data in sections]
+    paths = [path for pair in sides for side in pair for path in side]
+    if sum(path.stat().st_size for path in paths) > _MOST_COMPARED_BYTES:
+        files = [[str(path) for path in pair[0]] for pair in sides]
+        return shared_files(files[0], files[1], advice)
+    train, validation = (bytes_keys(_pair_bytes(*pair)) for pair in sides)
+    excluded = config.excluded_rows()
+    if excluded is not None:
+        train = np.delete(train, excluded)
+    where = f"line {{}} of {_format_paths(sides[1][0])}"
+    places = (lambda row: "", lambda row: where.format(row + 1))
+    return compare_keys(train, validation, "pairs", places, advice)
+
+
+def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
+    """Yields each sentence with its translation; both are lines."""
+    pairs = zip(read_files(sources), read_files(targets), strict=True)
+    return (f"{source}\n{target}".encode() for source, target in pairs)
 
 
 def _needs_vocabulary(config: TranslationConfig) -> bool:

@@ -1,0 +1,290 @@
+"""Finds validation examples that are also training examples. Does not import TensorFlow.
+
+Each example gets a key, and examples with equal keys are the same: files and records by where they
+are, and by their contents where these are quick to read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.join_sources import ImageSource
+from orbit_runner.data.source import ArraySource, leaves, stored_rows
+from orbit_runner.data.tfrecord.example import bytes_of, features_of
+from orbit_runner.data.tfrecord.framing import record_data, record_starts
+from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.errors import DataError
+
+# Contents are compared up to these limits, which take about a second. Beyond them, only examples
+# that are in the same place are found.
+_MOST_BYTES = 2**28
+_MOST_ROWS = 10**6
+_MOST_RECORDS = 20_000
+_MOST_FILES = 200_000
+# A file is read at its beginning and at its end, where images have their checksums.
+_END_BYTES = 2**12
+
+Describe = Callable[[int], str]
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedExamples:
+    """Validation examples that are also training examples.
+
+    Attributes:
+        count: Their number.
+        size: The number of validation examples.
+        unit: What an example is, in the plural: `images`.
+        places: Where one of them is in the validation data and in the training data; "" if unknown.
+        advice: How to separate the sections.
+        by_features: Whether only the features were compared, but not the labels.
+    """
+
+    count: int
+    size: int
+    unit: str
+    places: tuple[str, str] = ("", "")
+    advice: str = ""
+    by_features: bool = False
+
+    def __str__(self) -> str:
+        """Returns the sentence that a run and an inspection show."""
+        mine, other = self.places
+        such = f", such as {mine}" if mine else ""
+        if other and other != mine:
+            such += f", which is {other}"
+        advice = f"; {self.advice}" if self.advice and self.count == self.size else ""
+        are = "have the features of" if self.by_features else "are also"
+        return (
+            f"{self.count:,} of {self.size:,} validation {self.unit} {are} training "
+            f"{self.unit}{such}; the results of evaluations are better than on new data{advice}"
+        )
+
+
+def compare_keys(
+    train: np.ndarray,
+    validation: np.ndarray,
+    unit: str,
+    describe: tuple[Describe, Describe] = (lambda row: "", lambda row: ""),
+    advice: str = "",
+    *,
+    by_features: bool = False,
+) -> SharedExamples | None:
+    """Returns the examples whose keys are among those of the training data, or None.
+
+    Args:
+        train: The keys of the training examples, [n].
+        validation: The keys of the validation examples, [m].
+        unit: What an example is, in the plural.
+        describe: Functions that return the place of a training and of a validation example.
+        advice: How to separate the sections.
+        by_features: Whether the keys are those of the features, without the labels.
+    """
+    shared = np.flatnonzero(np.isin(validation, train))
+    if not len(shared):
+        return None
+    row = int(shared[0])
+    other = int((train == validation[row]).argmax())
+    places = (describe[1](row), describe[0](other))
+    return SharedExamples(len(shared), len(validation), unit, places, advice, by_features)
+
+
+def shared_arrays(
+    train: ArraySource,
+    validation: ArraySource,
+    labels: Sequence[str],
+    *,
+    unit: str = "examples",
+    advice: str = "",
+    excluded: np.ndarray | None = None,
+) -> SharedExamples | None:
+    """Returns the examples in memory with equal features. `labels` names the other arrays."""
+    keys = [_array_keys(source, labels) for source in (train, validation)]
+    left, right = keys
+    if left is None or right is None:
+        if train is not validation:
+            return None  # Too large to compare.
+        left = right = np.arange(train.size)
+    return compare_keys(
+        _without(left, excluded),
+        right,
+        unit,
+        (lambda row: "", validation.array_location),
+        advice,
+        by_features=unit != "images",
+    )
+
+
+def shared_images(
+    train: ImageSource,
+    validation: ImageSource,
+    advice: str = "",
+    excluded: np.ndarray | None = None,
+) -> SharedExamples | None:
+    """Returns the images of the validation data that are training images, or None."""
+    if isinstance(train, ArraySource) and isinstance(validation, ArraySource):
+        return shared_arrays(
+            train, validation, ("label",), unit="images", advice=advice, excluded=excluded
+        )
+    if isinstance(train, FileSource) and isinstance(validation, FileSource):
+        keys = _file_keys(train.paths, validation.paths)
+        paths = (train.paths.__getitem__, validation.paths.__getitem__)
+        return compare_keys(_without(keys[0], excluded), keys[1], "images", paths, advice)
+    records = (RecordSource, ArrayRecordSource)
+    if isinstance(train, records) and isinstance(validation, records):
+        keys = _record_keys(train, validation)
+        places = (_record_place(train), _record_place(validation))
+        return compare_keys(_without(keys[0], excluded), keys[1], "images", places, advice)
+    return None
+
+
+def shared_files(
+    train: Sequence[str], validation: Sequence[str], advice: str = ""
+) -> SharedExamples | None:
+    """Returns the files that both sections read, also under different paths."""
+    keys = [np.array([_file_id(path) for path in paths]) for paths in (train, validation)]
+    if not all(map(len, keys)):
+        return None
+    paths = (train.__getitem__, validation.__getitem__)
+    return compare_keys(keys[0], keys[1], "files", paths, advice)
+
+
+def bytes_keys(rows: Iterable[bytes]) -> np.ndarray:
+    """Returns the key of each row, uint64 [n]."""
+    blake = hashlib.blake2b
+    digests = b"".join(blake(row, digest_size=8).digest() for row in rows)
+    return np.frombuffer(digests, np.uint64)
+
+
+def _without(keys: np.ndarray, excluded: np.ndarray | None) -> np.ndarray:
+    return keys if excluded is None or not len(excluded) else np.delete(keys, excluded)
+
+
+def _array_keys(source: ArraySource, labels: Sequence[str]) -> np.ndarray | None:
+    """Returns a key of the features of each example, or None if there are too many."""
+    features = {name: tree for name, tree in source.arrays.items() if name not in labels}
+    stored = {path: (stored_rows(array), len(array)) for path, array in leaves(features)}
+    size = sum(rows.nbytes for rows, _ in stored.values())
+    if source.size > _MOST_ROWS or size > _MOST_BYTES or not stored:
+        return None
+    keys = np.zeros(source.size, np.uint64)
+    for path in sorted(stored):
+        rows, count = stored[path]
+        own = bytes_keys(_row_bytes(rows))
+        repeated = np.tile(own, -(-count // len(own)))[:count]
+        keys = bytes_keys(pair.tobytes() for pair in np.stack([keys, repeated], axis=1))
+    return keys
+
+
+def _row_bytes(rows: np.ndarray) -> Iterable[bytes]:
+    if rows.dtype.kind in "SU":  # Their width in bytes depends on the longest string.
+        return (repr(row.tolist()).encode("utf-8", "surrogatepass") for row in rows)
+    return (row.tobytes() for row in np.ascontiguousarray(rows))
+
+
+def _file_id(path: str | Path) -> str:
+    """Returns what identifies a file, whatever its path; the path if it cannot be read."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return os.path.abspath(path)
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def _file_keys(train: Sequence[str], validation: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the keys of files: equal for one file, and for files of equal contents."""
+    by_path = _path_keys(train), _path_keys(validation)
+    if len(train) + len(validation) > _MOST_FILES:
+        return by_path
+    try:
+        left, right = (
+            np.array([os.stat(path).st_size for path in paths]) for paths in (train, validation)
+        )
+        common = np.intersect1d(left, right)
+        alike = np.isin(left, common), np.isin(right, common)
+        if max(alike[0].sum(), alike[1].sum()) > _MOST_RECORDS:
+            return by_path
+        for keys, paths, sizes, rows in zip(
+            by_path, (train, validation), (left, right), alike, strict=True
+        ):
+            numbers = np.flatnonzero(rows)
+            keys[numbers] = bytes_keys(
+                _end_bytes(paths[n], int(sizes[n])) for n in numbers.tolist()
+            )
+    except OSError:
+        return _path_keys(train), _path_keys(validation)
+    return by_path
+
+
+def _path_keys(paths: Sequence[str]) -> np.ndarray:
+    return bytes_keys(map(os.fsencode, paths)).copy()
+
+
+def _end_bytes(path: str | Path, size: int) -> bytes:
+    """Returns the size, the beginning and the end of a file, which tell images apart."""
+    with open(path, "rb") as file:
+        content = file.read(_END_BYTES)
+        file.seek(max(len(content), size - _END_BYTES))
+        return f"{size}:".encode() + content + file.read()
+
+
+def _record_keys(
+    train: RecordSource | ArrayRecordSource, validation: RecordSource | ArrayRecordSource
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the keys of records: of their contents if there are few, else of their places."""
+    sources = (train, validation)
+    size = sum(os.path.getsize(path) for source in sources for path in source.files)
+    if train.size + validation.size <= _MOST_RECORDS and size <= _MOST_BYTES:
+        with contextlib.suppress(DataError, OSError):  # Damage is reported when a record is read.
+            return bytes_keys(_record_images(train)), bytes_keys(_record_images(validation))
+    numbers: dict[bytes, int] = {}
+    return _place_keys(train, numbers), _place_keys(validation, numbers)
+
+
+def _place_keys(source: RecordSource | ArrayRecordSource, numbers: dict[bytes, int]) -> np.ndarray:
+    """Returns a key for the file and the number of each record, int64 [n]."""
+    ends = [_end_bytes(path, os.path.getsize(path)) for path in source.files]
+    files = np.array([numbers.setdefault(one, len(numbers)) for one in ends], np.int64)
+    blocks = source.blocks
+    within = np.arange(source.size) - np.repeat(blocks.first, blocks.records)
+    place = np.repeat(blocks.place, blocks.records) + within
+    return np.repeat(files[blocks.file], blocks.records) * 2**40 + place
+
+
+def _record_images(source: RecordSource | ArrayRecordSource) -> Iterable[bytes]:
+    """Yields the encoded image of each record, or the record if it has none."""
+    for record in _records(source):
+        try:
+            yield bytes_of(features_of(record)[source.image_key])
+        except (ValueError, KeyError):
+            yield record
+
+
+def _records(source: RecordSource | ArrayRecordSource) -> Iterable[bytes]:
+    if isinstance(source, ArrayRecordSource):
+        yield from source.read(range(source.size))
+        return
+    blocks = source.blocks
+    for file, offset, count in zip(blocks.file, blocks.offset, blocks.records, strict=True):
+        path = source.files[int(file)]
+        for start in record_starts(path, int(offset))[: int(count)]:
+            yield record_data(path, start)
+
+
+def _record_place(source: RecordSource | ArrayRecordSource) -> Describe:
+    def describe(number: int) -> str:
+        blocks = source.blocks
+        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
+        record = number - int(blocks.first[block]) + int(blocks.place[block])
+        return f"{source.files[int(blocks.file[block])]}: record {record}"
+
+    return describe

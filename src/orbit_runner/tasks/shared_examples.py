@@ -1,0 +1,97 @@
+"""Which validation examples of an experiment are also training examples. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from orbit_runner.config.schema.data import resolve_data_config
+from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
+from orbit_runner.data.file_patterns import is_local, patterns
+from orbit_runner.data.shared_examples import SharedExamples, shared_files
+from orbit_runner.errors import DataError, SettingError
+
+# A split of TensorFlow Datasets, or an interval of it in percent, such as train[:80%].
+_SLICE = re.compile(r"(?P<name>\w+)(\[((?P<start>\d+)%)?:((?P<stop>\d+)%)?\])?")
+_OTHER_FILES = "name other files in validation_data"
+# A setting of this kind may select other examples of the same files.
+_SELECTS = re.compile(r"(.*_)?(split|part|fold|shard|subset|sharding)s?(_.*)?")
+
+
+def find_shared_examples(config: ExperimentConfig) -> SharedExamples | None:
+    """Returns the validation examples that are also training examples, or None.
+
+    None also if the data cannot be read, which the run reports elsewhere.
+    """
+    task = _with_seeds(config)
+    try:
+        if config.is_official or type(task).shared_examples is TaskConfig.shared_examples:
+            return _shared_input_files(task)
+        found: SharedExamples | None = task.shared_examples()
+        return found
+    except (DataError, SettingError, OSError):
+        return None
+
+
+def _with_seeds(config: ExperimentConfig) -> Any:
+    """Returns the task with the seeds of the run, which decide what synthetic data are."""
+    if config.is_official:
+        return config.task
+    sections = {
+        name: resolve_data_config(getattr(config.task, name), config.runtime)
+        for name in ("train_data", "validation_data")
+    }
+    return config.task.replace(**sections)
+
+
+def _shared_input_files(task: Any) -> SharedExamples | None:
+    """Returns the files that both sections name, unless a setting may select other examples.
+
+    Only for tasks whose examples are not known: those of Model Garden, and those of users.
+    """
+    sections = [_settings(getattr(task, name, None)) for name in ("train_data", "validation_data")]
+    if not all(sections):
+        return None
+    name, *_ = names = [str(one.get("tfds_name") or "") for one in sections]
+    if name:
+        splits = [str(one.get("tfds_split") or "") for one in sections]
+        if names[0] == names[1] and _overlap(*splits):
+            text = f"tfds:{name}, split {{}}"
+            places = (text.format(splits[1]), text.format(splits[0]))
+            return SharedExamples(1, 1, "splits", places, "set another tfds_split")
+        return None
+    selected = {key for one in sections for key in one if _SELECTS.fullmatch(key)}
+    if any(sections[0].get(key) != sections[1].get(key) for key in selected):
+        return None
+    files = [_files(one.get("input_path")) for one in sections]
+    return shared_files(files[0], files[1], _OTHER_FILES)
+
+
+def _settings(section: Any) -> Mapping[str, Any]:
+    return section.as_dict() if hasattr(section, "as_dict") else {}
+
+
+def _files(value: Any) -> list[str]:
+    try:
+        named = patterns(value)
+    except (TypeError, AttributeError, RecursionError):
+        return []
+    return [path for one in named if is_local(one) for path in sorted(glob.glob(one))]
+
+
+def _overlap(left: str, right: str) -> bool:
+    """Returns whether two splits of TensorFlow Datasets have examples in common, if it is known."""
+    if left == right:
+        return bool(left)
+    parts = [[_SLICE.fullmatch(one.strip()) for one in text.split("+")] for text in (left, right)]
+    return any(
+        one is not None
+        and other is not None
+        and one["name"] == other["name"]
+        and max(int(one["start"] or 0), int(other["start"] or 0))
+        < min(int(one["stop"] or 100), int(other["stop"] or 100))
+        for one in parts[0]
+        for other in parts[1]
+    )

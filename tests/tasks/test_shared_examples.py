@@ -1,0 +1,334 @@
+"""Validation examples that are also training examples, for each task and source."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.config.resolve import load_config
+from orbit_runner.data import shared_examples
+from orbit_runner.data.shared_examples import SharedExamples
+from orbit_runner.tasks.shared_examples import find_shared_examples
+from tests.support.array_records import write_array_file
+from tests.support.images import write_folder, write_listed, write_tfds
+from tests.support.keras_models import BASE, keras_config
+from tests.support.tables import make_rows, table_config, write_csv, write_jsonl, write_npz
+from tests.support.tables import write_parquet as write_table
+from tests.support.tfrecords import example, write_file
+from tests.support.toy import config_of, toy_config
+from tests.support.translations import translation_config
+from tests.support.translations import write_set as write_translations
+
+_NO_FILES = {"task.train_data.input_path": "", "task.validation_data.input_path": ""}
+_CLASSES = {"cat": 6, "dog": 4}
+
+
+def _images(**changes: Any) -> Any:
+    base = {
+        "task.name": "image_classification",
+        "task.model.name": "mlp",
+        "task.model.input_size": [8, 8, 3],
+        "task.train_data.global_batch_size": 2,
+        "task.validation_data.global_batch_size": 2,
+        "trainer.train_steps": 1,
+        "trainer.optimizer_config.optimizer.type": "sgd",
+        "trainer.optimizer_config.learning_rate.type": "constant",
+        "runtime.distribution_strategy": "one_device",
+    }
+    both = {
+        key.replace("both", section): value
+        for key, value in changes.items()
+        for section in ("train_data", "validation_data")
+    }
+    return config_of(base, **both)
+
+
+def _counts(config: Any) -> tuple[int, int] | None:
+    assert not [*config.task.preflight()]
+    found = find_shared_examples(config)
+    return None if found is None else (found.count, found.size)
+
+
+def test_images_without_train_and_val_are_evaluated_on_themselves(tmp_path: Path) -> None:
+    write_folder(tmp_path, _CLASSES)
+    found = find_shared_examples(
+        _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
+    )
+
+    assert str(found).startswith("10 of 10 validation images are also training images, such as ")
+    assert f"{tmp_path}/cat/" in str(found)
+    assert "put the images of each class into train/ and val/ in data_dir" in str(found)
+
+
+@pytest.mark.parametrize("way", ["copy", "link", "hard link"])
+def test_images_are_equal_under_other_names(way: str, tmp_path: Path) -> None:
+    write_folder(tmp_path / "train", _CLASSES)
+    paths = write_folder(tmp_path / "val", _CLASSES, first=100)
+    config = _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
+    assert _counts(config) is None
+
+    source = next((tmp_path / "train" / "dog").rglob("*.*"))
+    target = paths[-1].with_name(f"other{source.suffix}")
+    if way == "copy":
+        shutil.copy(source, target)
+    elif way == "link":
+        target.symlink_to(source)
+    else:
+        os.link(source, target)
+    _forget()
+    found = find_shared_examples(config)
+
+    assert found is not None
+    assert (found.count, found.size) == (1, 11)
+    assert found.places == (str(target), str(source))
+
+
+def _forget() -> None:
+    from orbit_runner.tasks.image_classification import sources
+
+    sources._load_cached.cache_clear()
+
+
+def test_many_images_are_compared_by_their_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_examples, "_MOST_FILES", 5)
+    write_folder(tmp_path, _CLASSES)
+    config = _images(task__both__source="image_folder", task__both__data_dir=tmp_path)
+
+    assert _counts(config) == (10, 10)
+
+
+def test_listed_images_are_separate_if_they_are_split(tmp_path: Path) -> None:
+    labels = write_listed(tmp_path, _CLASSES)
+    places = {
+        "task__both__source": "image_csv",
+        "task__both__data_dir": tmp_path / "images",
+        "task__both__labels_file": labels,
+        "task__both__path_column": "file",
+        "task__both__label_column": "kind",
+    }
+    split = {"task__both__labels_split__fractions": "{train: 0.5, validation: 0.5}"}
+
+    assert _counts(_images(**places)) == (10, 10)
+    assert _counts(_images(**places, **split)) is None
+
+
+@pytest.mark.parametrize("most", [0, 10**6], ids=["by place", "by contents"])
+@pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
+def test_records_in_patterns_that_overlap(
+    kind: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_examples, "_MOST_RECORDS", most)
+    write: Callable[..., Any] = write_file if kind == "tfrecord" else write_array_file
+    images = [np.random.default_rng(n).bytes(100) for n in range(9)]
+    for number in range(3):
+        records = [example(image, 0) for image in images[3 * number : 3 * number + 3]]
+        write(tmp_path / f"part-{number}", records)
+    both = {
+        "task__both__source": kind,
+        "task__both__data_dir": tmp_path,
+        "task__model__num_classes": 2,
+    }
+    paths = [
+        {"task__train_data__input_path": "part-[01]", "task__validation_data__input_path": text}
+        for text in ("part-[12]", "part-2")
+    ]
+
+    assert _counts(_images(**both, **paths[0])) == (3, 6)
+    assert _counts(_images(**both, **paths[1])) is None
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+@pytest.mark.parametrize(
+    ("splits", "counts"),
+    [
+        (("train[:80%]", "train[70%:]"), (2, 6)),
+        (("train[:50%]", "train[50%:]"), None),
+        (("train", "train"), (20, 20)),
+    ],
+)
+def test_splits_of_tfds_that_overlap(
+    file_format: str, splits: tuple[str, str], counts: Any, tmp_path: Path
+) -> None:
+    write_tfds(tmp_path, "pets", {"train": [9, 11]}, ["a", "b"], file_format=file_format)
+    config = _images(
+        task__both__source="tfds",
+        task__both__tfds_name="pets",
+        task__both__tfds_data_dir=tmp_path,
+        task__train_data__tfds_split=splits[0],
+        task__validation_data__tfds_split=splits[1],
+    )
+
+    assert _counts(config) == counts
+
+
+def test_the_digits_have_no_images_in_common() -> None:
+    assert _counts(load_config("digits")) is None
+
+
+def test_synthetic_images_with_the_same_seed_are_equal() -> None:
+    config = load_config("mnist", "configs/data/synthetic.yaml")
+    seeds = {"task.validation_data.seed": 5}
+
+    assert _counts(config) == (256, 256)
+    assert _counts(load_config("mnist", "configs/data/synthetic.yaml", overrides=seeds)) is None
+
+
+@pytest.mark.parametrize("write", [write_csv, write_jsonl, write_npz, write_table])
+def test_rows_of_a_table_without_a_split(write: Callable[..., Path], tmp_path: Path) -> None:
+    source = {write_csv: "csv", write_jsonl: "jsonl", write_npz: "npz", write_table: "parquet"}
+    path = write(tmp_path / "rows.npz", make_rows())
+    changes = {
+        f"task__{section}__source": source[write] for section in ("train_data", "validation_data")
+    }
+    found = find_shared_examples(table_config(path, task__split=None, **changes))
+
+    assert found is not None
+    assert (found.count, found.size) == (100, 100)
+    assert "have the features of training rows, such as" in str(found)
+    assert str(found).endswith("set task.split to evaluate on other rows")
+
+
+def test_rows_of_a_large_table_are_compared_by_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbit_runner.tasks.tabular.checks._MOST_COMPARED_ROWS", 50)
+    path = write_csv(tmp_path / "rows.csv", make_rows())
+
+    assert _counts(table_config(path, task__split=None)) == (100, 100)
+    assert _counts(table_config(path, task__split__hash_of=["id"])) is None
+
+
+def test_texts_in_both_sections(tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.en").write_text(f"a red cat {name}\na dog\n")
+        (tmp_path / f"{name}.de").write_text(f"eine Katze {name}\n")
+    files = {
+        f"task.{section}.files": {"English": f"{name}.en", "German": f"{name}.de"}
+        for section, name in (("train_data", "train"), ("validation_data", "val"))
+    }
+    places = {
+        f"task.{section}.data_dir": str(tmp_path) for section in ("train_data", "validation_data")
+    }
+
+    assert _counts(load_config("text_language", overrides={**files, **places})) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({}, None),
+        ({"task__validation_data__arguments": {"seed": 1}}, (100, 100)),
+    ],
+)
+def test_arrays_of_a_keras_model(changes: dict[str, Any], counts: Any) -> None:
+    base = {
+        "task__train_data__function": "tests.support.keras_models:classes",
+        "task__validation_data__function": "tests.support.keras_models:classes",
+        "task__validation_data__arguments": {"seed": 2},
+    }
+
+    assert _counts(keras_config(**{**base, **changes})) == counts
+
+
+def test_arrays_that_are_split_are_separate() -> None:
+    base = {key: value for key, value in BASE.items() if not key.startswith("task.validation_data")}
+
+    config = config_of(
+        base, task__validation_split=0.2, task__validation_data__global_batch_size=16
+    )
+    assert _counts(config) is None
+
+
+def test_pairs_of_sentences(tmp_path: Path) -> None:
+    write_translations(tmp_path, 40, 9)
+    config = translation_config(tmp_path)
+    same = translation_config(tmp_path, task__validation_data__split="train")
+    found = find_shared_examples(same)
+
+    assert _counts(config) in (None, (1, 9), (2, 9))
+    assert found is not None
+    assert (found.count, found.size, found.unit) == (40, 40, "pairs")
+    assert found.places[0].startswith("line 1 of ")
+
+
+def test_the_held_out_ratings_are_no_training_ratings() -> None:
+    assert _counts(load_config("ncf_movielens", "configs/data/synthetic.yaml")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({"train_data.input_path": "./*.csv", "validation_data.input_path": "b.csv"}, (1, 1)),
+        ({"train_data.input_path": "a.csv", "validation_data.input_path": "link.csv"}, (1, 1)),
+        ({"train_data.input_path": "a.csv", "validation_data.input_path": "b.csv"}, None),
+        ({"train_data.input_path": "a.csv"}, None),
+    ],
+)
+@pytest.mark.parametrize("name", ["toy", "official"])
+def test_files_of_tasks_whose_examples_are_not_known(
+    name: str,
+    changes: dict[str, str],
+    counts: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("a.csv", "b.csv"):
+        (tmp_path / file).write_text("x")
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    overrides = {f"task.{path}": text for path, text in changes.items()}
+    if name == "toy":
+        config = toy_config(**{path.replace(".", "__"): text for path, text in overrides.items()})
+    else:
+        config = load_config("official/resnet_imagenet", overrides={**_NO_FILES, **overrides})
+
+    assert _counts(config) == counts
+
+
+@pytest.mark.parametrize(
+    ("splits", "shared"),
+    [
+        (("train", "train"), True),
+        (("train", "validation"), False),
+        (("train[:80%]", "train[70%:]"), True),
+        (("train[:80%]", "train[80%:]"), False),
+        (("train", "train[90%:]"), True),
+        (("train+test", "test"), True),
+    ],
+)
+def test_splits_that_an_experiment_of_model_garden_names(
+    splits: tuple[str, str], shared: bool
+) -> None:
+    overrides = {
+        "task.train_data.tfds_name": "cifar10",
+        "task.validation_data.tfds_name": "cifar10",
+        "task.train_data.tfds_split": splits[0],
+        "task.validation_data.tfds_split": splits[1],
+    }
+    config = load_config("official/resnet_imagenet", overrides={**_NO_FILES, **overrides})
+
+    assert (find_shared_examples(config) is not None) is shared
+
+
+def test_examples_that_are_left_out_of_training_are_not_shared(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "rows.csv", make_rows())
+    config = table_config(path, task__split=None, task__train_data__exclude=[*range(100)][:40])
+
+    assert _counts(config) == (60, 100)
+
+
+def test_the_sentence_names_both_places() -> None:
+    found = SharedExamples(3, 1234, "images", ("b.png", "a.png"), "move them")
+
+    assert str(found) == (
+        "3 of 1,234 validation images are also training images, such as b.png, which is a.png; "
+        "the results of evaluations are better than on new data"
+    )

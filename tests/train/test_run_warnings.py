@@ -1,0 +1,52 @@
+"""What a run says at its start, in `run.json`, in its report, and in an inspection."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.serialize import to_yaml
+from tests.support.tables import make_rows, table_config, write_csv
+
+
+def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = write_csv(tmp_path / "rows.csv", make_rows())
+    config = table_config(rows, task__split=None, trainer__train_steps=2)
+    (tmp_path / "a.yaml").write_text(to_yaml(config))
+    text = "100 of 100 validation rows have the features of training rows, such as "
+
+    assert main(["run", "--experiment=a.yaml", "--model_dir=run"]) == 0
+    said = capsys.readouterr().err
+    (attempt,) = json.loads(Path("run/run.json").read_text())["attempts"]
+    assert main(["report", "run"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", "a.yaml", "--json"]) == 0
+    inspected = json.loads(capsys.readouterr().out)
+    assert main(["inspect", "a.yaml", "--html=a.html"]) == 0
+    shown = capsys.readouterr().out
+
+    assert said.count(f"warning: {text}") == 1
+    (warning,) = attempt["warnings"]
+    assert warning.startswith(text)
+    assert text in Path("run/report.html").read_text()
+    assert inspected["warnings"] == [warning]
+    assert f"\n  {text}" in shown
+    assert text in Path("a.html").read_text()
+
+
+def test_separate_rows_are_not_mentioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = table_config(write_csv(tmp_path / "rows.csv", make_rows()), trainer__train_steps=2)
+    (tmp_path / "a.yaml").write_text(to_yaml(config))
+
+    assert main(["run", "--experiment=a.yaml", "--model_dir=run"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert "warnings" not in json.loads(Path("run/run.json").read_text())["attempts"][0]
