@@ -94,7 +94,9 @@ def continuation(job: Job, place: str, error: BaseException) -> str:
 def continuing_command(job: Job, place: str, error: BaseException | None = None) -> list[str]:
     """Returns the command that continues a run in `place`; after divergence, with a change."""
     command = change_flags(job.argv, {"stop_at_step": None})
-    if any(_names_stream(word) for word in command):
+    # A branch takes its settings from RUN, and has no --resume.
+    is_branch = command[1:2] == ["branch"] and isinstance(error, Diverged)
+    if is_branch or any(_names_stream(word) for word in command):
         command = ["runner", f"--experiment={place}", f"--mode={job.mode}"]
     if not any(word.startswith("--model_dir") for word in command):
         command.append(f"--model_dir={place}")
