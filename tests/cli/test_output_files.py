@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import shutil
@@ -13,8 +14,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from orbit_runner.cli.commands import batch, inspect_, replay
 from orbit_runner.cli.main import main
 from orbit_runner.utils import files
 from orbit_runner.utils.files import write_output
@@ -61,6 +64,16 @@ def test_device_is_written_to_and_stays_a_device(run: Path, null: Path) -> None:
 
     assert stat.S_ISCHR(null.stat().st_mode)
     assert {path.name for path in run.parent.iterdir()} == {"run", "null"}
+
+
+def test_pictures_pages_and_arrays_are_written_to_a_device(null: Path) -> None:
+    inspect_._write(null, "--html", b"page")
+    replay._save_arrays(null, {"a": np.ones(3)})
+    picture = np.zeros((1, 8, 8, 3), np.uint8)
+    batch._write_picture_sheet(argparse.Namespace(images=str(null), all=False), picture)
+
+    assert stat.S_ISCHR(null.stat().st_mode)
+    assert [path.name for path in null.parent.iterdir()] == ["null"]
 
 
 def test_full_device_is_an_error(tmp_path: Path) -> None:

@@ -123,8 +123,9 @@ def unsuitable_directory_reason(path: Path) -> str:
     if any(name in names for name in _OF_A_RUN):
         return ""
     real = os.path.realpath(path)
-    way_out = f"use a directory of its own, such as --model_dir={os.path.join(path, 'runs', 'a')}"
-    if real == os.path.realpath("/"):
+    suggestion = os.path.join("" if real == "/" else path, "runs", "a")
+    way_out = f"use a directory of its own, such as --model_dir={suggestion}"
+    if real == "/":
         return f"{path} is the root directory, expected a directory for one run\n{way_out}"
     if real == os.path.realpath(os.path.expanduser("~")):
         return f"{path} is the home directory, expected a directory for one run\n{way_out}"

@@ -30,7 +30,7 @@ def check_initial_weights(run: Run) -> None:
     """Raises `Diverged` if a trained weight is not finite before the first step."""
     if is_asynchronous(run.strategy) or run.config.trainer.recovery_max_trials < 0:
         return
-    variables = run.state.model.trainable_variables
+    variables = [one for one in run.state.model.trainable_variables if one.dtype.is_floating]
     # The sum tells without a copy of each weight; it may also overflow.
     squares = [tf.cast(tf.nn.l2_loss(one), tf.float32) for one in variables]
     is_finite = not squares or math.isfinite(tf.add_n(squares).numpy())
