@@ -27,7 +27,7 @@ def test_run_directory_page_lists_every_file_of_a_run(
     rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
     listed = {name.rstrip("/") for row in rows for name in re.findall(r"`([^`]+)`", row)}
     written = {path.name for path in run.iterdir() if not path.name.startswith(".")}
-    others = {"branch.json", "code.patch", "trackers.json", "wandb", "preprocessing.json"}
+    others = {"branch.json", "code.patch", "trackers.json", "wandb", "evaluations"}
     assert written | others == listed
     inside = {re.sub(r"\d+.*", "", path.name) for path in (run / "checkpoints").iterdir()}
     assert {"ckpt-", "fingerprints.jsonl"} <= inside

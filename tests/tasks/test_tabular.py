@@ -14,6 +14,7 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import Column
+from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
@@ -21,9 +22,9 @@ from orbit_runner.tasks.tabular.preprocessing import (
     PREPROCESSING_FILE,
     NumberFit,
     Preprocessing,
+    decode_fit,
     fit,
     fit_or_load,
-    load_preprocessing,
 )
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
@@ -176,24 +177,24 @@ def test_texts_that_training_does_not_have_get_code_0() -> None:
     assert fitted.class_numbers(column).tolist() == [1, 0, 1]
 
 
-def test_kept_preprocessing_is_used_while_files_and_settings_are_the_same(
+def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(
     path: Path, tmp_path: Path
 ) -> None:
     config = table_config(path, task__targets=TWO)
-    kept = tmp_path / "run" / PREPROCESSING_FILE
-    fitted = _task(config, tmp_path / "run").fitted
+    task = _task(config, tmp_path / "run")
+    fitted = task.fitted
+    task.assets.write()
 
-    assert load_preprocessing(kept, config.task) == fitted  # type: ignore[arg-type]
-    other = table_config(path, task__targets=TWO, task__features__numeric=["size"])
-    assert load_preprocessing(kept, other.task) is None  # type: ignore[arg-type]
-    content = json.loads(kept.read_text())
-    content["numeric"]["size"]["mean"] = 123.0
-    kept.write_text(json.dumps(content))
-    assert _task(config, tmp_path / "run").fitted.numeric["size"].mean == 123.0
-    path.rename(tmp_path / "gone.csv")
-    assert load_preprocessing(kept, config.task) is not None  # type: ignore[arg-type]
     write_csv(path, make_rows(50))
-    assert load_preprocessing(kept, config.task) is None  # type: ignore[arg-type]
+    assert _task(config, tmp_path / "run").fitted == fitted
+    path.unlink()
+    assert _task(config, tmp_path / "run").fitted == fitted
+    other = table_config(path, task__targets=TWO, task__features__numeric=["size"])
+    with pytest.raises(RunnerError, match=r"task\.features: differs from the setting"):
+        _ = _task(other, tmp_path / "run").fitted
+    (tmp_path / "run" / "assets" / PREPROCESSING_FILE).write_text("{}")
+    with pytest.raises(RunnerError, match="is damaged"):
+        _ = _task(config, tmp_path / "run").fitted
 
 
 def test_fit_that_took_long_is_cached_until_a_file_changes(
@@ -209,11 +210,12 @@ def test_fit_that_took_long_is_cached_until_a_file_changes(
     monkeypatch.setattr(preprocessing, "_CACHED_SECONDS", 0.0)
     fitted = fit_or_load(task)
     (entry,) = entries.iterdir()
-    assert fitted == fit(task) == fit_or_load(task)
+    assert decode_fit(fitted, task) == fit(task)
+    assert fit_or_load(task)["numeric"] == json.loads(json.dumps(fitted["numeric"]))
     entry.write_text(entry.read_text().replace('"big"', '"huge"'))
-    assert fit_or_load(task).classes["y"] == ("huge", "small")
+    assert [*fit_or_load(task)["classes"]["y"]] == ["huge", "small"]
     write_csv(path, make_rows(50))
-    assert fit_or_load(task).classes["y"] == ("big", "small")
+    assert [*fit_or_load(task)["classes"]["y"]] == ["big", "small"]
 
 
 def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:
@@ -356,8 +358,8 @@ def test_stopped_and_resumed_run_gets_the_same_weights(
     assert weights_fingerprint(parted) == weights_fingerprint(whole)
     assert also["validation_loss"] == logs["validation_loss"]
     assert {"y_accuracy", "price_mae", "price_rmse"} <= set(logs)
-    assert (tmp_path / "whole" / PREPROCESSING_FILE).read_bytes() == (
-        tmp_path / "parted" / PREPROCESSING_FILE
+    assert (tmp_path / "whole" / "assets" / PREPROCESSING_FILE).read_bytes() == (
+        tmp_path / "parted" / "assets" / PREPROCESSING_FILE
     ).read_bytes()
 
 

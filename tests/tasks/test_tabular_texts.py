@@ -17,7 +17,7 @@ from orbit_runner.config.fingerprint import config_fingerprint, identity_setting
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.tabular.config import TextColumnConfig
 from orbit_runner.tasks.tabular.predictor import RowPredictor
-from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, load_preprocessing
+from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.tabular.text_layers import TextColumnMeans, TokenMean
 from orbit_runner.tasks.tabular.texts import fit_text
@@ -134,9 +134,10 @@ def test_stopped_and_resumed_run_gets_the_same_weights(
     parts, _ = run(config, tmp_path / "parts", strategy=strategy)
 
     assert weights_fingerprint(parts) == weights_fingerprint(whole)
-    kept = tmp_path / "parts" / PREPROCESSING_FILE
-    assert kept.read_bytes() == (tmp_path / "whole" / PREPROCESSING_FILE).read_bytes()
-    assert load_preprocessing(kept, config.task) == TabularTask(config.task).fitted  # type: ignore[arg-type]
+    assets = [tmp_path / name / "assets" / PREPROCESSING_FILE for name in ("parts", "whole")]
+    assert assets[0].read_bytes() == assets[1].read_bytes()
+    task = TabularTask(config.task, logging_dir=str(tmp_path / "parts"))
+    assert task.fitted == TabularTask(config.task).fitted
 
 
 def test_signature_and_predictor_take_raw_texts(path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_run_trains_and_evaluates(tmp_path: Path, dtype: str) -> None:
     assert all(np.isfinite(value).all() for value in model.get_weights())
     (record,) = records(tmp_path / "run", "train")
     assert record["training_loss"] > 2
-    kept = Vocabulary.load(tmp_path / "run" / "vocabulary.model")
+    kept = Vocabulary.load(tmp_path / "run" / "assets" / "vocabulary.model")
     assert kept.size == 40
     signature = json.loads((tmp_path / "run" / "bleu.json").read_text())["signature"]
     assert "case:lc" in signature
@@ -183,4 +183,4 @@ def test_synthetic_source_runs_without_files(tmp_path: Path) -> None:
     assert logs["validation_examples"] == 12
     assert "bleu" not in logs
     assert model.embedding_lookup.embeddings.shape == [40, 16]
-    assert not (tmp_path / "run" / "vocabulary.model").exists()
+    assert not (tmp_path / "run" / "assets").exists()

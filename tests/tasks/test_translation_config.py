@@ -15,6 +15,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import PairSource, Ragged
 from orbit_runner.errors import SettingError
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.translation.config import TranslationDataConfig
 from orbit_runner.tasks.translation.sources import load_vocabulary
 from orbit_runner.tasks.translation.task import TranslationTask
@@ -107,18 +108,30 @@ def test_vocab_size_too_large_for_the_text_is_rejected(folder: Path) -> None:
 
 def test_vocabulary_in_the_run_directory_takes_precedence(folder: Path, tmp_path: Path) -> None:
     config: Any = translation_config(folder).task
-    built = load_vocabulary(config, None)
+    built = load_vocabulary(config, Assets())
     assert built is not None
-    other = load_vocabulary(config.replace(vocab_size=36), None)
+    assets = Assets(tmp_path)
+    other = load_vocabulary(config.replace(vocab_size=36), assets)
+    assert other is not None
+    assets.write()
+    stored = load_vocabulary(config, Assets(tmp_path))
+    assert stored is not None
+    assert (built.size, stored.size) == (40, 36)
+    path = tmp_path / "assets" / "vocabulary.model"
+    given = config.replace(sentencepiece_model_path=str(path))
+    loaded = load_vocabulary(given, Assets(tmp_path / "elsewhere"))
+    assert loaded is not None
+    assert loaded.size == 36
+
+
+def test_vocabulary_that_an_earlier_version_wrote_is_used(folder: Path, tmp_path: Path) -> None:
+    config: Any = translation_config(folder).task
+    other = load_vocabulary(config.replace(vocab_size=36), Assets())
     assert other is not None
     (tmp_path / "vocabulary.model").write_bytes(other.model)
-    kept = load_vocabulary(config, str(tmp_path))
-    assert kept is not None
-    assert (built.size, kept.size) == (40, 36)
-    given = config.replace(sentencepiece_model_path=str(tmp_path / "vocabulary.model"))
-    found = load_vocabulary(given, str(tmp_path / "elsewhere"))
-    assert found is not None
-    assert found.size == 36
+    stored = load_vocabulary(config, Assets(tmp_path))
+    assert stored is not None
+    assert stored.size == 36
 
 
 @pytest.mark.parametrize(

@@ -360,6 +360,7 @@ def record_of(state: TrainState, conditions: RunConditions) -> CheckpointRecord:
         strategy=conditions.strategy,
         numerics=conditions.numerics,
         code=user_code(),
+        assets=state.assets,
         inexact=(*conditions.inexact, *conditions.code.reasons()),
         non_finite=state.non_finite,
         callbacks=conditions.callbacks(),

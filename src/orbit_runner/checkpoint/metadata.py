@@ -48,6 +48,8 @@ class CheckpointRecord:
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # The SHA-256 of the source of the user's modules, by name.
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Digest of what the run learned from its training data, such as classes; "" if nothing.
+    assets: str = ""
     # Why the config alone does not reproduce these weights, such as a resume with another strategy.
     inexact: Sequence[str] = ()
     # Variables that were not finite when the model was built and may stay so. All others were found
@@ -97,6 +99,7 @@ def read_record(path: Path) -> CheckpointRecord:
 def _check_types(record: CheckpointRecord) -> None:
     """Raises ValueError if a value of a record that anyone may have written has another type."""
     texts = [record.weights, record.state, record.config, record.optimizer, record.strategy]
+    texts += [record.assets]
     marks = record.files.values()
     integers = [record.step, *(mark.bytes for mark in marks)]
     texts += [record.stopped, *(mark.sha256 for mark in marks)]

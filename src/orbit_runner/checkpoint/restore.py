@@ -57,6 +57,7 @@ class Restorer:
         `record` is None for Model Garden's checkpoints. Raises `RunnerError` if the checkpoint does
         not fit the model or cannot be read.
         """
+        self._check_assets(path, record)
         try:
             content = CheckpointContent(path)
             items = self._items(path, content, record)
@@ -82,6 +83,16 @@ class Restorer:
         if is_model_gardens(content):
             note(_describe_model_garden_restore(path, found))
         return found.is_complete
+
+    def _check_assets(self, path: str, record: CheckpointRecord | None) -> None:
+        """Raises `RunnerError` if the checkpoint belongs to other classes or vocabularies."""
+        saved, current = record.assets if record else "", self._state.assets
+        if saved and current != saved:
+            raise RunnerError(
+                f"the checkpoint {path} was trained with other assets (classes, vocabularies and "
+                "the like) than this run has (SHA-256)\n"
+                "restore the directory assets of the run from a copy, or use another --model_dir"
+            )
 
     def _items(
         self, path: str, content: CheckpointContent, record: CheckpointRecord | None

@@ -29,6 +29,7 @@ from orbit_runner.run_directory.data_record import (
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staged_config import localize
+from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import write_atomically
 
 # Settings that may have to differ on another machine. `enable_xla` is one of them because the
@@ -184,12 +185,15 @@ def leave_best_out(folder: Path, trainer: TrainerConfig) -> None:
 def copy_checkpoint(
     checkpoints: CheckpointFolder, step: int, folder: Path, *, what: str = "--last"
 ) -> None:
-    """Copies a checkpoint to another run directory; raises an error if it was removed meanwhile.
+    """Copies a checkpoint and the assets of its run to another run directory.
+
+    Raises `RunnerError` if the checkpoint was removed meanwhile.
 
     `what` is the flag or argument that selects it.
     """
     copied = checkpoints_of(folder)
     copied.path.mkdir(parents=True, exist_ok=True)
+    copy_assets(checkpoints.path.parent, folder)
     with contextlib.suppress(FileNotFoundError):
         for path in checkpoints.files(step):
             shutil.copyfile(path, copied.path / path.name)

@@ -15,7 +15,12 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import MAX_EPOCHS
 from orbit_runner.data.order.step_order import Occurrences, StepOrder, StepRows, row_owners
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
+from orbit_runner.run_directory.data_record import (
+    DataChanged,
+    data_changes,
+    difference_from_record,
+)
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.recoveries import read_recoveries, recoveries_of
 from orbit_runner.run_directory.run_summary import read_summary
@@ -74,6 +79,29 @@ class TrainingOrder:
         # The step that the run has reached; 0 if there is none.
         self.reached_step = read_summary(run).step if run else 0
         self._examples = functools.lru_cache(maxsize=2)(self._load)
+
+    def check_data(self, first: int = 1) -> None:
+        """Raises `RunnerError` if the data are not those of the steps from `first` on.
+
+        The steps of a run that has a record of its data had other examples if the data has changed
+        since then. Those of an experiment, and of a run without a record, are not checked.
+        """
+        if self.run is None:
+            return
+        difference = difference_from_record(self.config.task, self.run)
+        changes = [line for line in difference.changes if not line.startswith("validation_data")]
+        if changes:
+            raise DataChanged(
+                f"{self.run}: the training data changed since the run last started, so its steps "
+                f"had other examples than can be shown now:\n{format_list(changes)}\n"
+                "restore these files"
+            )
+        steps = [change["step"] for change in data_changes(self.run) if change["step"] >= first]
+        if steps:
+            raise DataChanged(
+                f"{self.run}: resumed at step {max(steps)} with other data, so the examples of "
+                f"earlier steps are not known\nshow steps after {max(steps)}"
+            )
 
     def recoveries(self, step: int) -> int:
         """Returns how often the run had returned to a checkpoint before a step."""

@@ -22,7 +22,7 @@ from orbit_runner.data.fingerprint import (
     describe_file_change,
     describe_files,
 )
-from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.files import parse_json, read_file, write_atomically
@@ -149,6 +149,37 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
     return sections, changes
 
 
+def difference_from_record(task: Any, model_dir: Path) -> DataDifference:
+    """Returns how the data of a task, the section of a config, differs from that of a run.
+
+    There is no difference if the run has no record that can be read. Raises `DataError` if a file
+    cannot be read, `SettingError` if a setting does not name one.
+    """
+    try:
+        before, _ = read_record(model_dir)
+    except (OSError, ValueError):
+        return DataDifference()
+    return compare(before, fingerprint_of(task))
+
+
+def require_unchanged_data(task: Any, model_dir: Path) -> None:
+    """Raises `DataChanged` if the data of a task differs from that of a run, or is not there."""
+    try:
+        difference = difference_from_record(task, model_dir)
+    except (DataError, SettingError, OSError) as error:
+        raise DataChanged(
+            f"{model_dir}: was trained by an earlier version, which did not store the assets "
+            f"(classes, vocabularies and the like), and its data cannot be read: {error}\n"
+            "use the data that the run was trained on"
+        ) from error
+    if difference.changes:
+        raise DataChanged(
+            f"{model_dir}: was trained by an earlier version, which did not store the assets "
+            "(classes, vocabularies and the like), and the data changed since then:\n"
+            f"{format_list(difference.changes)}\nrestore these files"
+        )
+
+
 def _format_record(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
     """Returns the record as text, with one file per line."""
     parts = []
@@ -168,13 +199,20 @@ def _parse_row(row: Mapping[str, Any]) -> DataFile:
     return DataFile(**{name: row[name] for name in kinds})
 
 
-def inexact_data(model_dir: Path) -> list[str]:
-    """Returns the changes of the data that keep a run's config from reproducing it."""
+def data_changes(model_dir: Path) -> list[dict[str, Any]]:
+    """Returns the changes of the data that a run was resumed with; [] without a record."""
     try:
-        changes = read_record(model_dir)[1]
+        return read_record(model_dir)[1]
     except (OSError, ValueError):
         return []
-    return [f"it resumed at step {one['step']} with different data" for one in changes]
+
+
+def inexact_data(model_dir: Path) -> list[str]:
+    """Returns the changes of the data that keep a run's config from reproducing it."""
+    return [
+        f"it resumed at step {change['step']} with different data"
+        for change in data_changes(model_dir)
+    ]
 
 
 def fingerprint_of(task: Any) -> Fingerprint:

@@ -59,6 +59,11 @@ class RunDirectory:
         return self.path / "data.json"
 
     @property
+    def assets(self) -> Path:
+        """The directory of what the run learned from its training data: classes, vocabularies."""
+        return self.path / "assets"
+
+    @property
     def branch(self) -> Path:
         """The record of the run and step that a branch continues from."""
         return self.path / "branch.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,12 @@ from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.distribute.devices import select_devices
 from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.run_directory.data_record import require_unchanged_data
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.assets import assets_of
 from orbit_runner.tasks.build import build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.train.build_state import build_state
@@ -72,7 +77,16 @@ def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> 
     # If TensorFlow has already started with other thread counts, the model can still be used.
     configure_numerics(runtime, require_threads=False)
     select_devices(runtime)
-    return build_task(config, None if run is None else str(run))
+    if run is None:  # An export; or `runner inspect`, whose data are local already.
+        return build_task(config, None, needs_data=False)
+    # Runs of earlier versions have no assets, which are then computed from the data.
+    needs_data = not RunDirectory(run).assets.is_dir()
+    task = build_task(config, str(run), needs_data=needs_data)
+    assets = assets_of(task)
+    if assets is not None:
+        data = localize(config, data=needs_data).task
+        assets.require_unchanged_data = functools.partial(require_unchanged_data, data, run)
+    return task
 
 
 def has_method(task: Any, method: str) -> bool:

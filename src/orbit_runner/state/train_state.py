@@ -31,6 +31,8 @@ class TrainState:
     non_finite: tuple[str, ...] = ()
     # Which layers are trained at which step; None if the config freezes none.
     trained_layers: TrainedLayers | None = None
+    # Digest of the task's assets, which do not change; "" if it has none.
+    assets: str = ""
 
     def items(self, *, ema_in_optimizer: bool | None = None) -> dict[str, Any]:
         """Returns the items of a checkpoint, under Model Garden's names if it saves them too.

@@ -23,16 +23,19 @@ _FILES = ("sentencepiece_model_path", "labels_file", "classes_file", EXCLUDED)
 _POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
 
 
-def localize(config: Any) -> Any:
+def localize(config: Any, *, data: bool = True) -> Any:
     """Returns an experiment with local paths instead of URLs and `~`.
 
     Datasets and vocabulary files of this package's tasks are copied to the local cache, and so is
     the checkpoint of `init_checkpoint`. Model Garden's pipelines read `gs://` directly. All calls
     in a process return the same files, which are compared with the store once. Raises SettingError
     if a URL has no content or cannot be read, and StorageError if a store does not respond.
+
+    Without `data`, datasets stay where they are, because a trained model needs none.
     """
     # Only Model Garden's experiments have a template.
-    task = _localize_section(config.task, "task", data=getattr(config, "template", None) is None)
+    copies_data = data and getattr(config, "template", None) is None
+    task = _localize_section(config.task, "task", data=copies_data)
     return config if task is config.task else config.replace(task=task)
 
 

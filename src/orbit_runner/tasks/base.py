@@ -18,6 +18,7 @@ from official.core import base_task
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights
 from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels
 from orbit_runner.tasks.initial_weights import load_weights
@@ -35,6 +36,14 @@ class Task(base_task.Task):
     """
 
     _excluded: np.ndarray | None = None
+
+    @functools.cached_property
+    def assets(self) -> Assets:
+        """What the run learned from its training data; see `orbit_runner.tasks.assets`.
+
+        `build_model` must ask for all of them, because they are written when the run begins.
+        """
+        return Assets(self.logging_dir or None)
 
     def initialize(self, model: tf_keras.Model) -> None:
         """Loads `init_checkpoint`, if set, into a new model.

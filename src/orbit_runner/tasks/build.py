@@ -11,13 +11,16 @@ from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.multitask import build_multitask, is_multitask_class
 
 
-def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
+def build_task(
+    config: ExperimentConfig, logging_dir: str | None, *, needs_data: bool = True
+) -> Any:
     """Returns the task of an experiment. Must be called in the strategy's scope.
 
-    `logging_dir` is the run directory, which the task may write to; None if there is none. Raises
-    `RunnerError` if the task cannot be imported.
+    `logging_dir` is the run directory, which the task may write to; None if there is none.
+    `needs_data` is whether remote datasets are copied to this machine. Raises `RunnerError` if the
+    task cannot be imported.
     """
-    config = localize(config)
+    config = localize(config, data=needs_data)
     if config.is_official:
         garden_config = config.for_task
         from orbit_runner.model_garden.loading import task_class

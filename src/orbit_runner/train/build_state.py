@@ -19,6 +19,7 @@ from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.tasks.assets import digest_of
 from orbit_runner.train.build_variables import build_missing_variables
 from orbit_runner.train.error_messages import model_error_scope
 
@@ -65,6 +66,7 @@ def _build(
             replica_state=ReplicaState(model, strategy),
             non_finite=tuple(one.name for one in non_finite_variables(_fixed_variables(model))),
             trained_layers=layers,
+            assets=digest_of(task),  # `build_model` has asked for all of them.
         )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
 from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, RunConditions
 from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.config.durations import describe_duration
@@ -20,9 +23,14 @@ from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.distribute.sharded_variables import merge_shards
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import DataError, SettingError, format_list
 from orbit_runner.run_directory.config import check_same_config, keep_config
-from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.data_record import (
+    DataRecord,
+    difference_from_record,
+    fingerprint_of,
+    require_unchanged_data,
+)
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.records import has_evaluation, prepare_records
@@ -30,6 +38,7 @@ from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, 
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.tasks.multitask import EvalTask
 from orbit_runner.trackers.tracking import Tracking
@@ -86,6 +95,7 @@ class Run:
         early_stop: The callback that stops training early, or None if it is disabled.
         stops: The requests to stop before the last step.
         heartbeat: Tells the launcher, if there is one, the last step that this process finished.
+        assets: What the run learned from its training data; None for tasks that do not use it.
         restored: The path of the checkpoint that the run started from, or None if there was none.
         local_strategy: The strategy for computations of this process alone, such as evaluations. It
             differs from `strategy` only under `parameter_server`.
@@ -100,6 +110,7 @@ class Run:
             checkpoint.
     """
 
+    assets: Assets | None
     records: JsonLines | None = None
     tracking = Tracking()
 
@@ -122,9 +133,10 @@ class Run:
         started: float | None = None,  # when the run started, by `time.monotonic()`; None: now
         resume: str = "same",  # `override`: the run may be resumed with another config
     ) -> None:
+        self.config = localize(config)
+        self.assets = _prepare_assets(task, self.config, model_dir, trains=trains)
         self.adapter = adapt(task, config.for_task.task)
         self.task, self.strategy = self.adapter.task, strategy
-        self.config = localize(config)
         self.plan: Plan = self._build_plan(trains)
         self.written_config = follow_run(config, self.plan.train_steps)
         self.config = config = localize(self.written_config)
@@ -251,8 +263,12 @@ class Run:
                 self._recorded_evaluation = self.step
             if not self.callbacks.has(DataRecord):
                 self._record_data()
+            if self.assets is not None:
+                self.assets.write()
             if self.best is not None:
                 self.best.check_files()
+        if self.trainer is None and self.is_chief:
+            self._report_changed_data()
         if self.restored:
             note(f"restored step {self.step} from {self.restored}")
         if self.is_chief and (groups := self.layer_groups):
@@ -420,6 +436,20 @@ class Run:
             note(text)
         record.on_run_begin(self)
 
+    def _report_changed_data(self) -> None:
+        """Reports that an evaluation reads other validation data than the run did, if it does."""
+        try:
+            difference = difference_from_record(self.config.task, self.model_dir)
+        except (DataError, SettingError, OSError):
+            return  # The training data is not needed, and may not be there.
+        for lines, what in (
+            (difference.changes, "the validation data changed since the run last started"),
+            (difference.notes, "these files were modified since the run last started"),
+        ):
+            changes = [line for line in lines if line.startswith("validation_data")]
+            if changes:
+                note(f"note: {what}:\n{format_list(changes)}")
+
     def _require_batches(self) -> None:
         if self.validation_steps:
             return
@@ -430,3 +460,17 @@ class Run:
             "leaves nothing to evaluate: the dataset is smaller than one batch of "
             f"{self.section('validation_data').global_batch_size}",
         )
+
+
+def _prepare_assets(
+    task: Any, config: ExperimentConfig, model_dir: Path, *, trains: bool
+) -> Assets | None:
+    """Returns the assets of a task: a new run computes them, any other one reads them."""
+    assets = assets_of(task)
+    if assets is None:
+        return None
+    if trains and not list_checkpoints(CheckpointFolder(RunDirectory(model_dir).checkpoints)):
+        assets.discard()
+    elif not trains:
+        assets.require_unchanged_data = partial(require_unchanged_data, config.task, model_dir)
+    return assets

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
 from orbit_runner.inspection.step_examples import TrainingOrder
 from orbit_runner.serving.loader import make_task
-from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.stop_requests import StoppedAtStep
@@ -182,12 +180,10 @@ def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
     np.testing.assert_array_equal(part.origins, part.rows >= 80)
 
 
-def test_preprocessing_is_fitted_again_if_a_source_changes(folder: Path, tmp_path: Path) -> None:
-    config = _table(folder)
-    assert "violet" in make_task(config, str(tmp_path)).fitted.categorical["color"]
-    assert len(json.loads((tmp_path / PREPROCESSING_FILE).read_text())["files"]) == 2
+def test_preprocessing_is_fitted_on_all_sources(folder: Path) -> None:
+    assert "violet" in make_task(_table(folder), None).fitted.categorical["color"]
     plain = table_config(folder / "a.csv", task__split=None)
-    assert "violet" not in make_task(plain, str(tmp_path)).fitted.categorical["color"]
+    assert "violet" not in make_task(plain, None).fitted.categorical["color"]
 
 
 @pytest.mark.sample(2)

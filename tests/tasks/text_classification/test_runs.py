@@ -57,8 +57,8 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
         for name in ("whole", "parts")
     ]
     assert records[0]["state"] == records[1]["state"]
-    assert (tmp_path / "whole" / PREPROCESSING_FILE).read_bytes() == (
-        tmp_path / "parts" / PREPROCESSING_FILE
+    assert (tmp_path / "whole" / "assets" / PREPROCESSING_FILE).read_bytes() == (
+        tmp_path / "parts" / "assets" / PREPROCESSING_FILE
     ).read_bytes()
 
 
@@ -85,7 +85,7 @@ def test_two_workers_have_the_weights_of_two_replicas(folder: Path, tmp_path: Pa
 
     assert content(tmp_path / "workers") == content(tmp_path / "replicas")
     kept = [
-        json.loads((tmp_path / name / "run" / PREPROCESSING_FILE).read_text())
+        json.loads((tmp_path / name / "run" / "assets" / PREPROCESSING_FILE).read_text())
         for name in ("workers", "replicas")
     ]
     assert kept[0] == kept[1]

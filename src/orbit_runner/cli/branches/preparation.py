@@ -40,7 +40,8 @@ from orbit_runner.utils.files import cut_records, read_json_object
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
 
-_PREPROCESSING = "preprocessing.json"  # of tables; the weights are trained with its values
+# Where earlier versions wrote what a run learned from its data.
+_EARLIER_ASSETS = ("preprocessing.json", "vocabulary.model")
 
 
 def prepare_branch(plan: BranchPlan, mode: str, progress: Any) -> Branch:
@@ -159,8 +160,9 @@ def _copy_history(source: Path, step: int, folder: Path) -> None:
             cut_records(new, after=step, keeps_events=False)
     if there.settings.is_dir():
         shutil.copytree(there.settings, here.settings)
-    if (source / _PREPROCESSING).is_file():
-        shutil.copyfile(source / _PREPROCESSING, folder / _PREPROCESSING)
+    for name in _EARLIER_ASSETS:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
     best = read_setting(source, "trainer.best_checkpoint_export_subdir")
     if best and isinstance(best, str):
         _copy_best(source / best, folder / best, step)

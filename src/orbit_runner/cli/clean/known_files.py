@@ -14,7 +14,9 @@ from orbit_runner.run_directory.paths import CHECKPOINTS
 _FILES = (
     r"branch\.json|config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|"
     r"data\.json|code(-\d+)?\.patch|report\.html|report_data/(model|inputs|evaluation)\.json|"
-    r"evaluations/\d+-\d+-\d+(-\d+)?\.json|metrics\.jsonl|preprocessing\.json|checkpoint|\.lock"
+    r"evaluations/\d+-\d+-\d+(-\d+)?\.json|metrics\.jsonl|checkpoint|\.lock|bleu\.json|assets/[^/]+|"
+    # Earlier versions wrote these in place of assets.
+    r"preprocessing\.json|vocabulary\.model"
 )
 _CHECKPOINT = r"-\d+\.(index|json|data-\d+-of-\d+)"
 _EVENTS = r"/(.+/)?events\.out\.tfevents\.[^/]+"
@@ -63,6 +65,7 @@ def _pattern(run: Path) -> re.Pattern[str]:
         rf"ema_checkpoints/(average_weights{_CHECKPOINT}|checkpoint|\.writing-\d+/.+)",
         rf"(train|{re.escape(summaries)}){_EVENTS}",
         r"train/plugins/profile/[^/]+/([^/]+\.xplane\.pb|steps\.json)",
+        r"\.assets-\d+/[^/]+",
         r"logs/(.+/)?[^/]+\.log|\.cluster/.+|wandb/.+",
     ]
     exported = read_setting(run, "trainer.export_subdir")

@@ -58,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         order = TrainingOrder(resolved.config, run_of(flags))
         # Before the examples are read, because that may take seconds.
         order.check_worker(flags.worker)
+        order.check_data(flags.step[0])
         lines = _output_lines(flags, resolved, order)
         use_utf8()
         for line in lines:

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from orbit_runner.cli.flags.config_flags import (
     print_notes,
     progress_of,
 )
+from orbit_runner.cli.flags.run_argument import run_of
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
-from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
+from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -46,6 +49,8 @@ def main(arguments: Sequence[str]) -> int:
     resolved = resolve(build_request(flags))
     print_notes(resolved)
     missing = _find_data_problems(resolved)
+    if not missing:
+        _report_changed_data(flags, resolved)
     with messages_scope(flags):
         found = _inspect(flags, resolved, missing)
     if flags.images:
@@ -109,6 +114,20 @@ def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
     if len(data) != len(problems):
         raise ConfigError(problems)
     return data
+
+
+def _report_changed_data(flags: argparse.Namespace, resolved: ResolvedConfig) -> None:
+    """Reports that a run was trained on other data than is shown, if it was."""
+    run = run_of(flags)
+    if run is None:
+        return
+    difference = difference_from_record(localize(resolved.config).task, run)
+    if difference.changes:
+        print(
+            f"note: the data shown here changed since {run} last started:\n"
+            f"{format_list(difference.changes)}",
+            file=sys.stderr,
+        )
 
 
 def _is_data_problem(problem: Problem) -> bool:

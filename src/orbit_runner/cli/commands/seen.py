@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     print_notes(resolved)
     with setting_error_scope(resolved):
         order = TrainingOrder(resolved.config, run_of(flags))
+        order.check_data()
         examples = order.examples()
         if examples is None:
             raise RunnerError(

@@ -5,23 +5,20 @@ from __future__ import annotations
 from orbit_runner.data.images.augment_policies import Policy, auto_augment, rand_augment
 from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.train_image import Preprocessing
-from orbit_runner.data.source import ArraySource
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import Source
 
 
-def make_preprocessing(params: ImageDataConfig, source: Source) -> Preprocessing:
+def make_preprocessing(params: ImageDataConfig, *, is_in_memory: bool) -> Preprocessing:
     """Returns how images are augmented and resized to the input size of the network.
 
     Without random crops, as in evaluation, this takes the center of each image. If the dataset is
     in memory, it takes the whole image.
     """
-    in_memory = isinstance(source, ArraySource)
     inception = params.augment == "inception"
     low, high = params.crop_area_range
     return Preprocessing(
         areas=(low, high) if inception else None,
-        center_crop_fraction=None if in_memory else params.center_crop_fraction,
+        center_crop_fraction=None if is_in_memory else params.center_crop_fraction,
         method=params.tf_resize_method,
         flip=inception and params.aug_rand_hflip,
         jitter=params.color_jitter,

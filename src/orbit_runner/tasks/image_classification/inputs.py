@@ -15,6 +15,7 @@ from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
@@ -71,7 +72,7 @@ def train_inputs(
         shape=shape,
         resize=input_size is not None,
         bad=bad or BadImages("train_data", params.max_bad_images),
-        preprocessing=make_preprocessing(params, source),
+        preprocessing=make_preprocessing(params, is_in_memory=isinstance(source, ArraySource)),
         mixing=_make_mixing(params, num_classes),
         mixture=mixture,
         **window,
@@ -143,7 +144,7 @@ def eval_inputs(
         shape=shape,
         resize=input_size is not None,
         bad=bad or BadImages("validation_data", params.max_bad_images),
-        preprocessing=make_preprocessing(params, source),
+        preprocessing=make_preprocessing(params, is_in_memory=isinstance(source, ArraySource)),
         num_classes=num_classes,
         **settings,
     )

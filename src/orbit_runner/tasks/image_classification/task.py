@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ import tf_keras
 
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
@@ -27,11 +27,9 @@ from orbit_runner.tasks.image_classification.serving import (
 )
 from orbit_runner.tasks.image_classification.sources import (
     Source,
-    image_spec,
-    known_classes,
     load_source,
-    pixel_statistics,
 )
+from orbit_runner.tasks.image_classification.trained_images import TrainedImages, trained_images
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.keras.metrics import make_metrics
@@ -60,16 +58,14 @@ class ImageClassificationTask(Task):
         It maps images [batch, height, width, channels], usually uint8, to float32 logits
         [batch, classes].
         """
-        config, source = self.task_config, self._training_source()
-        options = config.model.as_dict() | {"num_classes": self._num_classes()}
+        config, images = self.task_config, self.images
+        options = config.model.as_dict() | {"num_classes": images.num_classes}
         options.pop("input_size")  # Images are resized to it, and the shape below includes it.
-        shape, dtype = image_spec(source, config.model.input_size)
-        mean, std = pixel_statistics(source, config.model.input_size)
         model = IMAGE_MODELS.get(options.pop("name")).load()(
-            input_shape=shape,
-            input_dtype=dtype,
-            mean=mean,
-            std=std,
+            input_shape=images.shape,
+            input_dtype=images.dtype,
+            mean=images.mean,
+            std=images.std,
             **options,
         )
         if config.losses.l2_weight_decay:
@@ -92,9 +88,10 @@ class ImageClassificationTask(Task):
         may fail to decode. Labels are class numbers, or shares of the classes if images are mixed.
         For evaluation, it yields `(image, label, weight)`, each example once.
         """
-        classes, size = self._num_classes(), self.task_config.model.input_size
+        self._check_images(params)
+        classes, size = self.images.num_classes, self.task_config.model.input_size
         if not params.is_training:
-            channels = image_spec(self._training_source(), size)[0][2]
+            channels = self.images.shape[2]
             bad = self.bad_validation_images
             return eval_inputs(params, input_context, classes, size, bad, channels)
         return train_inputs(
@@ -109,9 +106,10 @@ class ImageClassificationTask(Task):
 
     def chunks(self, params: ImageDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step, or None if it is streamed."""
+        self._check_images(params)
         return chunks(
             params,
-            self._num_classes(),
+            self.images.num_classes,
             self.task_config.model.input_size,
             replicas,
             self.excluded_examples(params),
@@ -190,7 +188,7 @@ class ImageClassificationTask(Task):
         """Returns the accuracy, and in evaluation the top-k accuracy and those of the config."""
         metrics: list[Any] = [SparseAccuracy("accuracy")]
         k = self.task_config.top_k
-        if not training and self._num_classes() > k:
+        if not training and self.images.num_classes > k:
             metrics.append(
                 tf_keras.metrics.SparseTopKCategoricalAccuracy(k=k, name=f"top_{k}_accuracy")
             )
@@ -202,19 +200,18 @@ class ImageClassificationTask(Task):
             kind="sparse",
             from_logits=True,
             label_shape=(),
-            output_shape=(self._num_classes(),),
+            output_shape=(self.images.num_classes,),
         )
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns signatures for images as files and as tensors, and for the class names."""
-        config, source = self.task_config, self._training_source()
-        names = source.labels or range(self._num_classes())
+        config, images = self.task_config, self.images
         decode = make_decoder(
-            make_preprocessing(config.validation_data, source),
+            make_preprocessing(config.validation_data, is_in_memory=images.is_in_memory),
             model.input_shape[1:],
             resize=config.model.input_size is not None,
         )
-        return image_serving(model, [str(name) for name in names], decode)
+        return image_serving(model, images.class_names, decode)
 
     def predictor(
         self, signatures: Mapping[str, Any], *, top_k: int | None = None
@@ -225,18 +222,23 @@ class ImageClassificationTask(Task):
     @property
     def class_names(self) -> Sequence[str]:
         """The names of the classes; empty if the dataset does not have them."""
-        return self._training_source().labels or ()
+        return self.images.labels or ()
+
+    @functools.cached_property
+    def images(self) -> TrainedImages:
+        """What the run found out about its training images."""
+        return trained_images(self.task_config, self.assets)
 
     def report_examples(self, model: tf_keras.Model, batches: Iterable[Any]) -> ReportExamples:
         """Returns the confusion matrix and the worst mistakes."""
         total = self.num_examples(self.task_config.validation_data)
         return classification_examples(model, batches, names=self.class_names, total=total)
 
-    def _num_classes(self) -> int:
-        classes = self.task_config.model.num_classes or known_classes(self._training_source())
-        if classes is None:
-            raise SettingError("task.model.num_classes", "is not set")
-        return classes
+    def _check_images(self, params: ImageDataConfig) -> None:
+        model = self.task_config.model
+        section = "train_data" if params.is_training else "validation_data"
+        source = load_source(params, model.input_size, model.num_classes)
+        self.images.check(source, section, model.input_size)
 
     def _training_source(self) -> Source:
         model = self.task_config.model

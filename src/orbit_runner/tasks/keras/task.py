@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,18 +27,16 @@ from orbit_runner.tasks.keras.model_builder import build_model
 from orbit_runner.tasks.keras.outputs import (
     Labels,
     Outputs,
-    labels_of,
     outputs_of,
     symbolic_inputs,
 )
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.serving import make_serving
-from orbit_runner.tasks.keras.sources import (
-    Y,
-    array_classes,
-    array_mixture,
-    section_source,
-    specs_of,
+from orbit_runner.tasks.keras.sources import Y, array_classes, array_mixture, section_source
+from orbit_runner.tasks.keras.trained_arrays import (
+    TrainedArrays,
+    check_vocabularies,
+    trained_arrays,
 )
 from orbit_runner.tasks.serving import Serving
 
@@ -64,7 +63,8 @@ class KerasTask(Task):
         """Builds the model, and checks that it accepts the data and that the loss fits."""
         config, specs = self.task_config, self._specs()
         model = build_model(config.model, symbolic_inputs(specs))
-        self._labels = self._describe_labels(specs)
+        check_vocabularies(model, self.assets)
+        self._labels = self._trained_arrays.labels
         self._outputs = outputs_of(model, symbolic_inputs(specs))
         self._loss = make_loss(config.loss, self._labels, self._outputs)
         return model
@@ -215,24 +215,17 @@ class KerasTask(Task):
         source = section_source(self.task_config, section)
         if source is None:
             raise SettingError(f"task.{section}.source", _NO_VALIDATION)
+        self._trained_arrays.check(source, section)
         return source
 
-    def _specs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Returns shape and type of each array, also of arrays that only another process has."""
-        data = self.task_config.train_data
+    @functools.cached_property
+    def _trained_arrays(self) -> TrainedArrays:
+        """What the run found out about its arrays."""
         try:
-            source = section_source(self.task_config, "train_data")
+            return trained_arrays(self.task_config, self.assets)
         except DataError as error:
-            if not data.features:
-                raise SettingError(f"task.train_data.{error.field}", str(error)) from error
-            source = None
-        if source is not None:
-            return specs_of(source)
-        return {path: (tuple(one["shape"]), one["dtype"]) for path, one in data.features.items()}
+            raise SettingError(f"task.train_data.{error.field}", str(error)) from error
 
-    def _describe_labels(self, specs: Mapping[str, tuple[tuple[int, ...], str]]) -> Labels:
-        try:
-            found = [section_source(self.task_config, section) for section in SECTIONS]
-        except DataError:
-            return Labels(*specs[Y])
-        return labels_of([source.arrays[Y] for source in found if source is not None])
+    def _specs(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """Returns shape and type of each array, also of arrays that only another process has."""
+        return self._trained_arrays.specs

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.tasks.recommendation.ranking import Score
+from orbit_runner.tasks.recommendation.sources import TrainedRatings
 from orbit_runner.tasks.serving import Serving
 
 # Returned if there is no item.
@@ -17,16 +17,16 @@ NO_ITEM = -1
 class Catalog(tf.Module):
     """The published ids and the choices of each user, in tables that are saved with the model."""
 
-    def __init__(self, source: RatingSource) -> None:
+    def __init__(self, ratings: TrainedRatings) -> None:
         super().__init__(name="catalogue")
-        self.user_ids = _make_table(source.user_ids, "user_ids")
-        self.item_ids = _make_table(source.item_ids, "item_ids")
-        self.starts = _make_table(source.starts, "starts")
-        self.chosen = _make_table(source.items, "chosen")
-        self.num_items = source.num_items
+        self.user_ids = _make_table(ratings.user_ids, "user_ids")
+        self.item_ids = _make_table(ratings.item_ids, "item_ids")
+        self.starts = _make_table(ratings.starts, "starts")
+        self.chosen = _make_table(ratings.items, "chosen")
+        self.num_items = len(ratings.item_ids)
 
 
-def make_serving(model: tf_keras.Model, source: RatingSource) -> Serving:
+def make_serving(model: tf_keras.Model, ratings: TrainedRatings) -> Serving:
     """Returns the signatures of a model, `pairs` and `top_k`, and their tables.
 
     `pairs` takes `user` and `item`, int64 [n]. It returns `score`, float32 [n], the probability
@@ -39,7 +39,7 @@ def make_serving(model: tf_keras.Model, source: RatingSource) -> Serving:
 
     `model` maps `user` and `item`, int32 [batch], to logits.
     """
-    tables = Catalog(source)
+    tables = Catalog(ratings)
 
     def score(users: tf.Tensor, items: tf.Tensor) -> tf.Tensor:
         return tf.sigmoid(model({"user": users, "item": items}, training=False))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import io
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,8 +12,13 @@ import numpy as np
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
+from orbit_runner.errors import SettingError, first_line
 from orbit_runner.registry import RATING_SOURCES
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.recommendation.config import RecommendationDataConfig
+
+# The asset of a run.
+RATINGS_FILE = "ratings.npz"
 
 
 def load_source(config: RecommendationDataConfig) -> RatingSource:
@@ -46,6 +53,59 @@ def _source_settings(config: RecommendationDataConfig) -> tuple[tuple[str, objec
 def source_files(config: RecommendationDataConfig) -> list[DataFile]:
     """Returns descriptions of the files of one section."""
     return describe_files(load_source(config).files, content_digest)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainedRatings:
+    """The users and items that a network is trained on, and the choices of each user.
+
+    Attributes:
+        user_ids: Published ids, int64 [users], ascending. A user's number is the place here.
+        item_ids: Published ids, int64 [items], ascending.
+        starts: The index of each user's first choice, then the total: int64 [users + 1].
+        items: The chosen items by number, int32 [choices].
+    """
+
+    user_ids: np.ndarray
+    item_ids: np.ndarray
+    starts: np.ndarray
+    items: np.ndarray
+
+    def check(self, source: RatingSource, section: str) -> None:
+        """Raises `SettingError` if a section has other users or items than the run."""
+        users = source.num_users
+        same_users = np.array_equal(self.user_ids[:users], source.user_ids)
+        if same_users and np.array_equal(self.item_ids, source.item_ids):
+            return
+        raise SettingError(
+            f"task.{section}.source",
+            f"got {_describe_source(source)}, but the run was trained on other ones: "
+            f"{len(self.user_ids):,} users and {len(self.item_ids):,} items\n"
+            "use the data of the training, or another --model_dir",
+        )
+
+
+def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> TrainedRatings:
+    """Returns the users, items and choices that a run was trained on; of a new run, reads them."""
+
+    def compute() -> bytes:
+        source = load_source(config)
+        content = io.BytesIO()
+        np.savez(
+            content,
+            user_ids=source.user_ids,
+            item_ids=source.item_ids,
+            starts=source.starts,
+            items=source.items,
+        )
+        return content.getvalue()
+
+    content = assets.get(RATINGS_FILE, compute)
+    try:
+        return TrainedRatings(**np.load(io.BytesIO(content), allow_pickle=False))
+    # NumPy and zipfile raise a dozen kinds of errors for damaged files.
+    except Exception as error:
+        raise assets.damaged(RATINGS_FILE, first_line(error)) from None
 
 
 @functools.lru_cache(maxsize=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,11 @@ from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
 from orbit_runner.tasks.recommendation.predictor import UserPredictor
 from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
 from orbit_runner.tasks.recommendation.serving import make_serving
-from orbit_runner.tasks.recommendation.sources import load_source
+from orbit_runner.tasks.recommendation.sources import (
+    TrainedRatings,
+    load_source,
+    trained_ratings,
+)
 from orbit_runner.tasks.serving import Predictor, Serving
 
 
@@ -35,11 +40,11 @@ class RecommendationTask(Task):
 
         It maps `user` and `item`, int32 [batch], to float32 logits [batch].
         """
-        source = load_source(self.task_config.train_data)
+        ratings = self.ratings
         options = self.task_config.model.as_dict()
         network = RATING_MODELS.get(options.pop("name")).load()
         options["layer_sizes"] = options.pop("layers")
-        return network(num_users=source.num_users, num_items=source.num_items, **options)
+        return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
 
     def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
         """Returns the published id of a user of the validation data."""
@@ -57,12 +62,14 @@ class RecommendationTask(Task):
         For training, it yields `({user, item}, label)` endlessly. For evaluation, it yields
         `({user, item}, mask, weight)`, each user once.
         """
+        self._check_ratings(params)
         if isinstance(params, RatingTrainData):
             return train_inputs(params, input_context, start_step, self.excluded_examples(params))
         return eval_inputs(params, input_context)
 
     def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
+        self._check_ratings(params)
         return chunks(params, replicas, self.excluded_examples(params))
 
     def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
@@ -110,7 +117,16 @@ class RecommendationTask(Task):
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signatures `pairs` and `top_k`."""
-        return make_serving(model, load_source(self.task_config.train_data))
+        return make_serving(model, self.ratings)
+
+    @functools.cached_property
+    def ratings(self) -> TrainedRatings:
+        """The users, items and choices that the run is trained on."""
+        return trained_ratings(self.task_config.train_data, self.assets)
+
+    def _check_ratings(self, params: RatingTrainData | RatingEvalData) -> None:
+        section = "train_data" if isinstance(params, RatingTrainData) else "validation_data"
+        self.ratings.check(load_source(params), section)
 
     def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
         """Returns the predictor of the best items for users.

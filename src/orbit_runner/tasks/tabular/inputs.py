@@ -11,6 +11,7 @@ from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks import array_inputs
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
@@ -26,7 +27,7 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     `features` has `numeric`, float32 [n, columns], `categorical`, int32 [n, columns], and `tokens`,
     int32 [n, tokens], the tokens of the text columns side by side.
     `targets` has int32 [n] or float32 [n] by name, and `weight` is float32 [n], if there is a
-    column for it.
+    column for it. Raises `DataError` if a row has a class that the run was not trained on.
     """
     features: dict[str, Any] = {}
     if fitted.numeric:
@@ -40,7 +41,7 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     if fitted.texts:
         parts = [fit.tokens(part.column(name)) for name, fit in fitted.texts.items()]
         features[TOKENS] = np.concatenate(parts, axis=1) if parts[1:] else parts[0]
-    targets = {name: fitted.class_numbers(part.column(name)) for name in fitted.classes}
+    targets = {name: _class_numbers(part, fitted, name) for name in fitted.classes}
     targets |= {name: np.asarray(part.column(name).values) for name in fitted.scales}
     arrays = {_FEATURES: features, _TARGETS: targets}
     if config.weight_column:
@@ -48,6 +49,23 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
         # The mean is 1, so that the loss and the learning rate do not depend on the unit.
         arrays[_WEIGHT] = weight / weight.mean(dtype=np.float64).astype(np.float32)
     return ArraySource(part.source.name, arrays, files=part.source.files, origins=part.origins)
+
+
+def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndarray:
+    """Returns the class of each row, int32 [n]."""
+    column = part.column(name)
+    numbers = fitted.class_numbers(column)
+    unknown = np.flatnonzero(numbers < 0)
+    if len(unknown):
+        row, classes = int(unknown[0]), fitted.classes[name]
+        text = column.text(row)
+        raise DataError(
+            f"column {name!r} has the class {text!r} in {part.row_location(row)}, which the run "
+            f"was not trained on{nearest_name_hint(text, classes)}\n"
+            f"its classes: {shorten(', '.join(classes), 200)}",
+            field="source",
+        )
+    return numbers
 
 
 def _matrix(part: TablePart, names: list[str], dtype: Any) -> np.ndarray:

@@ -6,14 +6,13 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.summary import TablePart
-from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.tabular.checks import (
     left_out,
     nearly_unique,
@@ -23,56 +22,62 @@ from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import make_arrays
 from orbit_runner.tasks.tabular.preprocessing import (
-    PREPROCESSING_FILE,
     Preprocessing,
-    fit_or_load,
-    load_preprocessing,
-    serialize_preprocessing,
+    fitted_of_run,
 )
-from orbit_runner.tasks.tabular.sources import load_part, table_mixture
-from orbit_runner.utils.cache import write_shared_file
+from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, table_mixture
 from orbit_runner.utils.log import note
 
 
 class PreparedTable:
     """The table of a config.
 
-    `run_directory` is where the fitted values are written and found; None if there is no run.
+    `assets` are those of the run, which has the fitted values.
     `setting` maps the path of a setting of the table to that of the task, both without `task`.
     """
 
     def __init__(
         self,
         config: TabularConfig,
-        run_directory: str | None,
+        assets: Assets,
         setting: Callable[[str], str] = str,
     ) -> None:
         self.config = config
-        self._directory, self._setting = run_directory, setting
+        self._assets, self._setting = assets, setting
         self._arrays: dict[str, ArraySource] = {}
 
     @functools.cached_property
     def fitted(self) -> Preprocessing:
-        """The values fitted on the training rows, from the run directory if they are there."""
-        path = (
-            local_run_directory(self._directory) / PREPROCESSING_FILE if self._directory else None
-        )
-        found = load_preprocessing(path, self.config) if path else None
-        if found is not None:
-            return found
+        """The values fitted on the training rows of the run."""
         try:
-            found = fit_or_load(self.config)
-            if path and Workers(tf.distribute.get_strategy()).is_chief:
-                write_shared_file(path, serialize_preprocessing(self.config, found))
+            return fitted_of_run(self.config, self._assets)
         except DataError as error:
             raise self._error("train_data", error) from error
-        return found
+
+    @functools.cached_property
+    def _fitted_config(self) -> TabularConfig:
+        """The config with the features that were fitted, whichever columns the table has now."""
+        features = self.config.features
+        if features.names:
+            return self.config
+        lists = {"numeric": self.fitted.numeric, "categorical": self.fitted.categorical}
+        try:
+            current = feature_kinds(self.config)
+        except DataError:
+            current = {}  # The training data are not there, and not needed.
+        if current == {**dict.fromkeys(lists["numeric"], NUMBER),
+                       **dict.fromkeys(lists["categorical"], CATEGORY)}:  # fmt: skip
+            return self.config
+        features = features.replace(
+            exclude=(), **{name: tuple(columns) for name, columns in lists.items()}
+        )
+        return self.config.replace(features=features)
 
     def part(self, params: TableDataConfig) -> TablePart:
         """Returns the rows of a section. Raises `SettingError` if they cannot be read."""
         section = _section(params)
         try:
-            return load_part(self.config, section)
+            return load_part(self._fitted_config, section)
         except DataError as error:
             raise self._error(section, error) from error
 
@@ -80,13 +85,17 @@ class PreparedTable:
         """Returns the rows of a section as arrays, which are created once."""
         name = _section(params)
         if name not in self._arrays:
-            self._arrays[name] = make_arrays(self.config, self.part(params), self.fitted)
+            part = self.part(params)
+            try:
+                self._arrays[name] = make_arrays(self._fitted_config, part, self.fitted)
+            except DataError as error:
+                raise self._error(name, error) from error
         return self._arrays[name]
 
     def mixture(self, params: TableDataConfig, excluded: np.ndarray) -> Mixture | None:
         """Returns the mixture that the rows of a section are drawn from, if there is one."""
         try:
-            return table_mixture(self.config, params, excluded)
+            return table_mixture(self._fitted_config, params, excluded)
         except DataError as error:
             raise self._error(_section(params), error) from error
 

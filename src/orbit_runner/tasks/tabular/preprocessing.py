@@ -16,14 +16,18 @@ import numpy as np
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column
 from orbit_runner.data.tables.reader import TableReader
 from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.assets import Assets, encode_json
 from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, load_readers
 from orbit_runner.tasks.tabular.texts import TextFit, fit_text
 from orbit_runner.utils.cache import cache_directory, write_shared_file
-from orbit_runner.utils.files import read_json_object
+from orbit_runner.utils.files import parse_json, read_json_object
 
-# The file in the run directory.
+# The asset of a run.
 PREPROCESSING_FILE = "preprocessing.json"
+# The settings that decide which columns are fitted, and how.
+_COLUMNS = ("features", "targets")
 _FORMAT = 1
 # A faster fit is not cached.
 _CACHED_SECONDS = 0.2
@@ -90,25 +94,32 @@ def fit(config: TabularConfig) -> Preprocessing:
     )
 
 
-def fit_or_load(config: TabularConfig) -> Preprocessing:
-    """Returns the result of `fit`, from the cache if it is slow and the files have not changed."""
-    entry = _cache_entry(config)
-    found = load_preprocessing(entry, config) if entry is not None else None
-    if found is None:
-        began = time.monotonic()
-        found = fit(config)
-        if entry is not None and time.monotonic() - began > _CACHED_SECONDS:
-            # If the cache cannot be written, the next run only takes longer.
-            with contextlib.suppress(OSError):
-                write_shared_file(entry, serialize_preprocessing(config, found))
-    return found
+def fit_or_load(config: TabularConfig) -> dict[str, Any]:
+    """Returns the result of `fit` as JSON values.
+
+    It is read from the cache if the fit is slow and neither files nor settings have changed.
+    """
+    readers = load_readers(config, "train_data")
+    key = [_file_status(readers), _settings(config)]
+    entry = _cache_entry(key) if key[0] else None
+    if entry is not None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            cached = read_json_object(entry)
+            if cached["key"] == json.loads(json.dumps(key)):
+                decode_fit(cached["fit"], config)
+                return dict(cached["fit"])
+    began = time.monotonic()
+    content = encode_fit(config, fit(config))
+    if entry is not None and time.monotonic() - began > _CACHED_SECONDS:
+        # If the cache cannot be written, the next run only takes longer.
+        with contextlib.suppress(OSError):
+            write_shared_file(entry, encode_json({"key": key, "fit": content}))
+    return content
 
 
-def _cache_entry(config: TabularConfig) -> Path | None:
-    files = [path for path, *_ in _file_status(load_readers(config, "train_data"))]
-    if not files:
-        return None
-    text = json.dumps([files, _settings(config)])
+def _cache_entry(key: Any) -> Path:
+    # The sizes and times of the files are compared, so an entry is replaced when they change.
+    text = json.dumps([[path for path, *_ in key[0]], key[1]])
     return cache_directory("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.fit.json"
 
 
@@ -127,38 +138,71 @@ def _category_texts(part: TablePart, name: str) -> tuple[str, ...]:
     return tuple(part.column(name).text_counts())
 
 
-def serialize_preprocessing(config: TabularConfig, fitted: Preprocessing) -> bytes:
-    """Returns the content of the file for the run directory."""
-    content = {
-        "format": _FORMAT,
-        "settings": _settings(config),
-        "files": _file_status(load_readers(config, "train_data")),
-        **dataclasses.asdict(fitted),
-    }
-    return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
+def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
+    """Returns what a run fitted on its training rows; of a new run, fits it.
 
-
-def load_preprocessing(path: Path, config: TabularConfig) -> Preprocessing | None:
-    """Returns what an earlier start of the run fitted, or None if it has to be fitted again.
-
-    It is valid for the same columns and parts. The files must be unchanged, or missing: a trained
-    model can be used without its data.
+    Raises `DataError` if it has to be fitted and the rows cannot be read, and `RunnerError` if the
+    run fitted other columns.
     """
+    content = assets.get_json(
+        PREPROCESSING_FILE,
+        lambda: fit_or_load(config),
+        earlier=lambda: _fit_of_earlier_version(assets),
+    )
     try:
-        content = read_json_object(path)
-        if content["format"] != _FORMAT or content["settings"] != _settings(config):
-            return None
-        if not content["files"] or not all(_is_unchanged(*file) for file in content["files"]):
-            return None
-        return Preprocessing(
-            numeric={name: NumberFit(**fit) for name, fit in content["numeric"].items()},
-            categorical={name: tuple(texts) for name, texts in content["categorical"].items()},
-            classes={name: tuple(texts) for name, texts in content["classes"].items()},
-            scales={name: NumberFit(**fit) for name, fit in content["scales"].items()},
-            texts={name: _load_text(fit) for name, fit in content.get("texts", {}).items()},
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        return decode_fit(content, config)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise assets.damaged(PREPROCESSING_FILE, repr(error)) from None
+
+
+def encode_fit(config: TabularConfig, fitted: Preprocessing) -> dict[str, Any]:
+    """Returns the fitted values, and the settings that they belong to, as JSON values."""
+    columns = {name: value for name, value in _settings(config).items() if name in _COLUMNS}
+    return {"format": _FORMAT, **columns, **dataclasses.asdict(fitted)}
+
+
+def decode_fit(content: Mapping[str, Any], config: TabularConfig) -> Preprocessing:
+    """Returns the fitted values of a file.
+
+    Raises `RunnerError` if they belong to other columns than those of the config, and `ValueError`,
+    `KeyError` or `TypeError` if the content is damaged.
+    """
+    if content["format"] != _FORMAT:
+        raise ValueError(f"unknown format {content['format']!r}")
+    settings = _settings(config)
+    for name in _COLUMNS:
+        if content[name] != settings[name]:
+            raise RunnerError(
+                f"task.{name}: differs from the setting that the run was trained with\n"
+                "use the config.yaml of the run, or another --model_dir"
+            )
+    return Preprocessing(
+        numeric={name: NumberFit(**fit) for name, fit in content["numeric"].items()},
+        categorical={name: tuple(texts) for name, texts in content["categorical"].items()},
+        classes={name: tuple(texts) for name, texts in content["classes"].items()},
+        scales={name: NumberFit(**fit) for name, fit in content["scales"].items()},
+        texts={name: _load_text(fit) for name, fit in content.get("texts", {}).items()},
+    )
+
+
+def _fit_of_earlier_version(assets: Assets) -> dict[str, Any] | None:
+    """Returns the values in the file that earlier versions wrote to the run directory.
+
+    None if there is no such file, or if it was fitted on other files than the run started with:
+    those versions fitted again when the files changed.
+    """
+    data = assets.file_of_earlier_version(PREPROCESSING_FILE)
+    if data is None:
         return None
+    try:
+        content = parse_json(data.decode())
+        files = [(size, mtime_ns) for _, size, mtime_ns in content.pop("files")]
+        settings = content.pop("settings")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if not files or sorted(files) != sorted(assets.recorded_files("train_data")):
+        return None
+    return {"format": content.pop("format"), **{n: settings[n] for n in _COLUMNS}, **content}
 
 
 def _load_text(fit: Mapping[str, Any]) -> TextFit:
@@ -194,11 +238,3 @@ def _file_status(readers: Sequence[TableReader]) -> list[tuple[str, int, int]]:
         return []
     status = [(path.absolute(), path.stat()) for one in readers for path in one.files]
     return [(str(path), one.st_size, one.st_mtime_ns) for path, one in status]
-
-
-def _is_unchanged(path: str, size: int, mtime_ns: int) -> bool:
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return True
-    return (status.st_size, status.st_mtime_ns) == (size, mtime_ns)

@@ -130,7 +130,7 @@ class TabularTask(TableTask):
 
     def prepare_table(self) -> PreparedTable:
         """Returns the table of the config."""
-        return PreparedTable(self.task_config, self.logging_dir)
+        return PreparedTable(self.task_config, self.assets)
 
     @property
     def fitted(self) -> Preprocessing:

@@ -116,9 +116,7 @@ class TextClassificationTask(TableTask):
 
     def prepare_table(self) -> PreparedTable:
         """Returns the table of the config."""
-        return PreparedTable(
-            self.task_config.to_tabular_config(), self.logging_dir, setting_of_table
-        )
+        return PreparedTable(self.task_config.to_tabular_config(), self.assets, setting_of_table)
 
     @property
     def vocabulary(self) -> TextFit:

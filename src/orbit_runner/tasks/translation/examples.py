@@ -21,6 +21,7 @@ from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
 from orbit_runner.data.text.lines import count_lines
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.tfrecord.index_cache import index_files
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import (
     find_excluded,
     index_of,
@@ -47,7 +48,7 @@ class PairExamples:
         self, config: TranslationConfig, data: TranslationDataConfig, model_dir: str | None
     ) -> None:
         self._data = data
-        self._vocabulary = load_vocabulary(config, model_dir)
+        self._vocabulary = load_vocabulary(config, Assets(model_dir))
         vocab_size = self._vocabulary.size if self._vocabulary else config.vocab_size
         self._pairs = load_pairs(data, vocab_size, self._vocabulary)
         self._places = _file_places(data)

@@ -27,12 +27,12 @@ from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
-from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.tasks.assets import Assets
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 
-# The copy of the vocabulary in the run directory, which is then all that translation needs.
+# The asset of a run, which is then all that translation needs.
 VOCABULARY_FILE = "vocabulary.model"
 _SECTIONS = ("train_data", "validation_data")
 # Larger texts are compared by their files, because reading them would delay the start.
@@ -75,17 +75,27 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
     return found
 
 
-def load_vocabulary(config: TranslationConfig, run_directory: str | None) -> Vocabulary | None:
-    """Reads the vocabulary of a run or builds it from the training text; None if all data are ids.
+def load_vocabulary(config: TranslationConfig, assets: Assets) -> Vocabulary | None:
+    """Returns the vocabulary of a run; of a new run, reads it or builds it from the training text.
 
-    The copy in `run_directory` takes precedence. Raises `DataError` if the vocabulary
-    cannot be read or built.
+    None if all data are ids. Raises `DataError` if the vocabulary cannot be read or built.
     """
-    path = local_run_directory(run_directory) / VOCABULARY_FILE if run_directory else None
-    if path is not None and path.is_file():
-        return _read_vocabulary(str(path))
-    if not _needs_vocabulary(config):
+    if not (_needs_vocabulary(config) or assets.has(VOCABULARY_FILE)):
         return None
+    model = assets.get(
+        VOCABULARY_FILE,
+        lambda: _make_vocabulary(config).model,
+        earlier=lambda: assets.file_of_earlier_version(VOCABULARY_FILE),
+    )
+    return _parse_vocabulary(model)
+
+
+@functools.lru_cache(maxsize=4)
+def _parse_vocabulary(model: bytes) -> Vocabulary:
+    return Vocabulary(model, VOCABULARY_FILE)
+
+
+def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
     if config.sentencepiece_model_path:
         return _read_vocabulary(config.sentencepiece_model_path)
     data = config.train_data

@@ -39,7 +39,6 @@ from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
 from orbit_runner.tasks.translation.report_examples import translation_examples
 from orbit_runner.tasks.translation.sources import (
     SYNTHETIC,
-    VOCABULARY_FILE,
     load_pairs,
     load_vocabulary,
 )
@@ -55,15 +54,13 @@ class TranslationTask(Task):
     _translations: Mapping[int, str] = types.MappingProxyType({})
 
     def build_model(self) -> tf_keras.Model:
-        """Builds the network `model.name`, and writes the vocabulary to the run directory.
+        """Builds the network `model.name` for the vocabulary of the run.
 
         For its inputs and outputs, see `orbit_runner.models.transformer`.
         """
         options = self.task_config.model.as_dict()
         del options["label_smoothing"]
         build = TEXT_MODELS.get(options.pop("name")).load()
-        if self.vocabulary is not None:
-            self._write_run_file(VOCABULARY_FILE, self.vocabulary.model)
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
 
     def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
@@ -200,7 +197,7 @@ class TranslationTask(Task):
     def vocabulary(self) -> Vocabulary | None:
         """The subword vocabulary, or None if all data are ids."""
         try:
-            return load_vocabulary(self.task_config, self.logging_dir)
+            return load_vocabulary(self.task_config, self.assets)
         except DataError as error:
             raise SettingError(
                 f"task.{setting_of_error('train_data', error)}", str(error)

@@ -1,0 +1,327 @@
+"""A trained run answers from its own assets, whatever has happened to its training data."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.image_classification import sources
+from tests.support.images import write_folder
+from tests.support.keras_models import BASE
+from tests.support.ratings import ratings_config, write_100k
+from tests.support.tables import make_rows, table_config, write_csv, write_parquet
+from tests.support.texts import text_config, write_texts
+from tests.support.toy import config_of
+from tests.support.translations import sentences, translation_config, write_pairs, write_set
+
+_SHORT = {"trainer__train_steps": 4, "trainer__checkpoint_interval": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """An experiment whose data are in a directory.
+
+    `write` writes the data, `change` then writes others from which another vocabulary, other
+    classes or other statistics would be fitted. `items` are arguments of `runner predict`.
+    """
+
+    config: Callable[[Path], Any]
+    write: Callable[[Path], object]
+    change: Callable[[Path], object]
+    items: Sequence[str]
+    assets: str
+
+
+def _table(data: Path) -> Any:
+    return table_config(data / "rows.csv", **_SHORT)
+
+
+def _write_table(data: Path, y: dict[str, str] | None = None, more: int = 0) -> None:
+    data.mkdir(exist_ok=True)
+    rows = make_rows(100 + more)
+    for row in rows:
+        row["y"] = (y or {}).get(row["y"], row["y"])
+        row["size"] *= 10 if more else 1
+    write_csv(data / "rows.csv", rows)
+
+
+def _write_parquet(data: Path, more: int = 0) -> None:
+    data.mkdir(exist_ok=True)
+    write_parquet(data / "rows.parquet", make_rows(100 + more))
+
+
+def _add_texts(data: Path) -> None:
+    write_pairs(data, "train", [("zero zero null", "null null zero")] * 50, packed=True)
+
+
+def _images(data: Path) -> Any:
+    source = {"source": "image_folder", "data_dir": str(data), "global_batch_size": 8}
+    return config_of(
+        {
+            "task.name": "image_classification",
+            "task.model": {"name": "mlp", "hidden_units": [4], "input_size": [8, 8, 3]},
+            "task.train_data": source,
+            "task.validation_data": source,
+            "trainer.train_steps": 4,
+            "trainer.checkpoint_interval": 2,
+            "trainer.optimizer_config.optimizer.type": "sgd",
+            "trainer.optimizer_config.learning_rate.type": "constant",
+            "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.01,
+            "runtime.distribution_strategy": "one_device",
+        }
+    )
+
+
+def _write_images(data: Path) -> None:
+    write_folder(data, {"birch": 6, "oak": 6})
+
+
+def _ratings(data: Path) -> Any:
+    sections = {
+        f"task__{section}__{name}": value
+        for section in ("train_data", "validation_data")
+        for name, value in {"source": "movielens", "data_dir": str(data), "variant": "100k"}.items()
+    }
+    return ratings_config(**sections, **_SHORT)
+
+
+def _change_ratings(data: Path) -> None:
+    shutil.rmtree(data)
+    write_100k(data, num_examples=1600)
+
+
+def _npz(data: Path) -> Any:
+    base = {name: value for name, value in BASE.items() if "_data." not in name}
+    source = {"source": "npz", "input_path": str(data / "rows.npz"), "global_batch_size": 16}
+    return config_of(base | {"task.train_data": source, "task.validation_data": source}, **_SHORT)
+
+
+def _write_npz(data: Path, width: int = 4) -> None:
+    data.mkdir(exist_ok=True)
+    x = np.random.default_rng(1).normal(size=(100, width))
+    np.savez(data / "rows.npz", x=x, y=x[:, :3].argmax(axis=1))
+
+
+CASES = {
+    "table": Case(
+        _table,
+        _write_table,
+        lambda data: _write_table(data, {"big": "aaa", "small": "zzz"}, more=60),
+        ["rows"],
+        "preprocessing.json",
+    ),
+    "parquet": Case(
+        lambda data: table_config(
+            data / "rows.parquet",
+            task__train_data__source="parquet",
+            task__validation_data__source="parquet",
+            **_SHORT,
+        ),
+        _write_parquet,
+        lambda data: _write_parquet(data, more=60),
+        ["rows"],
+        "preprocessing.json",
+    ),
+    "texts": Case(
+        lambda data: text_config(data, **_SHORT),
+        write_texts,
+        _add_texts,
+        ["one two", "zwei drei"],
+        "preprocessing.json",
+    ),
+    "images": Case(
+        _images,
+        _write_images,
+        lambda data: write_folder(data, {"ash": 4, "birch": 2, "cedar": 4}),
+        ["images"],
+        "images.json",
+    ),
+    "ratings": Case(_ratings, write_100k, _change_ratings, ["10", "20"], "ratings.npz"),
+    "translation": Case(
+        lambda data: translation_config(data, task__bleu_examples=0, **_SHORT),
+        write_set,
+        lambda data: write_pairs(data, "train", sentences(300, 5, most=3), packed=True),
+        ["translation"],
+        "vocabulary.model",
+    ),
+    "arrays": Case(
+        _npz, _write_npz, lambda data: _write_npz(data, width=5), ["[1, 2, 3, 4]"], "arrays.json"
+    ),
+}
+
+
+def _items(case: Case, folder: Path) -> list[str]:
+    if case.items[0] == "rows":
+        return [str(write_csv(folder / "new.csv", make_rows(5)))]
+    if case.items[0] == "images":
+        return [str(path) for path in write_folder(folder / "new", {"x": 3}, first=50)]
+    if case.items[0] == "translation":
+        (folder / "lines.txt").write_text("one two three\nfour\n")
+        return [str(folder / "lines.txt")]
+    return list(case.items)
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", CASES)
+def test_predictions_do_not_change_when_training_data_change_or_are_gone(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, data, run = CASES[name], tmp_path / "data", tmp_path / "run"
+    case.write(data)
+    config = tmp_path / "config.yaml"
+    config.write_text(to_yaml(case.config(data)))
+    items = _items(case, tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main([*map(str, arguments)])
+        return code, capsys.readouterr().out
+
+    assert call("run", f"--experiment={config}", f"--model_dir={run}")[0] == 0
+    stored = {path.name: path.read_bytes() for path in (run / "assets").iterdir()}
+    assert case.assets in stored
+    digest = json.loads((run / "checkpoints" / "ckpt-4.json").read_text())["assets"]
+    assert digest == Assets(run).digest != ""
+    before = call("predict", run, *items)
+    assert before[0] == 0
+
+    case.change(data)
+    sources._load_cached.cache_clear()  # A new process would read the directory of images again.
+    assert call("predict", run, *items) == before
+    code, _ = call("batch", run, "--step=2")
+    assert code == 2
+    assert main(["seen", str(run), "--example=0"]) == 2
+    assert "the training data changed since the run last started" in capsys.readouterr().err
+
+    shutil.rmtree(data)
+    moved = tmp_path / "elsewhere" / "run"
+    moved.parent.mkdir()
+    run.rename(moved)
+    assert call("predict", moved, *items) == before
+    assert call("export", moved, f"--to={tmp_path / 'export'}")[0] == 0
+    code, exported = call("predict", tmp_path / "export", *items)
+    assert (code, exported) == before
+    assert call("report", moved)[0] == 0
+    assert call("verify", moved)[0] == 0
+    assert {path.name: path.read_bytes() for path in (moved / "assets").iterdir()} == stored
+
+
+def test_new_run_replaces_the_assets_of_an_interrupted_start(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    _write_table(data)
+    stale = Assets(run)
+    stale.get("preprocessing.json", lambda: b"{}")
+    stale.get("other.json", lambda: b"{}")
+    stale.write()
+    config = tmp_path / "config.yaml"
+    config.write_text(to_yaml(_table(data)))
+    assert main(["run", f"--experiment={config}", f"--model_dir={run}"]) == 0
+    assert [path.name for path in (run / "assets").iterdir()] == ["preprocessing.json"]
+    assert json.loads((run / "assets" / "preprocessing.json").read_text())["classes"] == {
+        "y": ["big", "small"]
+    }
+
+
+@pytest.fixture(scope="module")
+def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a config, its data and a run."""
+    folder = tmp_path_factory.mktemp("table")
+    _write_table(folder / "data")
+    (folder / "config.yaml").write_text(to_yaml(_table(folder / "data")))
+    arguments = [f"--experiment={folder / 'config.yaml'}", f"--model_dir={folder / 'run'}"]
+    assert main(["run", *arguments]) == 0
+    return folder
+
+
+@pytest.fixture
+def copied(table_run: Path, tmp_path: Path) -> Path:
+    """A copy of the run, whose data can be changed."""
+    shutil.copytree(table_run, tmp_path / "copy")
+    config = tmp_path / "copy" / "run" / "config.yaml"
+    text = config.read_text().replace(str(table_run), str(tmp_path / "copy"))
+    config.write_text(text)
+    return tmp_path / "copy"
+
+
+def test_checkpoint_is_not_restored_with_other_assets(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copied / "run" / "assets" / "preprocessing.json"
+    path.write_text(path.read_text().replace('"big"', '"huge"'))
+    rows = write_csv(copied / "new.csv", make_rows(2))
+    assert main(["predict", str(copied / "run"), str(rows)]) == 2
+    assert "was trained with other assets" in capsys.readouterr().err
+
+
+def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write_table(copied / "data", {"big": "Big"})
+    run = str(copied / "run")
+    assert main(["run", f"--experiment={run}", f"--model_dir={run}", "--mode=eval"]) == 2
+    error = capsys.readouterr().err
+    assert "has the class 'Big'" in error
+    assert "which the run was not trained on" in error
+    assert "its classes: big, small" in error
+
+
+def test_run_without_assets_is_usable_while_its_data_are_unchanged(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, rows = copied / "run", write_csv(copied / "new.csv", make_rows(3))
+    capsys.readouterr()
+    assert main(["predict", str(run), str(rows)]) == 0
+    before = capsys.readouterr().out
+    shutil.rmtree(run / "assets")
+    for record in (run / "checkpoints").glob("ckpt-*.json"):
+        values = json.loads(record.read_text())
+        del values["assets"], values["checksum"]
+        record.write_text(json.dumps(values))
+
+    assert main(["predict", str(run), str(rows)]) == 0
+    assert capsys.readouterr().out == before
+    assert not (run / "assets").exists()
+    _write_table(copied / "data", more=5)
+    assert main(["predict", str(run), str(rows)]) == 2
+    error = capsys.readouterr().err
+    assert "was trained by an earlier version" in error
+    assert "the data changed since then" in error
+
+
+def _lookup_model(words: tuple[str, ...] = ("soup", "goal")) -> Any:
+    import tf_keras
+
+    split = tf_keras.layers.TextVectorization(output_sequence_length=2, vocabulary=list(words))
+    x = tf_keras.Input((), dtype="string")
+    embedded = tf_keras.layers.Embedding(8, 2)(split(x))
+    return tf_keras.Model(x, tf_keras.layers.GlobalAveragePooling1D()(embedded))
+
+
+def test_lookup_layer_with_another_vocabulary_than_the_run_is_an_error(tmp_path: Path) -> None:
+    from orbit_runner.errors import SettingError
+    from orbit_runner.tasks.keras.trained_arrays import check_vocabularies
+
+    assets = Assets(tmp_path)
+    check_vocabularies(_lookup_model(), assets)
+    assets.write()
+    check_vocabularies(_lookup_model(), Assets(tmp_path))
+    with pytest.raises(SettingError, match="entry 3 is 'bread', previously 'goal'"):
+        check_vocabularies(_lookup_model(("soup", "bread")), Assets(tmp_path))
+    with pytest.raises(SettingError, match="5 entries, previously 4"):
+        check_vocabularies(_lookup_model(("soup", "goal", "team")), Assets(tmp_path))
+    check_vocabularies(_plain_model(), Assets(tmp_path / "new"))
+    assert Assets(tmp_path / "new").digest == ""
+
+
+def _plain_model() -> Any:
+    import tf_keras
+
+    return tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(2,))])
