@@ -140,7 +140,7 @@ def test_example_of_another_part_is_not_found(folder: Path) -> None:
         if row in inside:
             assert part.rows[examples.find(f"train.en.gz:{row + 1}")] == row
         else:
-            with pytest.raises(RunnerError, match="is in another part of the table"):
+            with pytest.raises(RunnerError, match="is in another part of the data"):
                 examples.find(f"train.en.gz:{row + 1}")
 
 
