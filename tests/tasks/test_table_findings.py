@@ -280,3 +280,12 @@ def test_quotation_mark_without_an_end_is_an_error(tmp_path: Path) -> None:
     path.write_text('x,y\n1,no\n2,yes\n3,"no\n4,yes\n5,no\n')
     message = _problems(_config(path))["train_data.input_path"]
     assert "a.csv, row 3: has a quotation mark without an end" in message
+
+
+def test_spaces_do_not_decide_on_the_kind(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("x,zip,c,y\n" + "1, 07, u,no\n 2.5,10,v ,yes\n NA, 11,u,no\n" * 9)
+    config = _config(path)
+    assert _problems(config) == {}
+    assert feature_kinds(config) == {"x": "number", "zip": "category", "c": "category"}
+    assert load_part(config, "train_data").column("x").is_missing().sum() == 9

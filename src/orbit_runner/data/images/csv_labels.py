@@ -16,6 +16,7 @@ from orbit_runner.data.files import data_folder
 from orbit_runner.data.images.files import FileSource, first_image_shape
 from orbit_runner.data.tables import csv_file
 from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.cell_texts import equal_numbers
 from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TableSource
 from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.data.tables.split import RowSplit, rows_of_part
@@ -66,6 +67,12 @@ def load(
     if classes_file:
         other = _open_table(data_dir, classes_file, "classes_file")
         classes, files = _read_classes(other, labels_in), (*files, *other.files)
+    if same := equal_numbers(classes):
+        raise DataError(
+            f"{files[-1]}: column {labels_in!r} has the classes {same[0]!r} and {same[1]!r}, which "
+            "are the same number\nwrite it in one way",
+            field="classes_file" if classes_file else "labels_file",
+        )
     listed = TablePart(table, _select_rows(table, part, paths_in, row_split))
     paths = _image_paths(listed, paths_in, root)
     return FileSource(

@@ -44,6 +44,8 @@ def is_date_or_time(kind: str) -> bool:
 
 def leading_zeros(array: Any) -> np.ndarray:
     """Returns which texts of an Arrow string array begin with 0 and another digit, bool [n]."""
+    from pyarrow import compute
+
     _, offsets, data = array.buffers()
     if data is None:
         return np.zeros(len(array), bool)
@@ -51,6 +53,8 @@ def leading_zeros(array: Any) -> np.ndarray:
     starts, lengths = ends[:-1], np.diff(ends)
     characters = np.frombuffer(data, np.uint8)
     rows = np.flatnonzero(lengths > 1)
+    if (characters[starts[rows]] == ord(" ")).any():
+        return leading_zeros(compute.utf8_ltrim(array, " "))
     rows = rows[characters[starts[rows]] == ord("0")]
     second = characters[starts[rows] + 1]
     result = np.zeros(len(array), bool)

@@ -23,7 +23,9 @@ from orbit_runner.data.text.lines import open_binary, read_lines_or_problems
 from orbit_runner.errors import DataError
 
 _BLOCK_BYTES = 2**22
-_EMPTY = ""  # The kind of a column without any value so far.
+_FIRST_ROWS = 100
+# The kinds of a column without any value so far, and of one whose texts may have spaces.
+_EMPTY, _TEXT = "", "text"
 
 
 def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
@@ -70,8 +72,11 @@ def _read_schema(path: Path, options: TableOptions) -> dict[str, str]:
     with _csv_error_scope(path), _open_csv(path, options) as reader:
         schema = reader.schema
         names = schema.names  # Decodes them.
-    check_different_names(path, names)
-    kinds = {one.name: _text_kind(one.type) for one in schema}
+        check_different_names(path, names)
+        kinds = {one.name: _text_kind(one.type) for one in schema}
+        first = next(iter(reader), None) if _TEXT in kinds.values() else None
+    for name in (name for name, kind in kinds.items() if kind == _TEXT):
+        kinds[name] = CATEGORY if first is None else _kind_of_spaced(first.column(name), options)
     unclear = [name for name, kind in kinds.items() if kind in (_EMPTY, INTEGER)]
     if unclear:
         with _csv_error_scope(path), _open_csv(path, options, unclear) as reader:
@@ -115,7 +120,25 @@ def _text_kind(kind: Any) -> str:
 
     if types.is_null(kind):
         return _EMPTY
+    if types.is_string(kind):
+        return _TEXT
     return INTEGER if types.is_integer(kind) else kind_of(kind, from_text=True)
+
+
+def _kind_of_spaced(texts: Any, options: TableOptions) -> str:
+    """Returns the kind of texts without spaces at both ends, where Arrow keeps some of them."""
+    import pyarrow
+    from pyarrow import compute
+
+    # A text among the first rows shows quickly that most columns are categories.
+    for part in (texts[:_FIRST_ROWS], texts):
+        trimmed = compute.utf8_trim_whitespace(part)
+        missing = [text.strip() for text in ("", *options.missing_values)]
+        values = trimmed.filter(compute.invert(compute.is_in(trimmed, pyarrow.array(missing))))
+        kind = _inferred_kind(values.drop_null())
+        if kind == CATEGORY:
+            return CATEGORY
+    return CATEGORY if leading_zeros(values.drop_null()).any() and kind == INTEGER else NUMBER
 
 
 def _read_blocks(
