@@ -238,6 +238,10 @@ def test_files_columns_and_rows_that_are_not_used_are_listed(tmp_path: Path) -> 
         "rows that no section reads, by column 'part': 'trian' (20)",
     ]
     assert config.data_summary().left_out == left_out(config)
+    facts = config.data_rows()
+    assert facts["train_data"][:2] == [("rows", "600"), ("x", "feature, number, 0 missing")]
+    assert ("y", "target, category, 2 different texts, 0 missing") in facts["validation_data"]
+    assert [text for name, text in facts["train_data"] if name == "not used"] == left_out(config)
 
 
 def test_category_in_which_nearly_each_row_differs_is_said(tmp_path: Path) -> None:

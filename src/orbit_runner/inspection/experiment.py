@@ -167,6 +167,9 @@ def inspect_experiment(
     measured = None
     if measure and step is not None and not isinstance(schedule, str):
         measured = _measure(builder, trainer, step, batch, schedule, built, device, memory)
+    local = localize(config).task
+    # Model Garden's tasks have no such methods.
+    table = None if config.is_official else local.data_summary()
     return Inspection(
         name=config.name or "",
         replicas=replicas,
@@ -177,9 +180,9 @@ def inspect_experiment(
         schedule=schedule,
         measured=measured,
         every_layer=every_layer,
-        # Model Garden's tasks have no such methods.
-        table=None if config.is_official else localize(config).task.data_summary(),
-        data={} if config.is_official else localize(config).task.data_rows(),
+        table=table,
+        # The summary of a table says more.
+        data={} if config.is_official or table else local.data_rows(),
         fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orbit_runner.data.text.lines import read_lines_or_problems
+from orbit_runner.data.text.lines import is_utf8, read_lines_or_problems
 from orbit_runner.errors import first_line
 
 STANDARD_INPUT = "standard input"
@@ -48,18 +48,6 @@ def _checked_line(text: str, problem: str) -> Line:
     if is_utf8(text):
         return Line(text)
     return Line(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), problem)
-
-
-def is_utf8(text: str) -> bool:
-    """Returns whether a text has no lone surrogates, which TensorFlow does not accept.
-
-    Python represents bytes by them that are not UTF-8, and JSON can escape them.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def is_file(argument: str) -> bool:

@@ -24,7 +24,7 @@ from orbit_runner.data.tables.reader import (
     skipped_files,
     table_files,
 )
-from orbit_runner.data.text.lines import open_binary
+from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.files import read_json_object
@@ -171,18 +171,9 @@ def open_lines(path: Path) -> Iterator[Iterable[str]]:
 def parse_line(line: str, where: str) -> dict[str, Any]:
     """Returns the JSON object in a line. Raises `DataError` if there is none, or no UTF-8."""
     values = parse_object(line, where)
-    if not (line.isascii() or is_unicode(line)):
+    if not (line.isascii() or is_utf8(line)):
         raise DataError(f"{where}: is not valid UTF-8", field="input_path")
     return values
-
-
-def is_unicode(text: str) -> bool:
-    """Returns whether a text has no surrogates, which stand for bytes that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _read_blocks(path: Path, names: Sequence[str], skips: bool) -> Iterator[Block]:

@@ -73,6 +73,18 @@ def read_stream(file: BufferedReader, name: str) -> Iterator[str]:
         raise _error(f"{name}: cannot be read to the end ({error})") from None
 
 
+def is_utf8(text: str) -> bool:
+    """Returns whether a text has no lone surrogates, which TensorFlow does not accept.
+
+    Python represents bytes by them that are not UTF-8, and JSON can escape them.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_files(paths: Sequence[Path], excluded: Collection[int] = frozenset()) -> Iterator[str]:
     """Yields the lines of files like `read_lines`, without the excluded ones.
 

@@ -30,11 +30,12 @@ def layers_table(layers: Sequence[LayerRow]) -> str:
 
 
 def input_content(inputs: InputData | None) -> str:
-    """Returns pictures, sentences and tensors of a batch, or why it is not known."""
+    """Returns a batch, or why it is not known, and what the files of the data contain."""
     if inputs is None:
         return ""
+    facts = table(("section", "column or file", "contents"), inputs.facts) if inputs.facts else ""
     if inputs.problem:
-        return paragraph(f"not collected: {inputs.problem}")
+        return paragraph(f"not collected: {inputs.problem}") + facts
     which = "a training batch" if inputs.step is None else f"the batch of step {inputs.step + 1:,}"
     return "".join(
         [
@@ -42,5 +43,6 @@ def input_content(inputs: InputData | None) -> str:
             picture_grid(inputs.pictures),
             table((), inputs.sentences),
             table(TENSOR_HEAD, tensor_rows(inputs.tensors), right=3),
+            facts,
         ]
     )

@@ -33,6 +33,7 @@ from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.train.run import Run
 
 _MOST_PICTURES, _MOST_ROWS, _MOST_TEXT = 32, 50, 2000
+_MOST_FACTS = 200  # of a section
 _MOST_NAMES = 100_000  # characters of the names of all classes
 
 
@@ -41,15 +42,16 @@ def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
     problem = _problem(run) or (
         "several tasks are trained together" if run.adapter.subtasks else ""
     )
+    facts = _data_facts(run)
     if problem:
-        return InputData(problem=problem), None
+        return InputData(problem=problem, facts=facts), None
     with unchanged_generators_scope():
         try:
             batch = next(batches_of(run, "train_data", step))
         except StopIteration:
-            return InputData(problem="the dataset has no batches"), None
+            return InputData(problem="the dataset has no batches", facts=facts), None
         except RunnerError as error:
-            return InputData(problem=first_line(error)), None
+            return InputData(problem=first_line(error), facts=facts), None
         images, labels = pictures(batch) or (None, [])
         names = getattr(run.task, "class_names", ())
         captions = [names[int(one)] if int(one) < len(names) else one for one in labels]
@@ -58,8 +60,20 @@ def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
             pictures=_encode_pictures(images, captions),
             sentences=[(name, _cut(text)) for name, text in sentences(run.task, batch)],
             tensors=batch_summary(batch)[:_MOST_ROWS],
+            facts=facts,
         )
         return found, batch[0] if isinstance(batch, tuple) else None
+
+
+def _data_facts(run: Run) -> list[tuple[str, str, str]]:
+    """Returns what the files of each section contain, as in `runner inspect`."""
+    if run.config.is_official:  # Model Garden's tasks have no such method.
+        return []
+    return [
+        (section, _cut(name), _cut(text))
+        for section, rows in run.config.task.data_rows().items()
+        for name, text in rows[:_MOST_FACTS]
+    ]
 
 
 def collect_model(run: Run, features: Any) -> ModelData | None:

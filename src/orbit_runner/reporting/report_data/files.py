@@ -45,6 +45,7 @@ class InputData:
     sentences: Sequence[tuple[str, str]] = ()  # name of the tensor, and text
     tensors: Sequence[TensorSummary] = ()
     problem: str = ""
+    facts: Sequence[tuple[str, str, str]] = ()  # section of the config, name, and text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +123,8 @@ def _inputs(values: dict[str, Any]) -> InputData:
         sentences=tuple((_text(name), _text(text)) for name, text in values["sentences"]),
         tensors=tuple(_tensor(**one) for one in values["tensors"]),
         problem=_text(values["problem"]),
+        # Earlier versions did not write them.
+        facts=tuple((_text(a), _text(b), _text(c)) for a, b, c in values.get("facts", ())),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.npz_file import read_npz
+from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.keras.serving import CLASS, OUTPUTS, PREDICT, PROBABILITIES
 from orbit_runner.tasks.prediction_items import (
@@ -20,7 +21,6 @@ from orbit_runner.tasks.prediction_items import (
     argument_line,
     file_lines,
     is_file,
-    is_utf8,
     stream_lines,
 )
 from orbit_runner.tasks.serving import Prediction

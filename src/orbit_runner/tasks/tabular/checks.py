@@ -386,13 +386,39 @@ def shared_rows(config: TabularConfig) -> SharedExamples | None:
 def summarize_table(config: TabularConfig) -> TableSummary:
     """Returns a summary of both sections. Raises `DataError` if one cannot be read."""
     features = feature_kinds(config)
-    roles = dict.fromkeys(features, "feature")
-    for path, name, kind in named_columns(config, "train_data"):
-        if kind != KEY:
-            roles[name] = _role(path)
+    roles = _roles(config)
     parts = {section: load_part(config, section) for section in SECTIONS}
     summary = summarize(parts, roles, tuple(features))
     return dataclasses.replace(summary, left_out=[*left_out(config), *nearly_unique(config)])
+
+
+def _roles(config: TabularConfig) -> dict[str, str]:
+    roles = dict.fromkeys(feature_kinds(config), "feature")
+    for path, name, kind in named_columns(config, "train_data"):
+        if kind != KEY:
+            roles[name] = _role(path)
+    return roles
+
+
+def column_facts(config: TabularConfig) -> dict[str, list[tuple[str, str]]]:
+    """Returns role, kind and missing cells of each column of each section, and what is not used.
+
+    Raises `DataError` if a section cannot be read.
+    """
+    facts: dict[str, list[tuple[str, str]]] = {}
+    for section in SECTIONS:
+        part = load_part(config, section)
+        facts[section] = [("rows", f"{part.size:,}")]
+        for name, role in _roles(config).items():
+            column = part.column(name)
+            texts = []
+            if column.kind == CATEGORY:
+                texts.append(f"{len(column.text_counts().keys() - {''}):,} different texts")
+            missing = f"{int(column.is_missing().sum()):,} missing"
+            facts[section].append((name, ", ".join([role, column.kind, *texts, missing])))
+    facts[SECTIONS[0]] += [("not used", line) for line in left_out(config)]
+    facts[SECTIONS[0]] += [("warning", line) for line in nearly_unique(config)]
+    return facts
 
 
 def _role(path: str) -> str:

@@ -234,3 +234,12 @@ class TabularConfig(TaskConfig):
             return summarize_table(self)
         except DataError:
             return None
+
+    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns the columns of both sections, and what is not used."""
+        from orbit_runner.tasks.tabular.checks import column_facts
+
+        try:
+            return column_facts(self)
+        except DataError:
+            return {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.data.tables.cell_texts import parse_number
 from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.tasks.prediction_items import is_file
 from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
@@ -56,7 +57,7 @@ class RowPredictor:
             if argument == "-":
                 yield from text_rows("standard input", lines, self._data)
                 continue
-            if not _is_file(argument):
+            if not is_file(os.path.expanduser(argument)):
                 raise RunnerError(
                     f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
                     "Parquet or .npz, or - for standard input"
@@ -139,10 +140,3 @@ def _number_of(name: str, text: str) -> float:
         if np.isinf(np.float32(number)):
             raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
     return number
-
-
-def _is_file(argument: str) -> bool:
-    try:
-        return Path(argument).expanduser().exists() and not Path(argument).expanduser().is_dir()
-    except (OSError, ValueError, RuntimeError):  # A name that is too long, or no home directory.
-        return False

@@ -19,9 +19,9 @@ from typing import Any
 from orbit_runner.data.tables.arrow_types import is_date_or_time, is_text
 from orbit_runner.data.tables.build import to_texts
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.jsonl import is_unicode, parse_line, text_of
+from orbit_runner.data.tables.jsonl import parse_line, text_of
 from orbit_runner.data.tables.reader import TableOptions
-from orbit_runner.data.text.lines import open_binary, remove_mark
+from orbit_runner.data.text.lines import is_utf8, open_binary, remove_mark
 from orbit_runner.errors import DataError, RunnerError, shorten
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.serving import Prediction
@@ -63,7 +63,7 @@ class Row:
         except ValueError:
             got = shorten(repr(value), 80)
             raise ValueError(f"column {column!r}: got {got}, expected a text") from None
-        if not is_unicode(text):
+        if not is_utf8(text):
             raise ValueError(f"column {column!r}: is not valid UTF-8")
         return text
 
@@ -116,6 +116,8 @@ def text_rows(
     `text_column`, and otherwise CSV.
     """
     first, lines = peek_line(remove_mark(lines))
+    if first[:4].encode("utf-8", "surrogateescape") in _BINARY_FORMATS:
+        raise RunnerError(f"{where}: is a binary file; pass its name to `runner predict`")
     if not kind and first.lstrip().startswith("{"):
         kind = JSON_LINES
     if kind == JSON_LINES:

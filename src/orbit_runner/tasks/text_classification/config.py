@@ -97,6 +97,10 @@ class TextClassificationConfig(TaskConfig):
         """Returns a first look at the table, or None if it cannot be read."""
         return self.to_tabular_config().data_summary()
 
+    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns the columns of both sections, and what is not used."""
+        return self.to_tabular_config().data_rows()
+
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""
         from orbit_runner.tasks.tabular.checks import setting_of_error

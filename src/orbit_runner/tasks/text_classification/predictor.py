@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.tasks.prediction_items import is_file
 from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
@@ -49,7 +49,7 @@ class TextPredictor:
         for argument in arguments or ["-"]:
             if argument == "-":
                 yield from text_rows("standard input", lines, self._data, text_column=self._column)
-            elif _is_file(argument):
+            elif is_file(argument):
                 yield from file_rows(argument, self._data, text_column=self._column)
             elif FILE_PATTERN.fullmatch(argument):
                 raise RunnerError(f"file not found: {argument}")
@@ -92,10 +92,3 @@ class TextPredictor:
             f"{labels}  {shorten(text, _MAX_TEXT_WIDTH)}".rstrip(),
             place | {"text": text, "predictions": answers},
         )
-
-
-def _is_file(argument: str) -> bool:
-    try:
-        return Path(argument).is_file()
-    except OSError:  # A sentence may be longer than a name.
-        return False
