@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from orbit_runner.serving.examples import training_features, validation_batches
 from orbit_runner.serving.export import describe_export, describe_spec, export, new_directory_scope
 from orbit_runner.serving.export_check import Examples, ExportCheck, require_close, tolerance_of
 from orbit_runner.serving.export_directory import (
+    ASSETS,
     CONFIG,
     KERAS,
     LABELS,
@@ -70,6 +72,8 @@ def export_all(
                 **_write(name, aside, examples, adapter, config, options),
                 **write_labels(aside, loaded.serving.labels),
             }
+            if (run / ASSETS).is_dir():
+                shutil.copytree(run / ASSETS, aside / ASSETS)
             write_atomically(aside / CONFIG, to_yaml(config))
             write_atomically(aside / RECORD, json.dumps(to_jsonable(record), indent=2) + "\n")
         records.append({"path": str(place), **record})

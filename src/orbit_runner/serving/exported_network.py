@@ -94,9 +94,11 @@ class ExportedNetwork:
         ]
         types = [spec.dtype for spec in self._outputs]
         found = tf.numpy_function(self._call, values, types)
-        for value, spec in zip(found, self._outputs, strict=True):
-            value.set_shape(spec.shape)
-        return tf.nest.pack_sequence_as(self._structure, found)
+        outputs = [
+            tf.ensure_shape(value, spec.shape)
+            for value, spec in zip(found, self._outputs, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(self._structure, outputs)
 
     def _call(self, *values: Any) -> list[Any]:
         return [
