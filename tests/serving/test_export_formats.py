@@ -28,7 +28,7 @@ from orbit_runner.serving.export_check import ExportCheck, Metric, require_close
 from orbit_runner.serving.export_directory import ExportOptions, read_exports
 from orbit_runner.serving.export_formats import export_all, write_labels
 from orbit_runner.serving.formats import keras_file, litert
-from orbit_runner.serving.loader import load_scope
+from orbit_runner.serving.loader import load_scope, require_method
 from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.serving import make_serving
@@ -425,3 +425,41 @@ def test_classification_of_model_garden_is_exported(tmp_path: Path) -> None:
         assert check["examples"] == 24
         assert check["metrics"]["accuracy"] == check["model_metrics"]["accuracy"]
         assert check["relative"] < 1e-4
+
+
+def test_task_of_model_garden_is_refused_with_its_own_exporter(tmp_path: Path) -> None:
+    task = SmallPhotoTask(photos(tmp_path).task)
+    with pytest.raises(RunnerError) as caught:
+        require_method(task, "serving")
+    first, *advice = str(caught.value).splitlines()
+    assert first == "SmallPhotoTask cannot be exported, because it does not define `serving`"
+    assert "export_saved_model reads the run directory, with --config_file=" in advice[0]
+
+
+@pytest.mark.slow
+def test_exporter_of_model_garden_reads_the_run_directory(tmp_path: Path) -> None:
+    from official.vision.serving import export_saved_model_lib
+    from official.vision.serving.image_classification import ClassificationModule
+
+    params = photos(tmp_path)
+    params.task.model.backbone.resnet.model_id = 18
+    params.task.model.input_size = [32, 32, 3]
+    model, _ = run_official(params, tmp_path / "run", mode="train")
+    export_saved_model_lib.export_inference_graph(
+        "image_tensor",
+        None,
+        [32, 32],
+        params,
+        str(tmp_path / "run/checkpoints"),
+        str(tmp_path / "to"),
+        export_saved_model_subdir="saved_model",
+    )
+
+    images = np.random.default_rng(0).integers(0, 255, [2, 32, 32, 3]).astype(np.uint8)
+    loaded = tf.saved_model.load(str(tmp_path / "to/saved_model"))
+    found = loaded.signatures["serving_default"](tf.constant(images))["logits"]
+    module = ClassificationModule(
+        params=params, batch_size=None, input_image_size=[32, 32], model=model
+    )
+    expected = module.serve(tf.constant(images))["logits"]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
