@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # Import as little as possible: Ctrl-C during these imports prints a traceback.
+import errno
 import importlib
 import os
 import sys
@@ -87,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["--version"]:
         print(__version__)
         return 0
-    from orbit_runner.errors import RunnerError
+    from orbit_runner.errors import RunnerError, shorten
     from orbit_runner.utils.log import PlainMessages, log_scope
 
     try:
@@ -101,6 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         message = "the current directory was removed\nchange to another one: cd DIR"
         return _print_error(RunnerError(message))
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return _print_error(RunnerError(f"{shorten(str(error.filename))}: the name is too long"))
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
         print(f"runner: interrupted{detail}", file=sys.stderr)
