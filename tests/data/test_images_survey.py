@@ -369,6 +369,23 @@ def test_inspection_lists_what_was_found_and_what_is_not_used(tmp_path: Path) ->
     assert [name for name, _ in rows["train_data"][3:]] == ["note", "note", *["not used"] * 3]
 
 
+@pytest.mark.parametrize("name", ["image_folder", "image_csv", "tfrecord", "array_record"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_images_of_different_sizes_require_an_input_size(
+    name: str, turned: bool, tmp_path: Path
+) -> None:
+    shape = (*_SIZE[::-1], 3) if turned else (9, 4, 3)
+    odd = bytes(tf.io.encode_png(np.zeros(shape, np.uint8)).numpy())
+    settings = _SOURCES[name](tmp_path, [*_files("color", "color"), odd])
+    config = _task(settings, settings)
+    (problem,) = config.preflight()
+    sizes = "5 × 6 to 6 × 5" if turned else "6 × 5 to 9 × 4"
+    assert problem[0] == "model.input_size"
+    assert f"the images of train_data have from {sizes} pixels" in problem[1]
+    resized = config.replace(model=config.model.replace(input_size=[4, 4, 3]))
+    assert [*resized.preflight()] == []
+
+
 def test_size_range_is_that_of_all_images(tmp_path: Path) -> None:
     files = [*_files("color"), bytes(tf.io.encode_png(np.zeros((9, 2, 3), np.uint8)).numpy())]
     source = load_source(_config(_folder(tmp_path, files)), [4, 4, 3])

@@ -188,12 +188,12 @@ class ImageSurvey:
             if applies:
                 tally.add(name)
         size = header.height, header.width
-        self.smallest = min(self.smallest, size, key=_area) if any(self.smallest) else size
-        self.largest = max(self.largest, size, key=_area)
+        self.smallest = min(self.smallest, size, key=_size_order) if any(self.smallest) else size
+        self.largest = max(self.largest, size, key=_size_order)
 
 
-def _area(size: tuple[int, int]) -> int:
-    return size[0] * size[1]
+def _size_order(size: tuple[int, int]) -> tuple[int, int]:
+    return size[0] * size[1], size[0]
 
 
 def join_surveys(surveys: Sequence[ImageSurvey]) -> ImageSurvey:
@@ -210,8 +210,8 @@ def join_surveys(surveys: Sequence[ImageSurvey]) -> ImageSurvey:
             total=joined.total + other.total,
             surveyed=joined.surveyed + other.surveyed,
             **tallies,
-            smallest=min(sizes, key=_area),
-            largest=max(joined.largest, other.largest, key=_area),
+            smallest=min(sizes, key=_size_order),
+            largest=max(joined.largest, other.largest, key=_size_order),
         )
     return joined
 

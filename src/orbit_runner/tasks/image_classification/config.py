@@ -130,6 +130,7 @@ class ImageClassificationConfig(TaskConfig):
             image_notes,
             image_spec,
             mismatch_problems,
+            size_problems,
         )
 
         sources = {}
@@ -144,6 +145,8 @@ class ImageClassificationConfig(TaskConfig):
         for section, lines in image_notes(sources, self.model.input_size).items():
             for line in lines:
                 note_once(f"note: {section}: {line}")
+        if self.model.input_size is None:
+            yield from size_problems(sources)
         yield from mismatch_problems(sources, self.model.num_classes, self.model.input_size)
         if "train_data" in sources:
             yield from self._imbalance_problems(sources["train_data"])

@@ -324,6 +324,20 @@ def mismatch_problems(
     yield from _untrained_class_problems(sources)
 
 
+def size_problems(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+    """Yields an error if images have different sizes, although they are not resized."""
+    for section, source in sources.items():
+        survey = None if isinstance(source, ArraySource) else source.survey
+        if survey is not None and survey.smallest != survey.largest:
+            small, large = (f"{h} × {w}" for h, w in (survey.smallest, survey.largest))
+            yield (
+                "model.input_size",
+                f"is not set, but the images of {section} have from {small} to {large} pixels\n"
+                "set it to height, width and channels to resize all images to",
+            )
+            return
+
+
 def image_notes(sources: Mapping[str, Source], input_size: Size = None) -> dict[str, list[str]]:
     """Returns by section what may surprise in the images, one line each.
 
