@@ -40,15 +40,19 @@ def train_inputs(
     input_size: Size = None,
     bad: BadImages | None = None,
     excluded: np.ndarray = NO_EXAMPLES,
+    channels: int | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's endless training batches of `(image, label)`.
 
     They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `start_step`
     is the step of the first batch. `num_classes` is the largest label plus one. `input_size` is
     height, width and channels that images are resized to, or None to keep their size. `excluded`,
-    int64 [k], are the examples to leave out.
+    int64 [k], are the examples to leave out. `channels` are those of the network's input, which
+    images are converted to; None to keep their own.
     """
     source = load_source(params, input_size, num_classes)
+    if channels is not None:
+        source = convert_channels(source, channels)
     mixture = image_mixture(params, source, num_classes, excluded)
     settings: dict[str, Any] = _train_settings(params, excluded) | {
         "start_step": start_step,
@@ -121,8 +125,7 @@ def eval_inputs(
 ) -> tf.data.Dataset:
     """Returns one worker's evaluation batches of `(image, label, weight)`, each example once.
 
-    `channels` are those of the training images, which images are converted to; None to keep their
-    own. For the other arguments, see `train_inputs`.
+    For the arguments, see `train_inputs`.
     """
     source = load_source(params, input_size, num_classes)
     if channels is not None:

@@ -90,8 +90,8 @@ class ImageClassificationTask(Task):
         """
         self._check_images(params)
         classes, size = self.images.num_classes, self.task_config.model.input_size
+        channels = self.images.shape[2]
         if not params.is_training:
-            channels = self.images.shape[2]
             bad = self.bad_validation_images
             return eval_inputs(params, input_context, classes, size, bad, channels)
         return train_inputs(
@@ -102,6 +102,7 @@ class ImageClassificationTask(Task):
             size,
             self.bad_training_images,
             self.excluded_examples(params),
+            channels,
         )
 
     def chunks(self, params: ImageDataConfig, replicas: int = 1) -> Chunks | None:
