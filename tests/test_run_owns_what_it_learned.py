@@ -14,6 +14,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification import sources
+from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.images import write_folder
 from tests.support.keras_models import BASE
 from tests.support.ratings import ratings_config, write_100k
@@ -294,6 +295,49 @@ def test_run_without_assets_is_usable_while_its_data_are_unchanged(
     error = capsys.readouterr().err
     assert "was trained by an earlier version" in error
     assert "the data changed since then" in error
+
+
+def test_preprocessing_that_an_earlier_version_wrote_is_used_if_its_data_are_those_of_the_run(
+    copied: Path,
+) -> None:
+    run = copied / "run"
+    asset = json.loads((run / "assets" / "preprocessing.json").read_text())
+    shutil.rmtree(run / "assets")
+    status = (copied / "data" / "rows.csv").stat()
+    record = json.loads((run / "data.json").read_text())
+    settings = {name: asset.pop(name) for name in ("features", "targets")}
+    asset["numeric"]["size"]["mean"] = 123.0  # To tell it from a new fit.
+
+    def mean(size: int) -> float:
+        files = [["rows.csv", size, record["sections"]["train_data"][0]["mtime_ns"]]]
+        content = asset | {"settings": settings, "files": files}
+        (run / "preprocessing.json").write_text(json.dumps(content))
+        task = TabularTask(_table(copied / "data").task, logging_dir=str(run))
+        return float(task.fitted.numeric["size"].mean)
+
+    assert mean(status.st_size) == 123.0
+    # A fit on a file of another size is not that of the trained weights.
+    assert mean(status.st_size + 1) != 123.0
+
+
+def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_texts(tmp_path / "data")
+    config = tmp_path / "config.yaml"
+    config.write_text(to_yaml(text_config(tmp_path / "data", **_SHORT)))
+    arguments = [f"--experiment={config}", "--train_steps=2"]
+    assert main(["run", *arguments, f"--model_dir={tmp_path / 'a'}"]) == 0
+    capsys.readouterr()
+    start = [*arguments, f"--task.init_checkpoint={tmp_path / 'a'}"]
+    assert main(["run", *start, f"--model_dir={tmp_path / 'b'}"]) == 0
+    assert "learned other things" not in capsys.readouterr().err
+    # The same words, with other ids because other ones are more frequent.
+    write_pairs(tmp_path / "data", "train", sentences(40, 9), packed=True)
+    assert main(["run", *start, f"--model_dir={tmp_path / 'c'}"]) == 0
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'a'} learned other things from its data" in error
+    assert "preprocessing.json: texts" in error
 
 
 def _lookup_model(words: tuple[str, ...] = ("soup", "goal")) -> Any:

@@ -142,6 +142,15 @@ class Assets:
         except (OSError, ValueError, KeyError, TypeError):
             return []
 
+    def differences(self, other: Assets) -> list[str]:
+        """Returns the parts of the assets of two runs that differ, such as `images.json: labels`.
+
+        Files that only one of them has are left out.
+        """
+        names = sorted(self._files.keys() & other._files.keys())
+        pairs = [(name, self._files[name], other._files[name]) for name in names]
+        return [part for name, left, right in pairs for part in _different_parts(name, left, right)]
+
     @property
     def digest(self) -> str:
         """The SHA-256 of all assets as hexadecimal digits; "" if there are none."""
@@ -186,6 +195,19 @@ def copy_assets(source: Path, target: Path) -> None:
 def encode_json(value: Any) -> bytes:
     """Returns a value as JSON text in UTF-8."""
     return json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def _different_parts(name: str, left: bytes, right: bytes) -> list[str]:
+    if left == right:
+        return []
+    try:
+        values = parse_json(left.decode()), parse_json(right.decode())
+    except ValueError:
+        return [name]
+    if not all(isinstance(value, dict) for value in values):
+        return [name]
+    keys = [key for key in values[0] if values[0][key] != values[1].get(key)]
+    return [f"{name}: {', '.join(keys)}"]
 
 
 def _accept_data() -> None:

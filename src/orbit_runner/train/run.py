@@ -36,6 +36,7 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.records import has_evaluation, prepare_records
 from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.assets import Assets, assets_of
@@ -248,6 +249,8 @@ class Run:
         Then prepares the records of the run, and calls `on_run_begin` of the callbacks.
         """
         self.restored = self.checkpoints.restore_or_initialize(self.task)
+        if self.is_chief and self.checkpoints.loaded is not None:
+            self._report_other_assets(self.checkpoints.loaded.source)
         if self.restored:
             self._check_config()
             self.conditions.inexact[:] = resume_reasons(self)
@@ -435,6 +438,22 @@ class Run:
         for text in record.notes():
             note(text)
         record.on_run_begin(self)
+
+    def _report_other_assets(self, source: str) -> None:
+        """Reports that initial weights belong to other classes or vocabularies, if they do.
+
+        `source` is the path of the checkpoint, which may be in the directory of a run.
+        """
+        run = Path(source).parent.parent
+        if self.assets is None or is_remote(source) or not RunDirectory(run).assets.is_dir():
+            return
+        parts = self.assets.differences(Assets(run))
+        if parts:
+            note(
+                f"note: task.init_checkpoint: {run} learned other things from its data, which the "
+                f"loaded weights belong to:\n{format_list(parts)}\n"
+                "task.init_ignore leaves out the layers that read or return them"
+            )
 
     def _report_changed_data(self) -> None:
         """Reports that an evaluation reads other validation data than the run did, if it does."""

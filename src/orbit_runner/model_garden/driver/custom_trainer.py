@@ -24,6 +24,7 @@ from orbit_runner.errors import RunnerError, SettingError, format_list
 from orbit_runner.model_garden.driver.custom_parts import check_custom_trainer
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.records import prepare_records
+from orbit_runner.tasks.assets import assets_of
 from orbit_runner.trackers.tracking import writes_event_files
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
@@ -180,8 +181,10 @@ class CustomTrainerRun:
         strategy: tf.distribute.Strategy,
         train_steps: int,
         callbacks: Any,
+        task: Any,
     ) -> None:
         self._trainer, self.config, self.model_dir = trainer, config, model_dir
+        self._task = task
         self.strategy, self.train_steps, self.callbacks = strategy, train_steps, callbacks
         self.is_chief = Workers(strategy).is_chief
 
@@ -189,6 +192,9 @@ class CustomTrainerRun:
         """Prepares the records if the run trains, and calls `on_run_begin` of the callbacks."""
         if trains and self.is_chief:
             prepare_records(RunDirectory(self.model_dir), self.step, note, keep_metrics=False)
+            assets = assets_of(self._task)
+            if assets is not None:
+                assets.write()
         self.callbacks.on_run_begin(self)
 
     @property

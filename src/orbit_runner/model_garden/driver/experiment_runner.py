@@ -356,6 +356,7 @@ class OrbitExperimentRunner:
             self.strategy,
             self._garden_params.trainer.train_steps,
             CallbackList(self._callbacks),
+            self.task,
         )
 
     def _notes_scope(self) -> contextlib.AbstractContextManager[None]:
