@@ -14,6 +14,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification import sources
+from orbit_runner.tasks.tabular import sources as tables
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.images import write_folder
 from tests.support.keras_models import BASE
@@ -334,6 +335,7 @@ def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(
     assert "learned other things" not in capsys.readouterr().err
     # The same words, with other ids because other ones are more frequent.
     write_pairs(tmp_path / "data", "train", sentences(40, 9), packed=True)
+    tables._open.cache_clear()  # A process reads each file once.
     assert main(["run", *start, f"--model_dir={tmp_path / 'c'}"]) == 0
     error = capsys.readouterr().err
     assert f"{tmp_path / 'a'} learned other things from its data" in error
