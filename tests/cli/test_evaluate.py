@@ -113,7 +113,8 @@ def test_report_lists_evaluations_apart(trained: Path, evaluate: Evaluate) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--split=tset"], "--split"),
+        (["--split=tset"], "did you mean 'test'?"),
+        (["--split=tset"], "or name the data: --task.validation_data.NAME=VALUE"),
         (["--checkpoint=7"], "--checkpoint: got 7"),
         (["--trainer.train_steps=3"], "--trainer.train_steps"),
     ],

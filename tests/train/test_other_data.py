@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.run_directory.evaluations import find_other_data
 from orbit_runner.run_directory.metric_records import read_curves
@@ -121,6 +122,24 @@ def test_settings_that_change_what_is_evaluated(
     assert bool(find_other_data(tmp_path, keras_config(**changes))) == is_other
 
 
+@pytest.mark.parametrize(
+    ("setting", "is_other"),
+    [
+        (("task.model.dropout_rate", "0.4"), False),
+        (("task.train_data.augment", "none"), False),
+        (("task.losses.label_smoothing", "0.2"), True),
+        (("task.validation_data.split", "train"), True),
+    ],
+)
+def test_settings_of_the_network_do_not_change_what_is_evaluated(
+    tmp_path: Path, setting: tuple[str, str], is_other: bool
+) -> None:
+    (tmp_path / "config.yaml").write_text(to_yaml(resolve(Request(experiment="digits")).config))
+    name, text = setting
+    request = Request(experiment="digits", flags=((f"--{name}", name, text),))
+    assert bool(find_other_data(tmp_path, resolve(request).config)) == is_other
+
+
 def test_batch_size_counts_if_it_decides_how_many_examples_are_evaluated(tmp_path: Path) -> None:
     steps = {"trainer__validation_steps": 2}
     (tmp_path / "config.yaml").write_text(to_yaml(keras_config(**steps)))
@@ -159,3 +178,56 @@ def test_files_that_changed_are_other_data(tmp_path: Path) -> None:
 
 def test_directory_without_a_config_has_nothing_to_compare_with(tmp_path: Path) -> None:
     assert not find_other_data(tmp_path, keras_config(**_TEST_DATA))
+
+
+def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Path) -> None:
+    """Earlier results are neither the best nor a limit for early stopping any more."""
+    stopping = {
+        "trainer__early_stopping": "{metric: sparse_categorical_accuracy, patience: 3}",
+        "trainer__best_checkpoints_to_keep": 2,
+    }
+    _trained(tmp_path, **stopping)
+    notes = Notes()
+    resumed = keras_config(**_KEEPS_BEST, **_TEST_DATA, **stopping, trainer__train_steps=30)
+    run(resumed, tmp_path, notes=notes)
+    curves = read_curves(tmp_path / "metrics.jsonl")
+    assert [*curves["validation", "validation_examples"].items()] == [(30, 41)]
+    info = json.loads((tmp_path / "best" / "info.json").read_text())
+    assert info["best_ckpt_global_step"] == 30
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    apart = [one for one in map(json.loads, lines) if one["split"] == "evaluation"]
+    assert [one["step"] for one in apart] == [10, 20]
+    assert apart[0]["data"]["task.validation_data.arguments.count"] == 37
+    assert any("are of other data or losses than before" in text for text in notes.notes)
+
+
+def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path: Path) -> None:
+    _trained(tmp_path)
+    run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path)
+    curves = read_curves(tmp_path / "metrics.jsonl")
+    assert curves["validation", "validation_examples"] == {20: 41}
+
+
+def test_resume_with_another_best_metric_forgets_the_best_result(tmp_path: Path) -> None:
+    _trained(tmp_path)
+    loss = {
+        "trainer__best_checkpoint_eval_metric": "validation_loss",
+        "trainer__best_checkpoint_metric_comp": "lower",
+    }
+    run(keras_config(**{**_KEEPS_BEST, **loss}, trainer__train_steps=30), tmp_path)
+    info = json.loads((tmp_path / "best" / "info.json").read_text())
+    assert info["best_ckpt_global_step"] == 30
+    assert [*read_curves(tmp_path / "metrics.jsonl")["validation", "validation_loss"]] == [
+        10,
+        20,
+        30,
+    ]
+
+
+def test_resume_with_the_same_data_keeps_the_best_result(tmp_path: Path) -> None:
+    _trained(tmp_path)
+    best = json.loads((tmp_path / "best" / "info.json").read_text())
+    run(keras_config(**_KEEPS_BEST, trainer__train_steps=30), tmp_path)
+    after = json.loads((tmp_path / "best" / "info.json").read_text())
+    name = "sparse_categorical_accuracy"
+    assert after == best or after[name] > best[name]

@@ -27,13 +27,19 @@ from orbit_runner.run_directory.config_values import parse_settings, read_settin
 from orbit_runner.run_directory.data_record import fingerprint_of, read_record
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staged_config import localize
-from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
+from orbit_runner.utils.files import (
+    parse_json,
+    read_file,
+    read_json_object,
+    to_jsonable,
+    write_atomically,
+)
 
 _VALIDATION, _TRAINING = "task.validation_data.", "task.train_data."
 _STEPS, _DROPS = "trainer.validation_steps", f"{_VALIDATION}drop_remainder"
 _BATCH_SIZE = "global_batch_size"
-# Settings of the task that change neither its validation data nor what a metric measures.
-_OTHER = ("task.init_checkpoint", "task.init_checkpoint_modules", "task.metrics")
+# Settings of the task that change neither its validation data nor what is measured on them.
+_OTHER = ("task.model", "task.init_", "task.metrics", "task.class_weights")
 FILES = "files"
 
 
@@ -75,7 +81,9 @@ class OtherData:
         )
 
 
-def find_other_data(run: Path, config: ExperimentConfig) -> OtherData:
+def find_other_data(
+    run: Path, config: ExperimentConfig, *, compares_files: bool = True
+) -> OtherData:
     """Returns how the data of an evaluation differ from the validation data of a run.
 
     `config` is that of the evaluation. The result is empty if they are the same, or if the
@@ -95,7 +103,7 @@ def find_other_data(run: Path, config: ExperimentConfig) -> OtherData:
         settings={path: now.get(path) for path in changed},
         own={path: own.get(path) for path in changed},
         # Other settings name other files.
-        files=() if changed else _changed_files(run, config),
+        files=_changed_files(run, config) if compares_files and not changed else (),
     )
 
 
@@ -114,7 +122,7 @@ def _can_change_data(
 ) -> bool:
     if path == _STEPS:
         return True
-    if not path.startswith("task.") or path in _OTHER or cannot_affect_weights(path):
+    if not path.startswith("task.") or path.startswith(_OTHER) or cannot_affect_weights(path):
         return False
     if path in DATA_DIRECTORIES and compares_data:
         return False
@@ -137,6 +145,18 @@ def _changed_files(run: Path, config: ExperimentConfig) -> tuple[str, ...]:
         return ()  # Not known, such as on a machine without the training data.
     sections = [name for name in before if name.startswith("validation_data")] or [*before]
     return compare(*({n: d[n] for n in sections if n in d} for d in (before, now))).changes
+
+
+def set_evaluations_apart(records: Path, now: OtherData) -> None:
+    """Marks the evaluations in `metrics.jsonl` as those of other data: of what was before `now`."""
+    lines = []
+    data = {**now.own, **({FILES: list(now.files)} if now.files else {})}
+    for line in read_file(records).decode(errors="replace").splitlines():
+        record = parse_json(line)
+        if isinstance(record, dict) and record.get("split") == "validation":
+            line = json.dumps({**record, "split": "evaluation", "data": to_jsonable(data)})
+        lines.append(f"{line}\n")
+    write_atomically(records, "".join(lines))
 
 
 def write_evaluation(run: Path, step: int, values: Mapping[str, Any]) -> Path:

@@ -23,6 +23,10 @@ from orbit_runner.tasks.assets import digest_of
 from orbit_runner.train.build_variables import build_missing_variables
 from orbit_runner.train.error_messages import model_error_scope
 
+# The values of `TrainState.best` and `early_stopping` before the first evaluation.
+NO_BEST = (float("nan"), -1.0)
+NO_EARLY_STOPPING = (float("nan"), 0.0, -1.0)
+
 
 def build_state(
     config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
@@ -61,8 +65,8 @@ def _build(
             ema=ema,
             global_step=orbit.utils.create_global_step(),
             recoveries=_host_variable(0, tf.int64, "recoveries"),
-            early_stopping=_host_variable([float("nan"), 0.0, -1.0], tf.float64, "early_stopping"),
-            best=_host_variable([float("nan"), -1.0], tf.float64, "best"),
+            early_stopping=_host_variable([*NO_EARLY_STOPPING], tf.float64, "early_stopping"),
+            best=_host_variable([*NO_BEST], tf.float64, "best"),
             replica_state=ReplicaState(model, strategy),
             non_finite=tuple(one.name for one in non_finite_variables(_fixed_variables(model))),
             trained_layers=layers,

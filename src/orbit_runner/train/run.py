@@ -54,6 +54,7 @@ from orbit_runner.train.callbacks.build import (
 from orbit_runner.train.callbacks.callback_list import CallbackList, make_callbacks
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
+from orbit_runner.train.earlier_results import forget_earlier_results
 from orbit_runner.train.gradients import uses_xla
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.time_limits import TimeLimits, build_time_limits
@@ -262,12 +263,15 @@ class Run:
             keep_config(self.model_dir, self.written_config)
             fell_back = self.checkpoints.fell_back
             prepare_records(self.directory, self.step, note, keep_metrics=fell_back)
-            if self.restored and has_evaluation(self.directory, self.step):
-                self._recorded_evaluation = self.step
             if not self.callbacks.has(DataRecord):
                 self._record_data()
             if self.assets is not None:
                 self.assets.write()
+        if self.restored and self.trainer is not None and self.evaluator is not None:
+            forget_earlier_results(self)
+        if self.trainer is not None and self.is_chief:
+            if self.restored and has_evaluation(self.directory, self.step):
+                self._recorded_evaluation = self.step
             if self.best is not None:
                 self.best.check_files()
         if self.trainer is None and self.is_chief:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -28,6 +29,7 @@ from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, sel
 from orbit_runner.cli.preflight import check_evaluation, setting_error_scope
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.single_process import convert_to_single_process
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
@@ -53,7 +55,8 @@ def main(arguments: Sequence[str]) -> int:
     """Evaluates a checkpoint. Returns 0, or 3 if a result is not finite."""
     flags = parse_flags(_parser(), arguments)
     with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
-        selected = select_model(run, flags, more=_split_setting(run, flags))
+        with _split_error_scope():
+            selected = select_model(run, flags, more=_split_setting(run, flags))
         selected = dataclasses.replace(selected, resolved=_convert(selected))
         check_evaluation(selected.resolved)
         other_data = find_other_data(run, selected.resolved.config)
@@ -93,6 +96,21 @@ def _split_setting(run: Path, flags: argparse.Namespace) -> list[tuple[str, str,
     tfds = changes.get(f"{_VALIDATION}.tfds_name") or read_setting(run, f"{_VALIDATION}.tfds_name")
     is_tfds = source == "tfds" if source else bool(tfds)
     return [("--split", f"{_VALIDATION}.{'tfds_split' if is_tfds else 'split'}", flags.split)]
+
+
+@contextlib.contextmanager
+def _split_error_scope() -> Iterator[None]:
+    """Adds what to do if the data of the run have no such split."""
+    try:
+        yield
+    except ConfigError as error:
+        advice = f"\nor name the data: --{_VALIDATION}.NAME=VALUE, such as input_path or data_dir"
+        raise ConfigError(
+            dataclasses.replace(problem, message=f"{problem.message}{advice}")
+            if str(problem.origin) == "--split"
+            else problem
+            for problem in error.problems
+        ) from None
 
 
 def _convert(selected: SelectedModel) -> Any:
