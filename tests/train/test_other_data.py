@@ -189,7 +189,7 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Pat
     _trained(tmp_path, **stopping)
     notes = Notes()
     resumed = keras_config(**_KEEPS_BEST, **_TEST_DATA, **stopping, trainer__train_steps=30)
-    run(resumed, tmp_path, notes=notes)
+    run(resumed, tmp_path, notes=notes, resume="override")
     curves = read_curves(tmp_path / "metrics.jsonl")
     assert [*curves["validation", "validation_examples"].items()] == [(30, 41)]
     info = json.loads((tmp_path / "best" / "info.json").read_text())
@@ -203,7 +203,7 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Pat
 
 def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path: Path) -> None:
     _trained(tmp_path)
-    run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path)
+    run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, resume="override")
     curves = read_curves(tmp_path / "metrics.jsonl")
     assert curves["validation", "validation_examples"] == {20: 41}
 
