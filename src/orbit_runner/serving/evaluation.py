@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.checkpoint.selection import AVERAGE, Choice
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import SettingError
@@ -21,6 +22,7 @@ from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.nonfinite.evaluation import describe_non_finite_evaluation
+from orbit_runner.train.run import prepare_assets
 from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
@@ -56,7 +58,9 @@ class CheckpointEvaluation:
 
         Raises `RunnerError` if the checkpoint does not fit.
         """
-        config = localize(config)
+        # The length of a schedule does not matter, because nothing is trained.
+        config = localize(follow_run(config, 0))
+        prepare_assets(task, config, run, trains=False)
         adapter = adapt(task, config.for_task.task)
         phase("building the model")
         state = build_state(config, adapter, strategy)

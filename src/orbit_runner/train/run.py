@@ -136,7 +136,7 @@ class Run:
         resume: str = "same",  # `override`: the run may be resumed with another config
     ) -> None:
         self.config = localize(config)
-        self.assets = _prepare_assets(task, self.config, model_dir, trains=trains)
+        self.assets = prepare_assets(task, self.config, model_dir, trains=trains)
         self.adapter = adapt(task, config.for_task.task)
         self.task, self.strategy = self.adapter.task, strategy
         self.plan: Plan = self._build_plan(trains)
@@ -274,7 +274,7 @@ class Run:
                 self._recorded_evaluation = self.step
             if self.best is not None:
                 self.best.check_files()
-        if self.trainer is None and self.is_chief:
+        if self.trainer is None and self.is_chief and not self.other_data:
             self._report_changed_data()
         if self.restored:
             note(f"restored step {self.step} from {self.restored}")
@@ -485,7 +485,7 @@ class Run:
         )
 
 
-def _prepare_assets(
+def prepare_assets(
     task: Any, config: ExperimentConfig, model_dir: Path, *, trains: bool
 ) -> Assets | None:
     """Returns the assets of a task: a new run computes them, any other one reads them."""
