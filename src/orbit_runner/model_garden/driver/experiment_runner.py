@@ -125,6 +125,7 @@ class OrbitExperimentRunner:
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
         self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
+        self._task = task
         self._eval_tasks, self._callbacks = eval_tasks, tuple(callbacks)
         self._stop_at_step, self._started = stop_at_step, started
         self._resume = resume
@@ -356,7 +357,7 @@ class OrbitExperimentRunner:
             self.strategy,
             self._garden_params.trainer.train_steps,
             CallbackList(self._callbacks),
-            self.task,
+            self._task,
         )
 
     def _notes_scope(self) -> contextlib.AbstractContextManager[None]:
