@@ -26,6 +26,7 @@ from orbit_runner.tasks.image_classification.sources import image_spec, load_sou
 from orbit_runner.tasks.imbalance.config import MixtureSource
 from orbit_runner.utils import log
 from tests.support.array_records import write_array_file
+from tests.support.images import write_tfds
 from tests.support.tfrecords import example, write_file
 
 _SIZE = (6, 5)
@@ -107,6 +108,22 @@ def _array_records(root: Path, files: list[bytes]) -> dict[str, Any]:
     return {"source": "array_record", "data_dir": str(root), "input_path": ["train-0"]}
 
 
+def _tfds(root: Path, files: list[bytes]) -> dict[str, Any]:
+    sizes = {"train": [len(files)], "test": [len(files)]}
+    place = write_tfds(root, "photos", sizes, ("cat", "dog"))
+    for path in place.glob("photos-*"):
+        write_file(path, [_example_of_tfds(file, n % 2) for n, file in enumerate(files)])
+    return {"source": "tfds", "tfds_name": "photos", "tfds_data_dir": str(root)}
+
+
+def _example_of_tfds(encoded: bytes, label: int) -> bytes:
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
 def _tolerant_records(root: Path, files: list[bytes]) -> dict[str, Any]:
     return _records(root, files) | {"max_bad_records": 1}
 
@@ -120,6 +137,7 @@ _SOURCES = {
     "image_csv": _listed,
     "tfrecord": _records,
     "array_record": _array_records,
+    "tfds": _tfds,
     "image_folder with max_bad_records": _tolerant_folder,
     "tfrecord with max_bad_records": _tolerant_records,
 }
