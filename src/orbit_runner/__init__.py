@@ -75,7 +75,13 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except TypeError:
+        from orbit_runner.distribute.tf_environment import check_docstrings
+
+        check_docstrings()  # Without docstrings, TensorFlow raises this error on its import.
+        raise
     globals()[name] = value
     return value
 

@@ -16,12 +16,14 @@ from tensorflow.python.framework import config as private
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.determinism.numerics import configure_numerics, seed_everything
+from orbit_runner.distribute import devices, strategies
 from orbit_runner.distribute.devices import DeviceError, select_devices
 from orbit_runner.distribute.strategies import FACTORIES, build_strategy, cross_device_ops
 from orbit_runner.distribute.tf_environment import prepare_environment, required_variables
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
+from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.digits import cnn_config
 from tests.support.toy import make_strategy, toy_config, toy_task
 
@@ -236,3 +238,34 @@ def test_equal_seeds_give_equal_random_draws() -> None:
     assert drawn() == first
     seed_everything(6)
     assert drawn() != first
+
+
+@pytest.mark.parametrize(
+    ("gpus", "settings", "text"),
+    [
+        (1, {}, "is not used, because runtime.num_gpus is 0; use --num_gpus=1"),
+        (4, {}, "use --num_gpus=1, or --num_gpus=4 --distribution_strategy=mirrored for all"),
+        (4, {"distribution_strategy": "mirrored"}, "is 0; use --num_gpus=4"),
+        (4, {"num_gpus": 1}, ""),
+        (4, {"num_gpus": -1}, ""),
+        (0, {}, ""),
+    ],
+)  # fmt: skip
+def test_gpus_that_are_not_used_are_named_once(
+    gpus: int,
+    settings: dict[str, Any],
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    devices._note_once.cache_clear()
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU"] * gpus)
+    monkeypatch.setattr(strategies, "select_devices", lambda runtime: ("CPU:0",))
+    runtime = _runtime(**{"distribution_strategy": "one_device", **settings})
+    with log_scope(PlainMessages()):
+        build_strategy(runtime)
+        build_strategy(runtime)
+    said = capsys.readouterr().err
+
+    assert said.count("note: ") == bool(text)
+    assert said.strip().endswith(text)

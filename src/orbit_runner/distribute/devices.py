@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import SettingError
+from orbit_runner.utils.log import note
 from orbit_runner.utils.mfu import peak_of
 
 
@@ -35,6 +38,24 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     if wanted:
         return tuple(f"GPU:{index}" for index in range(wanted))
     return _configure_cpus(runtime.num_virtual_devices)
+
+
+def note_unused_gpus(runtime: RuntimeConfig) -> None:
+    """Names the GPUs of this machine if the config asks for none, once per process."""
+    count = len(tf.config.list_physical_devices("GPU"))
+    if count and runtime.num_gpus == 0 and runtime.distribution_strategy != "tpu":
+        _note_once(count, runtime.distribution_strategy)
+
+
+@functools.cache
+def _note_once(count: int, strategy: str) -> None:
+    which = f"the {count} GPUs of this machine are" if count > 1 else "the GPU of this machine is"
+    advice = "use --num_gpus=1"
+    if count > 1 and strategy in ("off", "one_device"):
+        advice += f", or --num_gpus={count} --distribution_strategy=mirrored for all"
+    elif count > 1:
+        advice = f"use --num_gpus={count}"
+    note(f"note: {which} not used, because runtime.num_gpus is 0; {advice}")
 
 
 def _describe(gpus: list[object]) -> str:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import remote_cluster
-from orbit_runner.distribute.devices import select_devices
+from orbit_runner.distribute.devices import note_unused_gpus, select_devices
 from orbit_runner.distribute.multi_worker import build_multi_worker
 from orbit_runner.distribute.parameter_server import build_parameter_server
 from orbit_runner.distribute.tpu.strategy import build_tpu_strategy
@@ -105,5 +105,6 @@ def build_strategy(
     on all members of the cluster, such as a config's fingerprint. Raises `DeviceError` if requested
     devices are not available, and `MemberLost` if another member does not start in time.
     """
+    note_unused_gpus(runtime)
     spec = StrategySpec(runtime, select_devices(runtime), cluster, purpose)
     return FACTORIES[runtime.distribution_strategy](spec)
