@@ -65,6 +65,8 @@ class ResolvedConfig:
     config: ExperimentConfig
     origins: dict[str, Origin]  # By dotted path, for values that were set.
     notes: tuple[Problem, ...] = ()  # Settings without effect in a Model Garden experiment.
+    # Notes about settings that a change of a class discards.
+    discarded: tuple[str, ...] = ()
     experiment_layer: int = 0  # The layer of the experiment's own file.
 
     def origin(self, path: str) -> Origin | None:
@@ -122,7 +124,8 @@ def resolve(request: Request) -> ResolvedConfig:
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()
-    return ResolvedConfig(config, builder.origins, notes, layers.experiment_layer)
+    discarded = tuple(map(str, builder.discarded))
+    return ResolvedConfig(config, builder.origins, notes, discarded, layers.experiment_layer)
 
 
 def load_config(

@@ -363,9 +363,11 @@ def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
 
 
 def print_notes(resolved: ResolvedConfig) -> None:
-    """Prints a note about the settings that have no effect, if any."""
+    """Prints notes about settings that have no effect, and that a change of a class discards."""
     if resolved.notes:
         print(note_text(resolved.notes), file=sys.stderr)
+    for text in resolved.discarded:
+        print(text, file=sys.stderr)
 
 
 def _drop_empty(texts: Sequence[str] | None) -> tuple[str, ...]:

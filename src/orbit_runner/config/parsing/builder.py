@@ -20,6 +20,7 @@ from orbit_runner.config.parsing.conversion import (
     is_config,
     options_of,
 )
+from orbit_runner.config.parsing.discarded import Discarded, find_discarded, lower_leaves
 from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.tree import (
     Leaf,
@@ -58,6 +59,8 @@ class Builder:
         self.problems: list[Problem] = []
         # Settings without effect. The caller decides whether they are errors.
         self.notes: list[Problem] = []
+        # Settings that a section lost when a higher layer chose another class for it.
+        self.discarded: list[Discarded] = []
         # The origin of each value that was set, by dotted path.
         self.origins: dict[str, Origin] = {}
         self._lenient = lenient
@@ -85,7 +88,31 @@ class Builder:
             if value is not _ABSENT:
                 values[key] = value
         built = base.replace(**values)
-        return _reset_other_blocks(built) if isinstance(built, OneOf) else built
+        if not isinstance(built, OneOf):
+            return built
+        self._find_unused_blocks(built, section, path)
+        return _reset_other_blocks(built)
+
+    def _find_unused_blocks(self, built: OneOf, section: Section, path: str) -> None:
+        """Finds blocks that lower layers set before a higher one chose another `type`."""
+        chosen = section.children.get("type")
+        if (
+            not isinstance(chosen, Leaf)
+            or built.type is None
+            or chosen.value not in built.choices()
+        ):
+            return
+        dropped = {
+            f"{name}.{below}": leaf
+            for name, node in section.children.items()
+            if name != built.type and isinstance(node, Section)
+            for below, leaf in lower_leaves(node, chosen.origin.layer).items()
+        }
+        if dropped:
+            unused = {below: format_value(leaf.value) for below, leaf in dropped.items()}
+            self.discarded.append(
+                Discarded(f"{path}.type", str(built.type), chosen.origin, unused, {})
+            )
 
     def check(self, config: Config, path: str = "") -> None:
         """Collects problems that involve several settings of a config from `build`."""
@@ -201,8 +228,11 @@ class Builder:
         return value
 
     def _build_variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
+        dropped: dict[str, Leaf] = {}
         if section.renamed_in is not None:
-            section = drop_lower_layers(section, section.renamed_in)
+            kept = drop_lower_layers(section, section.renamed_in)
+            dropped = lower_leaves(section, section.renamed_in, kept)
+            section = kept
         self.origins[path] = section.origin
         named = section.children.get("name")
         name = named.value if isinstance(named, Leaf) else getattr(base, "name", None)
@@ -221,7 +251,11 @@ class Builder:
             self._add_problem(f"{path}.name", error.args[0], at)
             return _ABSENT
         cls = entry.load_config()
-        return self.build(base if type(base) is cls else cls(name=entry.name), section, path)
+        built = self.build(base if type(base) is cls else cls(name=entry.name), section, path)
+        if dropped and isinstance(named, Leaf):
+            found = find_discarded(f"{path}.name", named, dropped, built)
+            self.discarded += [found] if found else []
+        return built
 
     def _substitute_children(self, section: Section, path: str) -> dict[str, Leaf | Section]:
         """Returns the children of a section, with the values of references that are known."""
