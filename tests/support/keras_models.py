@@ -136,6 +136,13 @@ class Squared(tf_keras.losses.Loss):
         return squared(y_true, y_pred)
 
 
+class Summed(Squared):
+    """A loss that adds up the losses of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__(reduction="sum")
+
+
 class LargestOutput(tf_keras.metrics.Mean):
     """The mean of the largest output of each example."""
 
@@ -143,3 +150,82 @@ class LargestOutput(tf_keras.metrics.Mean):
         self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
         super().update_state(tf.reduce_max(y_pred, axis=-1), sample_weight)
+
+
+def numbers(count: int = 37) -> tuple[np.ndarray, np.ndarray]:
+    """Returns three numbers and whether their sum is positive. The first example is far away."""
+    x = np.random.default_rng(5).normal(size=(count, 3)).astype(np.float32)
+    x[0] = 5.0  # Rows that fill up a batch are copies of it.
+    return x, (x.sum(axis=1) > 0).astype(np.float32)
+
+
+def weighted_numbers(count: int = 37) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the same with weights, many of which are 0."""
+    return *numbers(count), (np.arange(count) % 3).astype(np.float32)
+
+
+def regularized(activity: float = 0.0) -> tf_keras.Model:
+    """Returns a model with activity regularization, which depends on all rows of a batch."""
+    l2 = tf_keras.regularizers.L2
+    start = tf_keras.initializers.GlorotUniform(seed=3)
+    inputs = tf_keras.Input((3,))
+    hidden = tf_keras.layers.Dense(
+        4,
+        kernel_initializer=start,
+        kernel_regularizer=l2(0.01),
+        activity_regularizer=l2(activity) if activity else None,
+    )(inputs)
+    outputs = tf_keras.layers.Dense(1, activation="sigmoid", kernel_initializer=start)(hidden)
+    return tf_keras.Model(inputs, outputs)
+
+
+def mean_squared(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    """A loss with one value for the whole batch."""
+    return tf.reduce_mean(tf.square(y_true - y_pred))
+
+
+class Rows(tf_keras.metrics.Metric):
+    """Counts rows, without weights."""
+
+    def __init__(self, name: str = "rows", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+        self.count = self.add_weight(name="count", initializer="zeros")
+
+    def update_state(
+        self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> None:
+        # In Keras, both have the same rank; the mean of nothing is not a number.
+        width = tf.reduce_mean(tf.ones_like(y_pred[..., 0]))
+        self.count.assign_add(tf.cast(tf.shape(y_true)[0], tf.float32) * width)
+
+    def result(self) -> tf.Tensor:
+        return tf.identity(self.count)
+
+
+class Gap(tf_keras.metrics.Mean):
+    """The mean difference of label and output. The weights have the shape of the values."""
+
+    def update_state(
+        self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> None:
+        values = tf.abs(y_true - y_pred)
+        if sample_weight is not None:
+            sample_weight = tf.broadcast_to(tf.cast(sample_weight, values.dtype), values.shape)
+        super().update_state(values, sample_weight)
+
+
+class Largest(tf_keras.metrics.Metric):
+    """The largest distance of an output from 0.5, a state that is not a sum."""
+
+    def __init__(self, name: str = "largest", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+        self.value = self.add_weight(name="value", initializer="zeros")
+
+    def update_state(
+        self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> None:
+        found = tf.reduce_max(tf.abs(y_pred - 0.5))
+        self.value.assign(tf.maximum(self.value, found))
+
+    def result(self) -> tf.Tensor:
+        return tf.identity(self.value)

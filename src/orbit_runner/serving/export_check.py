@@ -20,7 +20,7 @@ from orbit_runner.serving.export_directory import (
     ONNX,
 )
 from orbit_runner.serving.network import NumpyFunction, describe_network
-from orbit_runner.tasks.base import EXAMPLES
+from orbit_runner.tasks.base import EXAMPLES, drop_padding
 from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import leading_size
 
@@ -111,6 +111,9 @@ class Examples:
         for batch in self._batches:
             # Tasks of Model Garden may modify their inputs.
             copy = tf.nest.map_structure(lambda one: one, batch)
+            copy, rows = drop_padding(self._task, copy)
+            if rows is not None and int(rows) == 0:
+                continue
             logs = self._task.validation_step(copy, model, metrics)
             count += float(logs.get(EXAMPLES, leading_size(batch)))
         found = {metric.name: value_of(metric) for metric in metrics}
@@ -150,7 +153,10 @@ class _ComparingModel:
             # Unlike `max`, this propagates NaN.
             self.difference = float(np.maximum(self.difference, np.max(apart, initial=0.0)))
             self.largest = max(self.largest, float(np.max(np.abs(wanted), initial=0.0)))
-            found.append(tf.cast(answer.reshape(wanted.shape), one.dtype))
+            tensor = tf.cast(answer.reshape(wanted.shape), one.dtype)
+            if getattr(one, "_keras_mask", None) is not None:
+                tensor._keras_mask = one._keras_mask  # The metrics leave out what it excludes.
+            found.append(tensor)
         return tf.nest.pack_sequence_as(expected, found)
 
     def __getattr__(self, name: str) -> Any:

@@ -107,6 +107,11 @@ class TaskAdapter:
         available = size // batch if data.drop_remainder else -(-size // batch)
         return available if requested < 0 else min(requested, available)
 
+    def full_batches(self, data: Any) -> int:
+        """Returns the number of batches of an evaluation before the first one with padding."""
+        count = getattr(self.task, "full_batches", None)
+        return 0 if count is None or data is None else count(data)
+
     def inexact_reasons(self) -> list[str]:
         """Returns why the config of this task alone does not reproduce a run; [] if it does."""
         own = getattr(self.task, "inexact_reasons", None)

@@ -28,11 +28,33 @@ from orbit_runner.tasks.serving import Predictor, Serving
 EXAMPLES = "examples"
 
 
+def drop_padding(task: Any, inputs: Any) -> tuple[Any, tf.Tensor | None]:
+    """Returns a batch of an evaluation without the rows that only fill it up.
+
+    The second value is the number of its rows, an integer scalar; None if no row can be padding.
+    """
+    parts, counts = split_counts(task, inputs)
+    if counts is None or any(isinstance(part, tf.SparseTensor) for part in tf.nest.flatten(parts)):
+        return inputs, None
+    rows = tf.where(counts > 0)[:, 0]
+
+    def select(part: Any) -> Any:
+        return part if part is None or part.shape.rank == 0 else tf.gather(part, rows)
+
+    return tf.nest.map_structure(select, parts), tf.size(rows)
+
+
+def split_counts(task: Any, inputs: Any) -> tuple[Any, tf.Tensor | None]:
+    """Returns what `Task.split_counts` returns; tasks of Model Garden have no padding."""
+    split = getattr(task, "split_counts", None)
+    return (inputs, None) if split is None else split(inputs)
+
+
 class Task(base_task.Task):
     """A single-replica view of training and evaluation.
 
-    Inputs are `(features, labels)` or `(features, labels, weights)`. Weights are float32 [batch], 0
-    for rows that only pad a partial batch.
+    Inputs are `(features, labels)` or `(features, labels, weights)`. In an evaluation, weights are
+    float32 [batch], 0 for rows that only fill up a batch.
     """
 
     _excluded: np.ndarray | None = None
@@ -126,6 +148,34 @@ class Task(base_task.Task):
         size = tf.shape(tf.nest.flatten(features)[0])[0]
         count = tf.cast(size, tf.float32) if weights is None else tf.reduce_sum(weights)
         return {self.loss: loss, EXAMPLES: count}
+
+    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor | None]:
+        """Returns a batch of an evaluation, and which of its rows are examples.
+
+        An evaluation leaves the other rows out before it calls `validation_step`, except on a TPU.
+
+        Args:
+            inputs: `(features, labels)` or `(features, labels, weights)`.
+
+        Returns:
+            What `validation_step` gets if all rows are examples; and float32 [batch], 0 for rows
+            that only fill up the batch, or None if there are none.
+        """
+        has_weights = isinstance(inputs, tuple) and len(inputs) == 3 and tf.is_tensor(inputs[2])
+        return inputs, inputs[2] if has_weights else None
+
+    def full_batches(self, params: Any) -> int:
+        """Returns the number of batches of an evaluation before the first one with padding.
+
+        Args:
+            params: The section `validation_data`.
+
+        Returns:
+            0 if it is not known. Every batch is then checked for padding, which takes time.
+        """
+        count = getattr(self, "num_examples", None)
+        size = None if count is None else count(params)
+        return 0 if size is None else size // max(1, params.global_batch_size)
 
     def chunks(self, params: Any, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step, or None if the data can only be streamed.

@@ -49,7 +49,7 @@ class TableTask(Task):
         """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
 
         For training, it yields `(features, targets)` endlessly, or `(features, targets, weight)`
-        if rows have weights. For evaluation, it yields `(features, targets, weight)`, each row
+        if rows have weights. For evaluation, it yields `(features, targets, counts)`, each row
         once. The features and targets are those of `arrays`.
         """
         source = self.arrays(params)

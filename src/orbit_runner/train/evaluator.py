@@ -13,6 +13,7 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import SettingError
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.base import drop_padding, split_counts
 from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.inputs.distribute import leading_size
 from orbit_runner.train.inputs.partition import Partition
@@ -45,6 +46,8 @@ class Evaluator(orbit.StandardEvaluator):
         # Whether there are as many batches as requested. The graph then need not check for the end,
         # and the batches keep their static shapes.
         counted: bool = False,
+        # The number of batches before the first one with rows that only fill it up.
+        full_batches: int = 0,
         # Whether the task computes metrics from the outputs of all steps.
         gathers_outputs: bool = False,
         # Splits the images of a step over devices; None if they are not split.
@@ -61,6 +64,11 @@ class Evaluator(orbit.StandardEvaluator):
         self._make_dataset, self._seed = make_dataset, seed
         self._partition, self._counted = partition, counted
         self.gathers = gathers_outputs
+        self._full_batches = full_batches
+        # A TPU needs static shapes, and gathered outputs have the rows that a task returns.
+        self._drops_padding = not gathers_outputs and not isinstance(
+            strategy, tf.distribute.TPUStrategy
+        )
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
         self._model = partition.wrap_model(state.model) if partition else state.model
@@ -109,15 +117,56 @@ class Evaluator(orbit.StandardEvaluator):
 
     def create_eval_loop_fn(self, has_state: bool) -> Any:
         """Returns the function that runs an evaluation."""
+        if not self._drops_padding:
+            return self._make_loop(self._replica_step)
+        # Two graphs, so that the shapes of all other batches stay static.
+        full_loop = self._make_loop(self._replica_full_step)
+        rest_loop = self._make_loop(self._replica_partial_step)
+
+        def loop(iterator: Any, num_steps: tf.Tensor, first: int = 0, **reduction: Any) -> Any:
+            steps = int(num_steps)
+            full = self._full_batches if steps < 0 else min(steps, self._full_batches)
+            rest = steps if steps < 0 else steps - full
+            if full:
+                full_loop(iterator, tf.constant(full), **reduction)
+            if rest:
+                rest_loop(iterator, tf.constant(rest), first=full, **reduction)
+
+        return loop
+
+    def _make_loop(self, replica_step: Callable[[Any], Any]) -> Any:
+        """Returns a function of an iterator and the number of steps, and of the first step."""
         if self._chunks is not None:
-            take = convert(self._take_row, self._task)
-            loop = chunked_loop(self._chunks, self._strategy, take)
-            return lambda _, steps: loop(tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
-        if not self._eval_options.use_tf_while_loop:
-            return super().create_eval_loop_fn(has_state)
-        if self._counted:
-            return counted_loop(convert(self.eval_step, self._task))
-        return exhausting_loop(convert(self._evaluate_batch, self._task))
+
+            def take_row(batches: Any, row: tf.Tensor) -> None:
+                def replica_row(batches: Any, row: tf.Tensor) -> None:
+                    replica_step(row_of(batches, row))
+
+                self._strategy.run(replica_row, args=(batches, row))
+
+            chunked = chunked_loop(self._chunks, self._strategy, convert(take_row, self._task))
+            return lambda _, steps, first=0: chunked(
+                tf.constant(first, tf.int64), tf.cast(steps, tf.int64)
+            )
+
+        def evaluate_batch(inputs: Any) -> Any:
+            return self._evaluate_batch(inputs, replica_step)
+
+        options = self._eval_options
+        if options.use_tf_while_loop:
+            if self._counted:
+                loop = counted_loop(
+                    convert(lambda iterator: evaluate_batch(next(iterator)), self._task)
+                )
+            else:
+                loop = exhausting_loop(convert(evaluate_batch, self._task))
+            return lambda iterator, steps, first=0: loop(iterator, steps)
+
+        def step(iterator: Any) -> Any:
+            return evaluate_batch(next(iterator))
+
+        plain = orbit.utils.create_loop_fn(tf.function(step) if options.use_tf_function else step)
+        return lambda iterator, steps, first=0, **reduction: plain(iterator, steps, **reduction)
 
     def eval_begin(self) -> None:
         """Resets the metrics, and the counter of random draws to the global step."""
@@ -130,20 +179,32 @@ class Evaluator(orbit.StandardEvaluator):
 
         Returns the outputs of each replica if the task aggregates them, otherwise None.
         """
-        return self._evaluate_batch(next(iterator))
+        step = self._replica_partial_step if self._drops_padding else self._replica_step
+        return self._evaluate_batch(next(iterator), step)
 
-    def _take_row(self, batches: Any, row: tf.Tensor) -> None:
-        self._strategy.run(self._replica_row, args=(batches, row))
-
-    def _replica_row(self, batches: Any, row: tf.Tensor) -> None:
-        self._replica_step(row_of(batches, row))
-
-    def _evaluate_batch(self, inputs: Any) -> Any:
+    def _evaluate_batch(self, inputs: Any, replica_step: Callable[[Any], Any]) -> Any:
         options = self._partition.options if self._partition else None
-        outputs = self._strategy.run(self._replica_step, args=(inputs,), options=options)
+        outputs = self._strategy.run(replica_step, args=(inputs,), options=options)
         if not self.gathers:
             return None
         return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
+
+    def _replica_full_step(self, inputs: Any) -> None:
+        """Evaluates a batch whose rows are all examples."""
+        self._replica_step(split_counts(self._task, inputs)[0])
+
+    def _replica_partial_step(self, inputs: Any) -> None:
+        """Evaluates the rows of a batch that are examples, if there are any."""
+        inputs, rows = drop_padding(self._task, inputs)
+        if rows is None:
+            self._replica_step(inputs)
+            return
+
+        def evaluate() -> tf.Tensor:
+            self._replica_step(inputs)
+            return tf.zeros([])
+
+        tf.cond(rows > 0, evaluate, lambda: tf.zeros([]))
 
     def _replica_step(self, inputs: Any) -> dict[str, Any]:
         # Counted first, because tasks of Model Garden may modify their inputs.
@@ -176,7 +237,7 @@ class Evaluator(orbit.StandardEvaluator):
         loss, count = self._loss.read()
         if count > 0:
             logs[LOSS] = loss
-            logs[EXAMPLES] = int(count)
+            logs[EXAMPLES] = round(float(count))  # A sum of weights may be 36.999996.
         elif self._has_loss:
             raise SettingError("task.validation_data", "contains no examples to evaluate")
         if aggregated is not None and not _is_empty(aggregated):

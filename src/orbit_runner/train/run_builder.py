@@ -180,6 +180,7 @@ class RunBuilder:
             use_tf_function=config.trainer.eval_tf_function,
             use_tf_while_loop=_evaluates_in_one_graph(config, gathers=task.gathers_outputs),
             counted=task.num_examples(data) is not None,
+            full_batches=task.full_batches(data),
             gathers_outputs=task.gathers_outputs,
             partition=Partition(config, self.strategy, is_training=False),
             make_chunks=make_chunks,

@@ -44,13 +44,19 @@ def test_loss_of_each_example_is_that_of_keras(item: Any, reference: Any, flat: 
     np.testing.assert_allclose(found, reference(labels, outputs), rtol=1e-6)
 
 
-def test_sequence_counts_only_its_unmasked_steps() -> None:
+def test_each_step_that_is_not_masked_has_the_same_weight() -> None:
     labels, outputs = tf.zeros([2, 3, 1]), tf.constant([[[1.0], [2.0], [9.0]], [[3.0]] * 3])
     loss = _loss("mse", Labels((3, 1), "float32", 0, 0), Outputs((3, 1), "float32"))
 
     np.testing.assert_allclose(loss(labels, outputs), [(1 + 4 + 81) / 3, 9.0], rtol=1e-6)
     outputs._keras_mask = tf.constant([[True, True, False], [True, True, True]])
-    np.testing.assert_allclose(loss(labels, outputs), [(1 + 4) / 2, 9.0], rtol=1e-6)
+    expected = (1 + 4 + 9 * 3) / 5
+    losses = loss(labels, outputs)
+    np.testing.assert_allclose(losses, [(1 + 4) * 2 / 5, 9 * 3 * 2 / 5], rtol=1e-6)
+    np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-6)
+    # The second row is no example.
+    losses = loss(labels, outputs, tf.constant([1.0, 0.0]))
+    np.testing.assert_allclose(losses[0], (1 + 4) / 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +117,9 @@ def test_ambiguous_loss_is_an_error_with_candidates(
         (f"{_HERE}:LargestOutput", _CLASSES, _LOGITS, "is not a subclass of tf_keras.losses.Loss"),
         (f"{_HERE}:keras_33", _CLASSES, _LOGITS, "does not exist; did you mean 'keras_3'?"),
         ({"name": "huber", "delta": 1, "x": 2}, _CLASSES, _LOGITS, "huber: "),
+        ({"name": "cosine_similarity", "axis": 0}, Labels((3,), "float32"), _LOGITS,
+         "got axis: 0, expected an axis of one example: outputs are float32 [batch, 3]"),
+        (f"{_HERE}:Summed", Labels((3,), "float32"), _LOGITS, "adds the losses of a batch"),
     ],
 )  # fmt: skip
 def test_loss_that_does_not_fit_is_an_error(

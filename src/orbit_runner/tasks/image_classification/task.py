@@ -122,6 +122,18 @@ class ImageClassificationTask(Task):
         source = load_source(params, model.input_size, model.num_classes)
         return source.size - len(self.excluded_examples(params))
 
+    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor]:
+        """Returns images and labels, and which of the rows are images, float32 [batch]."""
+        images, labels, counts = inputs
+        return (images, labels), counts
+
+    def full_batches(self, params: ImageDataConfig) -> int:
+        """Returns the number of batches of an evaluation in which each row is an image.
+
+        It is 0 if images may fail to decode, because each batch may then have rows without one.
+        """
+        return 0 if params.max_bad_images else super().full_batches(params)
+
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
     ) -> dict[str, tf.Tensor]:

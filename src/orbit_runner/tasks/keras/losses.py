@@ -10,7 +10,13 @@ import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tasks.keras.keras_names import find_class, split_item
-from orbit_runner.tasks.keras.outputs import Labels, Outputs
+from orbit_runner.tasks.keras.outputs import (
+    CALL_ERRORS,
+    Labels,
+    Outputs,
+    match_labels,
+    reason_of,
+)
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.utils.log import note
 
@@ -41,8 +47,12 @@ class ExampleLoss:
         from_logits: Whether the outputs of the model are logits.
     """
 
-    def __init__(self, loss: tf_keras.losses.Loss, from_logits: bool) -> None:
-        self._loss, self.from_logits = loss, from_logits
+    def __init__(
+        self, loss: tf_keras.losses.Loss, from_logits: bool, *, is_of_user: bool = False
+    ) -> None:
+        self._loss = loss
+        self.from_logits = from_logits
+        self._is_of_user = is_of_user
         name = type(loss).__name__
         self.kind = "sparse" if name == _SPARSE else "categorical" if name in _CATEGORICAL else ""
         self.kind = "binary" if name in _BINARY else self.kind
@@ -53,35 +63,108 @@ class ExampleLoss:
         is_function = isinstance(self._loss, FunctionLoss)
         return str(self._loss.name) if is_function else type(self._loss).__name__
 
-    def __call__(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the loss of each example, float32 [batch].
+    def __call__(
+        self, labels: tf.Tensor, outputs: tf.Tensor, counts: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns what each example adds to the loss of the batch, float32 [batch].
 
-        If an example has several values, such as one for each step of a sequence, it is their mean,
-        without those that the mask of the outputs excludes.
+        Their mean is the loss of Keras. If an example has several values, such as one for each step
+        of a sequence, each value that the mask does not exclude has the same weight, so that an
+        example with more of them adds more. If a loss has one value for the whole batch, all
+        examples have it. `counts`, float32 [batch], is 0 for rows that are no examples; the mean is
+        then over the others. Raises `SettingError` if the loss cannot be computed.
         """
         mask = getattr(outputs, "_keras_mask", None)
         outputs = tf.cast(outputs, tf.float32)
-        if self.kind != "sparse":
-            labels = _match_rank(labels, outputs)
-        losses = tf.cast(self._loss(labels, outputs), tf.float32)
+        try:
+            losses = self._values(labels, outputs)
+        except CALL_ERRORS as error:
+            raise SettingError(_PATH, f"{self.name}: {reason_of(error)}") from error
+        mask = _both(mask, getattr(losses, "_keras_mask", None))
+        losses = tf.cast(losses, tf.float32)
         rank = losses.shape.rank
-        if rank == 1:
-            return losses
-        axes = list(range(1, rank))
-        if mask is None or mask.shape.rank != rank:
-            return tf.reduce_mean(losses, axis=axes)
-        mask = tf.cast(mask, tf.float32)
-        total, count = tf.reduce_sum(losses * mask, axis=axes), tf.reduce_sum(mask, axis=axes)
-        return tf.math.divide_no_nan(total, count)
+        if rank == 0:
+            return self._spread(losses, outputs, counts)
+        if mask is None:
+            return losses if rank == 1 else tf.reduce_mean(losses, axis=list(range(1, rank)))
+        return _masked_means(losses, self._fit_mask(mask, losses), counts)
+
+    def _values(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        # Not by calling the loss, because its result does not have the mask of `ignore_class`.
+        call = self._loss.call
+        if not tf.executing_eagerly():
+            call = tf.__internal__.autograph.tf_convert(
+                call, tf.__internal__.autograph.control_status_ctx()
+            )
+        if self.kind == "sparse":
+            return call(labels, outputs)
+        as_numbers = _match_rank(tf.cast(labels, outputs.dtype), outputs)
+        if not self._is_of_user:
+            return call(as_numbers, outputs)
+        # Code that Keras can train with gets the labels as Keras passes them.
+        try:
+            return call(_match_rank(match_labels(labels, outputs), outputs), outputs)
+        except CALL_ERRORS:
+            if not labels.dtype.is_integer:
+                raise
+            return call(_match_rank(match_labels(as_numbers, outputs), outputs), outputs)
+
+    def _spread(self, loss: tf.Tensor, outputs: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
+        if counts is not None:
+            raise SettingError(
+                _PATH,
+                f"{self.name} returns one number for the whole batch, which may have rows that are "
+                "no examples\nreturn one number per example, such as a mean over axis -1",
+            )
+        return tf.fill(tf.shape(outputs)[:1], loss)
+
+    def _fit_mask(self, mask: tf.Tensor, losses: tf.Tensor) -> tf.Tensor:
+        """Returns a mask with the shape of the losses."""
+        rank = mask.shape.rank
+        if rank > losses.shape.rank or not mask.shape.is_compatible_with(losses.shape[:rank]):
+            raise SettingError(
+                _PATH,
+                f"{self.name} returns values {losses.shape}, but the outputs of the model have a "
+                f"mask {mask.shape}\nreturn one value for each step of a sequence",
+            )
+        for _ in range(losses.shape.rank - rank):
+            mask = mask[..., tf.newaxis]
+        return tf.broadcast_to(tf.cast(mask, tf.float32), tf.shape(losses))
+
+
+def _both(mask: tf.Tensor | None, other: tf.Tensor | None) -> tf.Tensor | None:
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return tf.logical_and(tf.cast(mask, tf.bool), tf.cast(other, tf.bool))
+
+
+def _masked_means(losses: tf.Tensor, mask: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
+    """Returns the values of each example, scaled so that their mean is that of all values.
+
+    It is 0 if the mask excludes everything.
+    """
+    axes = list(range(1, losses.shape.rank))
+    values = tf.reduce_sum(losses * mask, axis=axes)
+    included = tf.reduce_sum(mask, axis=axes)
+    if counts is None:
+        examples = tf.cast(tf.size(included), tf.float32)
+    else:
+        included *= counts
+        examples = tf.reduce_sum(counts)
+    return tf.math.divide_no_nan(values * examples, tf.reduce_sum(included))
 
 
 def make_loss(item: str | Mapping[str, Any], labels: Labels, outputs: Outputs) -> ExampleLoss:
     """Returns the loss of a config. Raises `SettingError` if it does not fit labels and outputs."""
     name, arguments = split_item(item or _default_loss(labels, outputs))
     loss = _build_loss(name, arguments)
-    found = ExampleLoss(loss, bool(arguments.get("from_logits", False)))
-    check_fit(found, labels, outputs)
-    return found
+    example_loss = ExampleLoss(
+        loss, bool(arguments.get("from_logits", False)), is_of_user=":" in name
+    )
+    if ":" not in name:
+        _check_axis(name, arguments, outputs)
+    check_fit(example_loss, labels, outputs)
+    return example_loss
 
 
 def check_fit(loss: ExampleLoss, labels: Labels, outputs: Outputs) -> None:
@@ -105,6 +188,16 @@ def check_fit(loss: ExampleLoss, labels: Labels, outputs: Outputs) -> None:
         note(
             f"warning: {_PATH}: {loss.name} expects probabilities, but the last layer of the model "
             "has no activation; set from_logits: true, or add a softmax or sigmoid"
+        )
+
+
+def _check_axis(name: str, arguments: Mapping[str, Any], outputs: Outputs) -> None:
+    axis, rank = arguments.get("axis", -1), len(outputs.shape) + 1
+    if isinstance(axis, int) and not (0 < axis < rank or -rank < axis < 0):
+        raise SettingError(
+            _PATH,
+            f"{name}: got axis: {axis}, expected an axis of one example: outputs are {outputs}\n"
+            f"allowed: 1 to {rank - 1}, -{rank - 1} to -1",
         )
 
 
@@ -193,13 +286,18 @@ def _build_user_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.loss
         loss = found(**arguments)
     except TypeError as error:
         raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
+    if loss.reduction == "sum":
+        raise SettingError(
+            _PATH,
+            f"{reference} adds the losses of a batch (reduction: sum), so that the loss depends on "
+            "the batch size; only means are supported\nleave its reduction at the default",
+        )
     loss.reduction = "none"  # The task reduces, so that each example counts once.
     return loss
 
 
 def _match_rank(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Returns labels [batch] as [batch, 1] if the outputs have that shape, and vice versa."""
-    labels = tf.cast(labels, outputs.dtype)
     ranks = labels.shape.rank, outputs.shape.rank
     if None in ranks:
         return labels

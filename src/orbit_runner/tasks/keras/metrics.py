@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tasks.keras.keras_names import ALIAS, find_class, snake_case, split_item
+from orbit_runner.tasks.keras.outputs import CALL_ERRORS, match_labels, reason_of
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.metrics import SparseAccuracy
 
@@ -19,10 +21,11 @@ _CLASS_NUMBER_METRICS = (
     *("SparseCategoricalCrossentropy", "SparseCategoricalHinge", "IoU", "MeanIoU", "Accuracy"),
 )
 _ACTIVATIONS = {"sparse": tf.nn.softmax, "categorical": tf.nn.softmax, "binary": tf.nn.sigmoid}
+_Convert = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class ConvertedMetric:
-    """A metric of Keras that gets labels and outputs in the form that it expects.
+    """A metric of Keras that gets labels, outputs and weights in the form that it expects.
 
     Not a `Metric` itself: Keras would call `update_state` with AutoGraph a second time.
     """
@@ -30,17 +33,50 @@ class ConvertedMetric:
     def __init__(
         self,
         metric: tf_keras.metrics.Metric,
-        convert: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+        convert: _Convert,
+        path: str,
+        *,
+        is_of_user: bool = False,
     ) -> None:
         self.name = metric.name
-        self._metric, self._convert = metric, convert
+        self._metric = metric
+        self._convert = convert
+        self._path = path
+        self._is_of_user = is_of_user
 
     def update_state(
         self, labels: tf.Tensor, outputs: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
-        """Adds a batch; `sample_weight` is float32 [batch], all 1 if None."""
+        """Adds a batch.
+
+        As in Keras, the mask of the outputs, if they have one, is the weight of the values.
+        `sample_weight` is float32 [batch], 0 for rows that are no examples; None if all are. Raises
+        `SettingError` if the metric does not accept the labels and the outputs.
+        """
+        weights = self._weights(getattr(outputs, "_keras_mask", None), sample_weight, outputs)
         labels, outputs = self._convert(labels, outputs)
-        self._metric.update_state(labels, outputs, sample_weight=sample_weight)
+        try:
+            self._metric.update_state(labels, outputs, sample_weight=weights)
+        except CALL_ERRORS as error:
+            raise SettingError(
+                self._path,
+                f"{self.name} does not accept labels {_shown(labels)} and outputs "
+                f"{_shown(outputs)}: {reason_of(error)}",
+            ) from error
+
+    def _weights(
+        self, mask: tf.Tensor | None, counts: tf.Tensor | None, outputs: tf.Tensor
+    ) -> tf.Tensor | None:
+        """Returns the weights of the values of a batch; classes of the user get those of Keras."""
+        if mask is not None and not self._is_of_user:
+            mask = tf.cast(mask, tf.float32)
+        if counts is None:
+            return mask
+        if mask is None:
+            return counts[:, tf.newaxis] if self._is_of_user and outputs.shape.rank == 2 else counts
+        for _ in range(mask.shape.rank - 1):
+            counts = counts[..., tf.newaxis]
+        return tf.cast(mask, tf.float32) * counts
 
     def result(self) -> Any:
         """Returns the value of the metric."""
@@ -51,6 +87,10 @@ class ConvertedMetric:
         self._metric.reset_state()
 
 
+def _shown(tensor: tf.Tensor) -> str:
+    return f"{tensor.dtype.name} {['batch', *tensor.shape[1:]]}".replace("'", "")
+
+
 def make_metrics(
     items: Sequence[str | Mapping[str, Any]],
     *,
@@ -58,16 +98,20 @@ def make_metrics(
     from_logits: bool,
     label_shape: Sequence[int],
     output_shape: Sequence[int | None],
+    masked: bool = False,
     path: str = "task.metrics",
 ) -> list[Any]:
     """Returns the metrics of a config. Must be called in the strategy's scope.
 
     `kind` is that of the loss: `sparse` for class numbers as labels, `categorical`, `binary` or "".
-    The shapes are those of one example. If the outputs are logits, the metrics of Keras get
-    probabilities; classes of the user get the labels and outputs as they are. Raises `SettingError`
-    if a metric does not exist or its result is not a single number.
+    The shapes are those of one example. `masked` tells whether the outputs have a mask. If the
+    outputs are logits, the metrics of Keras get probabilities; classes of the user get what Keras
+    would pass to them. Raises `SettingError` if a metric does not exist, does not fit, or if its
+    result is not a single number.
     """
-    factory = _MetricFactory(kind, from_logits, tuple(label_shape), tuple(output_shape))
+    factory = _MetricFactory(
+        kind, from_logits, tuple(label_shape), tuple(output_shape), masked=masked
+    )
     return [factory.make(item, f"{path}[{index}]") for index, item in enumerate(items)]
 
 
@@ -80,49 +124,93 @@ class _MetricFactory:
         from_logits: bool,
         labels: tuple[int, ...],
         outputs: tuple[int | None, ...],
+        *,
+        masked: bool,
     ) -> None:
-        self._kind, self._from_logits = kind, from_logits
-        self._labels, self._outputs = labels, outputs
+        self._kind = kind
+        self._from_logits = from_logits
+        self._labels = labels
+        self._outputs = outputs
+        self._masked = masked
 
     def make(self, item: str | Mapping[str, Any], path: str) -> Any:
         name, arguments = split_item(item)
         shown = str(arguments.pop(ALIAS, "") or _plain_name(name))
         if ":" in name:
             user_metric = _build_user_metric(name, arguments, shown, path)
-            return _require_number(ConvertedMetric(user_metric, lambda y, p: (y, p)), path)
+            converted = ConvertedMetric(user_metric, _match_as_keras, path, is_of_user=True)
+            return _require_number(converted, path)
         if name in ("accuracy", "acc"):
-            return self._accuracy(shown)
+            return self._accuracy(shown, path)
         cls = _keras_class(name, path)
         if cls.__name__ == "AUC" and arguments.get("multi_label"):
             arguments.setdefault("num_labels", self._outputs[-1])  # It creates its variables now.
         try:
             metric = cls(**arguments, name=shown)
+            if not metric.built and type(metric).build is not tf_keras.layers.Layer.build:
+                shape = tf.TensorShape([None, *self._outputs])
+                metric.build(shape, shape)
         except (TypeError, ValueError) as error:
             raise SettingError(path, f"{name}: {first_line(error)}") from error
-        if not metric.built and type(metric).build is not tf_keras.layers.Layer.build:
-            shape = [None, *self._outputs]
-            metric.build(tf.TensorShape(shape), tf.TensorShape(shape))
-        takes_classes = cls.__name__ in _CLASS_NUMBER_METRICS
+        takes_classes = cls.__name__ in _CLASS_NUMBER_METRICS and getattr(
+            metric, "sparse_y_true", True
+        )
+        self._check_sizes(metric, name, path, takes_classes=takes_classes)
         keeps_logits = bool(arguments.get("from_logits"))
-        converted = ConvertedMetric(metric, self._conversion(takes_classes, keeps_logits))
-        return _require_number(converted, path)
+        convert = self._conversion(takes_classes=takes_classes, keeps_logits=keeps_logits)
+        return _require_number(ConvertedMetric(metric, convert, path), path)
 
-    def _accuracy(self, name: str) -> Any:
-        """Returns the accuracy that fits labels and outputs, as Keras does for this name."""
-        metrics = tf_keras.metrics
-        if self._kind == "sparse":
-            if len(self._outputs) == 1 and not self._labels:
+    def _accuracy(self, name: str, path: str) -> Any:
+        """Returns the accuracy that Keras selects by the shapes of labels and outputs."""
+        metrics, labels, outputs = tf_keras.metrics, self._labels, self._outputs
+        if not outputs or outputs[-1] == 1:
+            convert = self._conversion(takes_classes=False, keeps_logits=False)
+            return ConvertedMetric(metrics.BinaryAccuracy(name=name), convert, path)
+        if len(labels) < len(outputs) or labels[-1] == 1:
+            if len(outputs) == 1 and not labels and not self._masked:
                 return SparseAccuracy(name)
             return ConvertedMetric(
-                metrics.SparseCategoricalAccuracy(name=name), lambda y, p: (y, p)
+                metrics.SparseCategoricalAccuracy(name=name), lambda y, p: (y, p), path
             )
-        if self._outputs and self._outputs[-1] != 1 and self._kind != "binary":
-            return ConvertedMetric(metrics.CategoricalAccuracy(name=name), lambda y, p: (y, p))
-        return ConvertedMetric(metrics.BinaryAccuracy(name=name), self._conversion(False, False))
+        return ConvertedMetric(metrics.CategoricalAccuracy(name=name), lambda y, p: (y, p), path)
 
-    def _conversion(
-        self, takes_classes: bool, keeps_logits: bool
-    ) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    def _check_sizes(self, metric: Any, name: str, path: str, *, takes_classes: bool) -> None:
+        """Raises `SettingError` if a metric would compare different numbers of values.
+
+        They differ at the first batch, where Keras only says that two lists have other lengths.
+        """
+        width = self._outputs[-1] if self._outputs else 1
+        if name.startswith("sparse_") and width == 1:
+            raise SettingError(
+                path, f"{name} needs one output per class, but the model has one output"
+            )
+        if not hasattr(metric, "sparse_y_pred"):
+            return  # It does not flatten what it compares.
+        is_binary = isinstance(metric, tf_keras.metrics.BinaryIoU)
+        if self._kind in ("sparse", "categorical") and metric.sparse_y_pred and not is_binary:
+            raise SettingError(
+                path,
+                f"{name} compares class numbers, but the model returns one value per class\n"
+                "set sparse_y_pred: false, and sparse_y_true: false if labels are one-hot",
+            )
+        one_hot = self._kind == "sparse" and not takes_classes
+        labels = self._outputs if one_hot else self._labels
+        sizes = [
+            _count(labels, flattens=metric.sparse_y_true),
+            _count(self._outputs, flattens=metric.sparse_y_pred),
+        ]
+        if self._masked:
+            sizes.append(_count(self._outputs, flattens=False))
+        if None not in sizes and len({*sizes}) > 1:
+            masks = f", {sizes[2]} in the mask" if self._masked else ""
+            raise SettingError(
+                path,
+                f"{name} compares {sizes[0]} labels of an example with {sizes[1]} outputs{masks}\n"
+                "set sparse_y_true: false if labels have one value per class, and sparse_y_pred: "
+                "false if outputs have",
+            )
+
+    def _conversion(self, *, takes_classes: bool, keeps_logits: bool) -> _Convert:
         activation = _ACTIVATIONS.get(self._kind) if self._from_logits else None
         one_hot = self._kind == "sparse" and not takes_classes
 
@@ -136,9 +224,21 @@ class _MetricFactory:
                 labels = tf.one_hot(tf.cast(labels, tf.int32), outputs.shape[-1])
             elif self._kind != "sparse" and labels.shape.rank == outputs.shape.rank - 1:
                 labels = tf.expand_dims(labels, -1)
+            if not takes_classes:
+                labels = tf.cast(labels, tf.float32)
             return labels, outputs
 
         return convert
+
+
+def _count(shape: Sequence[int | None], *, flattens: bool) -> int | None:
+    """Returns the number of values of an example, or of its class numbers; None if unknown."""
+    sizes = shape if flattens else shape[:-1]
+    return None if None in sizes else math.prod(size or 0 for size in sizes)
+
+
+def _match_as_keras(labels: tf.Tensor, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return match_labels(labels, outputs), outputs
 
 
 def _plain_name(name: str) -> str:

@@ -12,6 +12,8 @@ import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
 
+# What a loss or metric raises if labels or outputs do not fit.
+CALL_ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError)
 _MODEL = "task.model"
 
 
@@ -49,11 +51,13 @@ class Outputs:
         shape: The shape for one example; None for sizes that differ between batches.
         dtype: The name of its type.
         activation: The name of the activation of the last layer; "" if it is unknown.
+        masked: Whether it has a mask, which excludes examples or parts of them.
     """
 
     shape: tuple[int | None, ...]
     dtype: str
     activation: str = ""
+    masked: bool = False
 
     @property
     def width(self) -> int | None:
@@ -64,9 +68,14 @@ class Outputs:
         return f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
 
 
-def labels_of(arrays: Sequence[np.ndarray]) -> Labels:
-    """Returns the description of the labels of all sections, whose shape and type are equal."""
+def labels_of(arrays: Sequence[np.ndarray], ignored: Any = None) -> Labels:
+    """Returns the description of the labels of all sections, whose shape and type are equal.
+
+    `ignored` is a class number that counts as no label; None for none.
+    """
     first = arrays[0]
+    if ignored is not None:
+        arrays = [array[array != ignored] for array in arrays]
     counted = first.dtype.kind in "iuf" and all(array.size for array in arrays)
     return Labels(
         tuple(first.shape[1:]),
@@ -88,7 +97,7 @@ def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
         shapes = tf.nest.map_structure(lambda one: f"{one.dtype.name} {one.shape}", inputs)
         raise SettingError(
             _MODEL,
-            f"the model does not accept the inputs of the data, {shapes}: {_reason(error)}\n"
+            f"the model does not accept the inputs of the data, {shapes}: {reason_of(error)}\n"
             "change its input, or the arrays",
         ) from error
     _require_no_strings_as_numbers(model, inputs)
@@ -101,7 +110,8 @@ def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
         )
     if found.shape.rank == 0:
         raise SettingError(_MODEL, "got a model that returns a scalar, expected one per example")
-    return Outputs(tuple(found.shape[1:]), found.dtype.name, last_activation(model))
+    masked = getattr(found, "_keras_mask", None) is not None
+    return Outputs(tuple(found.shape[1:]), found.dtype.name, last_activation(model), masked)
 
 
 def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Any) -> None:
@@ -146,8 +156,26 @@ def last_activation(model: tf_keras.Model) -> str:
     return getattr(getattr(layer, "activation", None), "__name__", "")
 
 
-def _reason(error: Exception) -> str:
-    # Keras begins with the layer, and adds its arguments at the end.
+def match_labels(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns labels as Keras passes them to losses and metrics.
+
+    Labels [batch] become [batch, 1] if outputs are [batch, width]. Their type becomes that of the
+    outputs if both are floating-point numbers, or both are integers.
+    """
+    if labels.shape.rank == 1 and outputs.shape.rank == 2:
+        labels = tf.expand_dims(labels, -1)
+    kinds = labels.dtype, outputs.dtype
+    if all(kind.is_floating for kind in kinds) or all(kind.is_integer for kind in kinds):
+        labels = tf.cast(labels, outputs.dtype)
+    return labels
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a model, loss or metric does not accept what it gets, in one or two lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    found = (line for line in lines if not line.startswith("Exception encountered"))
-    return next(found, first_line(error))[:300]
+    if lines and lines[0] == "in user code:":  # AutoGraph adds the lines of the code.
+        places = [line.rstrip(" *") for line in lines if line.startswith("File ")]
+        return "\n".join([lines[-1][:300], *places[-1:]])
+    # Keras begins with the layer, and adds its arguments at the end.
+    reasons = (line for line in lines if not line.startswith("Exception encountered"))
+    return next(reasons, first_line(error))[:300]

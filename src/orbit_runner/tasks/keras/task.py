@@ -110,22 +110,35 @@ class KerasTask(Task):
         targets = training_labels(labels, weights, self.loss_by_class)
         return super().train_step((features, targets), model, optimizer, metrics)
 
+    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor]:
+        """Returns `(x, y, (None, w))`, and which rows are examples, float32 [batch].
+
+        `w` is None if examples have no weights.
+        """
+        features, labels, counts = inputs
+        counts, weights = counts if isinstance(counts, tuple) else (counts, None)
+        return (features, labels, (None, weights)), counts
+
     def validation_step(
         self, inputs: Any, model: tf_keras.Model, metrics: Any = None
     ) -> dict[str, tf.Tensor]:
-        """Evaluates one batch on one replica: `loss` is the mean over the examples."""
+        """Evaluates one batch on one replica: `loss` is the mean over the examples.
+
+        `inputs` are those of `build_inputs` or `split_counts`.
+        """
         features, labels, counts = inputs
-        weights = None
-        if isinstance(counts, (tuple, list)):
-            counts, weights = counts
+        counts, weights = counts if isinstance(counts, tuple) else (counts, None)
         outputs = self.inference_step(features, model)
-        losses = self.example_losses(labels, outputs) * counts
+        losses = self._require_loss()(labels, outputs, counts)
+        number = tf.cast(tf.shape(losses)[0], tf.float32)
         if weights is not None:
             losses *= weights
-        number = tf.reduce_sum(counts)
+        if counts is not None:
+            losses *= counts
+            number = tf.reduce_sum(counts)
         loss = tf.math.divide_no_nan(tf.reduce_sum(losses), number)
         if model.losses:
-            loss = tf.add_n([loss, *(tf.cast(one, tf.float32) for one in model.losses)])
+            loss = tf.add_n([loss, *(tf.cast(term, tf.float32) for term in model.losses)])
         self.process_metrics(metrics or [], labels, outputs, sample_weight=counts)
         return {self.loss: loss, EXAMPLES: number}
 
@@ -169,6 +182,7 @@ class KerasTask(Task):
             from_logits=loss.from_logits,
             label_shape=self._labels.shape,
             output_shape=self._outputs.shape,
+            masked=self._outputs.masked,
         )
 
     def inexact_reasons(self) -> list[str]:

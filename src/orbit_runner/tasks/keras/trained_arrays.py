@@ -12,6 +12,7 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError, SettingError, shorten
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig
+from orbit_runner.tasks.keras.keras_names import split_item
 from orbit_runner.tasks.keras.outputs import Labels, labels_of
 from orbit_runner.tasks.keras.sources import W, Y, section_source, specs_of
 
@@ -72,7 +73,8 @@ def _describe(config: KerasConfig) -> TrainedArrays:
     train = sources[0]
     if train is None:
         raise DataError("is not set", field="source")
-    labels = labels_of([source.arrays[Y] for source in sources if source is not None])
+    arrays = [source.arrays[Y] for source in sources if source is not None]
+    labels = labels_of(arrays, split_item(config.loss)[1].get("ignore_class"))
     return TrainedArrays(specs_of(train), labels)
 
 

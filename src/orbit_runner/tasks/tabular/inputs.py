@@ -100,7 +100,11 @@ def eval_inputs(
     source: ArraySource,
     input_context: tf.distribute.InputContext | None,
 ) -> tf.data.Dataset:
-    """Returns one worker's batches of `(features, targets, weight)`, each row once."""
+    """Returns one worker's batches of `(features, targets, counts)`, each row once.
+
+    `counts` is 0 for rows that only fill up the last batch, else 1. If rows have weights, it is a
+    pair of counts and weights.
+    """
     return array_inputs.eval_inputs(source, params, input_context, element=_eval_element)
 
 
@@ -128,6 +132,6 @@ def _train_element(batch: dict[str, Any]) -> Any:
     return (*pair, batch[_WEIGHT]) if _WEIGHT in batch else pair
 
 
-def _eval_element(batch: dict[str, Any], weight: tf.Tensor) -> Any:
-    weight = weight * batch[_WEIGHT] if _WEIGHT in batch else weight
-    return batch[_FEATURES], batch[_TARGETS], weight
+def _eval_element(batch: dict[str, Any], count: tf.Tensor) -> Any:
+    counts = (count, batch[_WEIGHT]) if _WEIGHT in batch else count
+    return batch[_FEATURES], batch[_TARGETS], counts

@@ -45,6 +45,26 @@ class TabularTask(TableTask):
         labels = training_labels(targets, weights, self.loss_by_class, classes)
         return super().train_step((features, labels), model, optimizer, metrics)
 
+    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor]:
+        """Returns features, targets and any weights; and which rows are examples, float32 [batch].
+
+        A row of the table may have the weight 0; a row that only fills up a batch is no example.
+        """
+        features, targets, counts = inputs
+        if isinstance(counts, tuple):
+            counts, weights = counts
+            return (features, targets, weights), counts
+        return (features, targets), counts
+
+    def validation_step(
+        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """Evaluates one batch on one replica: `loss` is the weighted mean over its rows."""
+        features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+        if isinstance(weights, tuple):
+            weights = weights[0] * weights[1]
+        return super().validation_step((features, targets, weights), model, metrics)
+
     def build_losses(
         self,
         labels: Any,

@@ -51,6 +51,11 @@ class TextClassificationTask(TableTask):
             **options,
         )
 
+    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor]:
+        """Returns tokens and labels, and which of the rows are texts, float32 [batch]."""
+        tokens, labels, counts = inputs
+        return (tokens, labels), counts
+
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
     ) -> dict[str, tf.Tensor]:

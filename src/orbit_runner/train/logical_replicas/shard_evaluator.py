@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.logical_replica import logical_replica_scope
-from orbit_runner.tasks.base import EXAMPLES
+from orbit_runner.tasks.base import EXAMPLES, drop_padding
 from orbit_runner.train.evaluator import MAX_BATCHES, Evaluator, as_scalar
 from orbit_runner.train.inputs.distribute import leading_size
 from orbit_runner.train.logical_replicas.shards import (
@@ -29,6 +29,7 @@ class ShardEvaluator(Evaluator):
     def __init__(self, logical: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._logical, self._physical = logical, self._strategy.num_replicas_in_sync
+        self._full_batches = 0  # A step takes a part of a batch, which may be the last one.
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
         """Evaluates `num_steps` batches (int32 scalar, -1 for all), each of all logical replicas.
@@ -39,6 +40,9 @@ class ShardEvaluator(Evaluator):
         if steps > 0:
             steps *= self._logical // self._physical
         return super().evaluate(tf.constant(min(steps, tf.int32.max)))
+
+    def _replica_partial_step(self, inputs: Any) -> None:
+        self._replica_step(drop_padding(self._task, inputs)[0])
 
     def _replica_step(self, inputs: Any) -> dict[str, Any]:
         context = tf.distribute.get_replica_context()

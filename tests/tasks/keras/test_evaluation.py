@@ -1,0 +1,118 @@
+"""An evaluation counts each example once, whatever the user wrote, and has the numbers of Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tf_keras
+
+from tests.support import keras_models
+from tests.support.evaluations import evaluate
+from tests.support.keras_models import keras_config
+
+_HERE = "tests.support.keras_models"
+_METRICS = f"[accuracy, mae, auc, r2_score, {{name: '{_HERE}:Rows'}}, {{name: '{_HERE}:Gap'}}]"
+# In each of them, the last batch has 5 or 1 of the 37 examples.
+_PLACES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "one device": ("one_device", 8, {}),
+    "two replicas": ("mirrored2", 8, {}),
+    "replicas without examples": ("mirrored3", 12, {}),
+    "pipeline": ("one_device", 8, {"task__validation_data__on_device": "false"}),
+    "two pipelines": ("mirrored2", 12, {"task__validation_data__on_device": "false"}),
+    "python loop": ("mirrored2", 8, {"trainer__eval_tf_while_loop": "false"}),
+    "eager": ("one_device", 8, {"trainer__eval_tf_function": "false"}),
+    "logical": ("one_device", 8, {"runtime__logical_replicas": 4}),
+    "logical on two": ("mirrored2", 8, {"runtime__logical_replicas": 4}),
+    "smaller than a batch": ("mirrored2", 64, {}),
+}
+
+
+def _config(batch: int, **changes: Any) -> Any:
+    both = {
+        f"task__{section}__{name}": value
+        for section in ("train_data", "validation_data")
+        for name, value in (
+            ("function", f"{_HERE}:numbers"),
+            ("arguments", "{}"),
+            ("global_batch_size", batch),
+        )
+    }
+    settings = {
+        "task__model": f"{_HERE}:regularized",
+        "task__loss": "mse",
+        "task__metrics": _METRICS,
+    }
+    return keras_config(**(settings | both | changes))
+
+
+def _expected(batch: int, loss: Any, data: Any, **arguments: Any) -> dict[str, float]:
+    model = keras_models.regularized(**arguments)
+    metrics = tf_keras.metrics
+    model.compile(
+        loss=loss,
+        metrics=[
+            *("accuracy", "mae", metrics.AUC(name="auc"), metrics.R2Score(name="r2_score")),
+            *(keras_models.Rows(), keras_models.Gap(name="gap")),
+        ],
+    )
+    found = model.evaluate(*data[:2], batch, 0, *data[2:], return_dict=True)
+    return {"validation_loss" if name == "loss" else name: found[name] for name in found}
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("place", _PLACES)
+def test_evaluation_is_that_of_keras(place: str) -> None:
+    strategy, batch, changes = _PLACES[place]
+    _, found = evaluate(_config(batch, task__model__arguments__activity=0.1, **changes), strategy)
+
+    assert found.pop("validation_examples") == 37
+    expected = _expected(batch, "mse", keras_models.numbers(), activity=0.1)
+    assert expected["rows"] == 37
+    _assert_close(found, expected)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("place", ["one device", "two replicas", "logical"])
+def test_weights_of_examples_are_not_taken_for_padding(place: str) -> None:
+    strategy, batch, changes = _PLACES[place]
+    both = {
+        f"task__{section}__function": f"{_HERE}:weighted_numbers"
+        for section in ("train_data", "validation_data")
+    }
+    _, found = evaluate(_config(batch, **changes, **both), strategy)
+
+    assert found.pop("validation_examples") == 37
+    _assert_close(found, _expected(batch, "mse", keras_models.weighted_numbers()))
+
+
+@pytest.mark.parametrize("batch", [8, 37])
+def test_loss_with_one_value_for_a_batch_is_that_of_keras(batch: int) -> None:
+    _, found = evaluate(_config(batch, task__loss=f"{_HERE}:mean_squared"))
+
+    del found["validation_examples"]
+    _assert_close(found, _expected(batch, keras_models.mean_squared, keras_models.numbers()))
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "logical"])
+def test_state_that_is_not_a_sum_is_that_of_keras(strategy: str) -> None:
+    changes: dict[str, Any] = {"runtime__logical_replicas": 4} if strategy == "logical" else {}
+    changes["task__metrics"] = f"[{{name: '{_HERE}:Largest'}}]"
+    model, found = evaluate(_config(8, **changes))
+
+    outputs = model(keras_models.numbers()[0], training=False).numpy()
+    np.testing.assert_allclose(found["largest"], np.abs(outputs - 0.5).max(), rtol=1e-6)
+
+
+def test_fewer_validation_steps_leave_out_the_last_examples() -> None:
+    _, found = evaluate(_config(8, trainer__validation_steps=2))
+
+    assert found["validation_examples"] == 16
+    assert found["rows"] == 16
+
+
+def _assert_close(found: dict[str, float], expected: dict[str, float]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-6, atol=1e-7, err_msg=name)

@@ -1,0 +1,93 @@
+"""An evaluation of images, texts and tables passes each example once to metrics of the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.tasks.tabular import networks
+from tests.support.digits import digits_config
+from tests.support.evaluations import evaluate
+from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.texts import text_config, write_texts
+
+_ROWS = "[{name: 'tests.support.keras_models:Rows'}]"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes"),
+    [
+        ("one_device", {}),
+        ("mirrored2", {"task__validation_data__on_device": "false"}),
+        ("one_device", {"runtime__logical_replicas": 4}),
+    ],
+)
+def test_images_are_counted_once(strategy: str, changes: dict[str, Any]) -> None:
+    config = digits_config(
+        task__metrics=_ROWS, task__validation_data__global_batch_size=100, **changes
+    )
+    _, found = evaluate(config, strategy)
+
+    assert found["validation_examples"] == found["rows"] == 359
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored3"])
+def test_texts_are_counted_once(tmp_path: Path, strategy: str) -> None:
+    write_texts(tmp_path, validation=11)
+    # The 22 texts fill one batch of 21; the last replicas get none of the second one.
+    config = text_config(tmp_path, task__metrics=_ROWS, task__validation_data__global_batch_size=21)
+    _, found = evaluate(config, strategy)
+
+    assert found["validation_examples"] == found["rows"] == 22
+
+
+def test_losses_of_a_network_for_tables_depend_on_its_rows_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_csv(tmp_path / "rows.csv", make_rows(100))
+    plain, found = _evaluate_with_number_of_rows(table_config(path), monkeypatch)
+
+    total = int(found["validation_examples"])
+    assert total % 16  # The last batch is partial.
+    sizes = np.array([16] * (total // 16) + [total % 16])
+    difference = found["validation_loss"] - plain["validation_loss"]
+    np.testing.assert_allclose(difference, (sizes**2).sum() / total, rtol=1e-5)
+    assert found["accuracy"] == plain["accuracy"]
+
+
+def test_row_of_a_table_with_weight_0_is_not_taken_for_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row | {"w": 3 * (number < 96)} for number, row in enumerate(make_rows(100))]
+    config = table_config(
+        write_csv(tmp_path / "rows.csv", rows),
+        task__weight_column="w",
+        task__split__fractions="{train: 0.5, validation: 0.5}",
+        task__validation_data__global_batch_size=128,
+    )
+    plain, found = _evaluate_with_number_of_rows(config, monkeypatch)
+
+    # There is one batch, and its rows are all rows of the table.
+    difference = found["validation_loss"] - plain["validation_loss"]
+    assert difference == pytest.approx(found["validation_examples"], abs=0.01)
+
+
+def _evaluate_with_number_of_rows(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns two evaluations; in the second one, the model adds its number of rows to the loss."""
+    _, plain = evaluate(config)
+    original = networks.mlp
+
+    def with_loss(**settings: Any) -> tf_keras.Model:
+        model = original(**settings)
+        model.add_loss(tf.cast(tf.shape(tf.nest.flatten(model.inputs)[0])[0], tf.float32))
+        return model
+
+    monkeypatch.setattr(networks, "mlp", with_loss)
+    return plain, evaluate(config)[1]
