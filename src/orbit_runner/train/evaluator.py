@@ -112,7 +112,8 @@ class Evaluator(orbit.StandardEvaluator):
         ema = self._state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             self.eval_begin()
-            self._strategy.run(self._replica_step, args=(inputs,))
+            step = self._replica_partial_step if self._drops_padding else self._replica_step
+            self._strategy.run(step, args=(inputs,))
             return self.eval_end()
 
     def create_eval_loop_fn(self, has_state: bool) -> Any:

@@ -104,7 +104,7 @@ profile_steps | — | there is no profiler; TensorBoard can capture a profile of
 profiler_port | — | there is no profiler server
 train_steps | trainer.train_steps |
 batchnorm_spatial_persistent | runtime.batchnorm_spatial_persistent | off by default
-enable_get_next_as_optional | — | every batch has the same shape; the last one of an evaluation is padded with examples of weight 0
+enable_get_next_as_optional | — | the last batch of an evaluation has only the examples that are left
 enable_checkpoint_and_export | trainer.checkpoint_interval | checkpoints are always kept; `trainer.export_subdir` exports at the end
 steps_per_loop | trainer.steps_per_loop | `auto` by default
 use_tf_while_loop | trainer.train_tf_while_loop |

@@ -23,7 +23,7 @@ class MyProjectTask(Task):
         """Returns the batches of one section, train_data or validation_data."""
         if not params.is_training:
             # Contains each row once. The weight is 0 for rows that only fill up the
-            # last batch, so they do not count.
+            # last batch; an evaluation leaves them out.
             return eval_dataset(
                 self._rows(params),
                 global_batch_size=params.global_batch_size,
