@@ -145,7 +145,7 @@ def _read_blocks(
     path: Path, names: Sequence[str], options: TableOptions, last_column: str
 ) -> Iterator[Block]:
     first, last = 1, ""
-    with _csv_error_scope(path), _open_csv(path, options, names) as reader:
+    with _csv_error_scope(path), _open_csv(path, options, names, reads_all=True) as reader:
         for batch in reader:
             yield Block({name: batch.column(name) for name in names}, str(path), first)
             first += batch.num_rows
@@ -182,7 +182,13 @@ def _csv_error_scope(path: Path) -> Iterator[None]:
         raise DataError(f"{problem}\nsave the file as UTF-8", field="input_path") from None
 
 
-def _open_csv(path: Path, options: TableOptions, names: Sequence[str] | None = None) -> Any:
+def _open_csv(
+    path: Path,
+    options: TableOptions,
+    names: Sequence[str] | None = None,
+    *,
+    reads_all: bool = False,
+) -> Any:
     import pyarrow
     from pyarrow import csv
 
@@ -190,7 +196,9 @@ def _open_csv(path: Path, options: TableOptions, names: Sequence[str] | None = N
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(
-            block_size=_BLOCK_BYTES, column_names=list(options.column_names) or None
+            block_size=_BLOCK_BYTES,
+            column_names=list(options.column_names) or None,
+            use_threads=reads_all,  # With threads, later blocks are read ahead.
         ),
         parse_options=csv.ParseOptions(delimiter=options.delimiter, newlines_in_values=True),
         convert_options=csv.ConvertOptions(
