@@ -148,6 +148,10 @@ def test_commands_read_a_run_in_a_store(
     answer("export", store.url, code=2)
     assert answer("--mode=eval", *arguments).count(fingerprint) == 1
     assert "run.eval.json" in store.list()
+    results = json.loads(answer("evaluate", store.url, "--checkpoint=40", "--json"))
+    written = json.loads(store.read(results["file"].removeprefix(f"{store.url}/")))
+    assert results["step"] == 40
+    assert written["metrics"] == results["metrics"]
     assert not [*(tmp_path / "another" / "orbit_runner" / "evaluations").iterdir()]
 
     begun = [*_DIGITS, "--trainer.train_steps=3", f"--task.init_checkpoint={store.url}"]
