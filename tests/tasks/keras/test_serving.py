@@ -301,3 +301,46 @@ def test_row_that_does_not_name_several_inputs_is_reported(tmp_path: Path, line:
     predictor = task.predictor(_signatures(task, task.build_model(), tmp_path, "memory"))
     (row,) = _predicted(predictor, line)
     assert row["error"] == f"got {line}, expected an object with the inputs left, right"
+
+
+def test_inputs_keep_names_that_are_no_identifiers(tmp_path: Path) -> None:
+    left, right = tf_keras.Input([1], name="left-eye"), tf_keras.Input([1], name="class")
+    model = tf_keras.Model({"left-eye": left, "class": right}, left - right)
+    specs = {"x.left-eye": ((1,), "float32"), "x.class": ((1,), "float32")}
+    signatures = make_serving(model, specs, "", from_logits=False).signatures
+    np.savez(tmp_path / "rows.npz", **{"left-eye": [[5.0]], "input_1": [[2.0]]})
+    rows = _predicted(
+        ArrayPredictor(signatures), '{"left-eye": [5], "input_1": [2]}', str(tmp_path / "rows.npz")
+    )
+    assert [row["outputs"] for row in rows] == [[3.0], [3.0]]
+
+
+def _select(indexes: tf.Tensor) -> tf.Tensor:
+    return tf.gather([1.0, 2.0], tf.cast(indexes, tf.int32))
+
+
+@pytest.mark.parametrize("where", ["memory", "export"])
+@pytest.mark.parametrize(
+    ("layer", "needs_cpu"),
+    [
+        (lambda: tf_keras.layers.Embedding(5, 3), True),
+        (
+            lambda: tf_keras.layers.Lambda(lambda x: tf.gather([1.0, 2.0], tf.cast(x, tf.int32))),
+            True,
+        ),
+        # Its graph selects the sizes of tensors by index.
+        (lambda: tf_keras.layers.Dense(2), False),
+    ],
+)
+def test_model_that_selects_by_index_needs_the_cpu(
+    layer: Any, needs_cpu: bool, where: str, tmp_path: Path
+) -> None:
+    inputs = tf_keras.Input([2, 2], name="x")
+    model = tf_keras.Model(inputs, layer()(inputs))
+    signatures: Any = make_serving(
+        model, {"x": ((2, 2), "float32")}, "", from_logits=False
+    ).signatures
+    if where == "export":
+        tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
+        signatures = tf.saved_model.load(str(tmp_path)).signatures
+    assert ArrayPredictor(signatures).needs_cpu == needs_cpu

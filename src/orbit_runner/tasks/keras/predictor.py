@@ -14,7 +14,13 @@ import tensorflow as tf
 from orbit_runner.data.npz_file import read_npz
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
-from orbit_runner.tasks.keras.serving import CLASS, OUTPUTS, PREDICT, PROBABILITIES
+from orbit_runner.tasks.keras.serving import (
+    CLASS,
+    OUTPUTS,
+    PREDICT,
+    PROBABILITIES,
+    argument_names,
+)
 from orbit_runner.tasks.prediction_items import (
     Line,
     answer_rows,
@@ -133,14 +139,14 @@ class ArrayPredictor:
         except (ValueError, RecursionError) as error:
             return ArrayRow({}, f"not JSON: {first_line(error)}")
         if isinstance(value, dict):
-            return self._row(value)
+            return self._row(self._rename_inputs(value))
         if len(self._specs) > 1:
             names = ", ".join(self._specs)
             return ArrayRow({}, f"got {_show(value)}, expected an object with the inputs {names}")
         return self._row(dict.fromkeys(self._specs, value))
 
     def _rows_of_arrays(self, path: Path) -> Iterator[ArrayRow]:
-        file = read_npz(path)
+        file = self._rename_inputs(read_npz(path))
         if missing := [name for name in self._specs if name not in file]:
             raise RunnerError(
                 f"{path}: has no array {', '.join(missing)}, only {', '.join(file) or 'none'}"
@@ -154,6 +160,12 @@ class ArrayPredictor:
             raise RunnerError(f"{path}: expected arrays of equally many rows, got {rows}")
         for index in range(len(next(iter(arrays.values())))):
             yield self._row({name: array[index] for name, array in arrays.items()})
+
+    def _rename_inputs(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns values by the arguments of the signature, which are identifiers."""
+        others = [name for name in values if name not in self._specs]
+        named = dict(zip(argument_names(others), (values[name] for name in others), strict=True))
+        return {**named, **values}
 
     def _row(self, values: Mapping[str, Any]) -> ArrayRow:
         row = {}

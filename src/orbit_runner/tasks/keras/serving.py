@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import keyword
+import re
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 import tf_keras
@@ -36,10 +38,9 @@ def make_serving(
         outputs = tf.cast(model(features, training=False), tf.float32)
         return {OUTPUTS: outputs, **_class_outputs(outputs, kind, from_logits)}
 
-    # Inputs of a signature have names that are identifiers.
     arguments = [
-        tf.TensorSpec([None, *shape], dtype, name=_identifier(name, index))
-        for index, (name, (shape, dtype)) in enumerate(zip(names, inputs.values(), strict=True))
+        tf.TensorSpec([None, *shape], dtype, name=name)
+        for name, (shape, dtype) in zip(argument_names(names), inputs.values(), strict=True)
     ]
     return Serving({PREDICT: named_function(predict, arguments)}, default=PREDICT)
 
@@ -55,5 +56,11 @@ def _class_outputs(outputs: tf.Tensor, kind: str, from_logits: bool) -> dict[str
     }
 
 
-def _identifier(name: str, index: int) -> str:
-    return name if name.isidentifier() else f"input_{index}"
+def argument_names(names: Sequence[str]) -> list[str]:
+    """Returns the names of the arguments of a signature, which are identifiers, for inputs."""
+    found: list[str] = []
+    for index, name in enumerate(names):
+        text = re.sub(r"\W", "_", name, flags=re.ASCII)
+        is_usable = text.isidentifier() and not keyword.iskeyword(text) and text not in found
+        found.append(text if is_usable else f"input_{index}")
+    return found
