@@ -17,8 +17,6 @@ from orbit_runner.utils.files import read_json_object
 EXTRA = "assets.extra"
 CONFIG, RECORD = "config.yaml", "export.json"
 LABELS = "labels.txt"
-# The copy of what the run learned from its data, in the place where tasks look for it.
-ASSETS = "assets"
 _MODEL = "saved_model.pb"
 LITERT, LITERT_FLOAT16, LITERT_INT8 = "litert", "litert_float16", "litert_int8"
 ONNX, KERAS = "onnx", "keras"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from orbit_runner.serving.examples import training_features, validation_batches
 from orbit_runner.serving.export import describe_export, describe_spec, export, new_directory_scope
 from orbit_runner.serving.export_check import Examples, ExportCheck, require_close, tolerance_of
 from orbit_runner.serving.export_directory import (
-    ASSETS,
     CONFIG,
     KERAS,
     LABELS,
@@ -35,6 +33,7 @@ from orbit_runner.serving.formats import keras_file, litert, onnx
 from orbit_runner.serving.loader import LoadedModel
 from orbit_runner.serving.network import Network, NumpyFunction
 from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import to_jsonable, write_atomically
 from orbit_runner.utils.log import phase
 
@@ -72,8 +71,7 @@ def export_all(
                 **_write(name, aside, examples, adapter, config, options),
                 **write_labels(aside, loaded.serving.labels),
             }
-            if (run / ASSETS).is_dir():
-                shutil.copytree(run / ASSETS, aside / ASSETS)
+            copy_assets(run, aside)
             write_atomically(aside / CONFIG, to_yaml(config))
             write_atomically(aside / RECORD, json.dumps(to_jsonable(record), indent=2) + "\n")
         records.append({"path": str(place), **record})

@@ -186,7 +186,7 @@ class Assets:
 
 
 def copy_assets(source: Path, target: Path) -> None:
-    """Copies the assets of a run to the directory of another one that continues it."""
+    """Copies the assets of a run to the directory of another that continues it, or of an export."""
     there, here = RunDirectory(source).assets, RunDirectory(target).assets
     if there.is_dir():
         shutil.copytree(there, here, dirs_exist_ok=True)
