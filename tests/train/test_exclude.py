@@ -47,7 +47,8 @@ def _weights(config: ExperimentConfig, folder: Path, steps: int) -> str:
     trainer = dataclasses.replace(
         config.trainer, train_steps=steps, checkpoint_interval=BEFORE, validation_interval=STEPS
     )
-    model, _ = run(config.replace(trainer=trainer), folder, "train")
+    # The checkpoint to continue was made without the exclusion.
+    model, _ = run(config.replace(trainer=trainer), folder, "train", resume="override")
     return weights_fingerprint(model)
 
 
