@@ -109,7 +109,7 @@ def check_cell(experiment: str, fragment: str, model_dir: Path) -> ResolvedConfi
         check_before_start(resolved, _MODE, model_dir)
     except ConfigError as error:
         problem = error.problems[0]
-        return f"`{problem.path}`: {' '.join(problem.message.splitlines())}"
+        return f"`{problem.path}`: {'; '.join(problem.message.splitlines())}"
     return resolved
 
 
