@@ -160,3 +160,32 @@ def test_results_that_are_not_finite_exit_with_3(
     assert attempt["outcome"] == "done"
     assert attempt["non_finite_metrics"] == ["validation_loss"]
     assert attempt["data"] == results["data"] != {}
+
+
+def test_training_data_need_not_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, count in (("train", 40), ("new", 15)):
+        rows = "".join(f"{n % 7},{n % 5},{n % 7 + n % 5}\n" for n in range(count))
+        (tmp_path / f"{name}.csv").write_text(f"a,b,y\n{rows}")
+    sections = [
+        f"--task.{section}.{setting}"
+        for section in ("train_data", "validation_data")
+        for setting in ("source=csv", f"input_path={tmp_path}/train.csv", "global_batch_size=8")
+    ]
+    (tmp_path / "table.yaml").write_text(
+        "task:\n  name: tabular\n  features: {numeric: [a, b]}\n"
+        "  targets: [{column: y, type: regression}]\n  model: {name: mlp}\n"
+        "trainer:\n  train_steps: 3\n  optimizer_config:\n    optimizer: {type: sgd}\n"
+        "    learning_rate: {type: constant, constant: {learning_rate: 0.01}}\n"
+    )
+    start = ["run", f"--experiment={tmp_path}/table.yaml", "--runtime.intra_op_threads=0"]
+    run = str(tmp_path / "run")
+    assert main([*start, *sections, f"--model_dir={run}"]) == 0
+    (tmp_path / "train.csv").unlink()
+    capsys.readouterr()
+    new = f"--task.validation_data.input_path={tmp_path}/new.csv"
+    assert main(["evaluate", run, new, "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["metrics"]["validation_examples"] == 15
+    assert results["data"] == {"task.validation_data.input_path": f"{tmp_path}/new.csv"}

@@ -92,9 +92,10 @@ def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> 
     return cluster
 
 
-def check_evaluation(resolved: ResolvedConfig) -> None:
+def check_evaluation(resolved: ResolvedConfig, run: Path) -> None:
     """Checks the data of an evaluation in this process before TensorFlow is imported.
 
+    What a run learned from its training data is in its assets, so that they need not be there.
     Raises `ConfigError`.
     """
     config = resolved.config
@@ -104,6 +105,7 @@ def check_evaluation(resolved: ResolvedConfig) -> None:
     problems = [
         Problem(path, message, resolved.origin(path))
         for path, message in (*local.preflight("eval"), *run_problems(config, "eval"))
+        if not (path.startswith("task.train_data.") and RunDirectory(run).assets.is_dir())
     ]
     if problems:
         raise ConfigError(problems)

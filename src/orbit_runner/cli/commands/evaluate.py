@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         with _split_error_scope():
             selected = select_model(run, flags, more=_split_setting(run, flags))
         selected = dataclasses.replace(selected, resolved=_convert(selected))
-        check_evaluation(selected.resolved)
+        check_evaluation(selected.resolved, run)
         other_data = find_other_data(run, selected.resolved.config)
         values = _describe(selected, other_data) | _evaluate(selected, flags)
         values["file"] = _write(flags.run, selected, values)
