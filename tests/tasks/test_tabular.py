@@ -262,8 +262,8 @@ def test_batches_are_the_rows_of_the_table(path: Path) -> None:
     weights = np.array([row["w"] for row in rows], np.float32)
 
     for batch in _quiet(task.build_inputs(config.task.validation_data)):
-        features, targets, weight = _numpy(batch)
-        for place in np.flatnonzero(weight):
+        features, targets, (counts, weight) = _numpy(batch)
+        for place in np.flatnonzero(counts):
             row = rows[seen]
             expected = [np.nan if row[n] is None else row[n] for n in ("size", "age")]
             np.testing.assert_array_equal(
