@@ -194,7 +194,7 @@ def test_run_that_stopped_early_counts_as_finished(tmp_path: Path) -> None:
     assert logs["validation_examples"] == 20
     patient = {**STOPPING, "trainer__early_stopping__patience": 2}
     on = Notes()
-    run(toy_config(**patient), tmp_path, notes=on)
+    run(toy_config(**patient), tmp_path, notes=on, resume="override")
     assert [step for step, _ in on.evaluations] == [15]
 
 
@@ -293,7 +293,8 @@ def test_run_fails_when_no_recovery_trials_are_left(tmp_path: Path) -> None:
         run(config, tmp_path, notes=notes)
     assert len(notes.notes) == 2
     # A restart keeps the events, which do not happen again with another bound.
-    run(config.replace(trainer=config.trainer.replace(loss_upper_bound=1e6)), tmp_path)
+    other = config.replace(trainer=config.trainer.replace(loss_upper_bound=1e6))
+    run(other, tmp_path, resume="override")
     events = [event["event"] for event in records(tmp_path, "event")]
     assert events == ["diverged", "recovered", "diverged", "recovered", "diverged", "resumed"]
     # The recoveries were not saved before the run ended, so the restart has the first order.
