@@ -281,6 +281,29 @@ def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(
     assert "its classes: big, small" in error
 
 
+def test_inspection_of_a_run_shows_its_own_model_and_that_the_data_changed(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(copied / "run")
+
+    def inspect() -> tuple[Any, str]:
+        capsys.readouterr()
+        assert main(["inspect", run, "--json"]) == 0
+        out, err = capsys.readouterr()
+        return json.loads(out)["layers"], err
+
+    layers, before = inspect()
+    assert "changed since" not in before
+    rows = make_rows(100)
+    for number, row in enumerate(rows):
+        row["color"] = f"color {number % 7}"
+    write_csv(copied / "data" / "rows.csv", rows)
+    tables._open.cache_clear()  # A process reads each file once.
+    again, after = inspect()
+    assert again == layers
+    assert "the data shown here changed since" in after
+
+
 def test_run_without_assets_is_usable_while_its_data_are_unchanged(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,7 @@ def inspect_experiment(
     measure: bool = False,
     every_layer: bool = False,
     problems: Sequence[tuple[str, str]] = (),
+    run: Path | None = None,
 ) -> Inspection:
     """Returns what a run of a config would train.
 
@@ -131,6 +133,7 @@ def inspect_experiment(
         measure: Whether to run a few steps, and measure speed and memory.
         every_layer: Whether each layer has a row of its own.
         problems: (path, message) of the data that are known to be missing.
+        run: The directory of a run that is inspected, whose assets the model is built with.
 
     Raises:
         RunnerError: The experiment cannot run, or the model cannot be built without its data.
@@ -138,7 +141,7 @@ def inspect_experiment(
     start = time.perf_counter()
     replicas = config.runtime.num_replicas(max(1, config.runtime.num_workers)) or 1
     alone = single_replica_config(localize(config), replicas)
-    task = make_task(alone, None, alone.runtime.num_gpus)
+    task = make_task(alone, run, alone.runtime.num_gpus)
     strategy, adapter = tf.distribute.get_strategy(), adapt(task)
     plan = _plan(config, adapter, problems)
     alone = follow_run(alone, 0 if isinstance(plan, str) else plan.train_steps)

@@ -155,6 +155,7 @@ def _inspect(flags: argparse.Namespace, resolved: ResolvedConfig, missing: list[
                 measure=flags.measure,
                 every_layer=flags.layers,
                 problems=[(one.path, one.message) for one in missing],
+                run=run_of(flags),
             )
         except (DataError, SettingError) as error:
             if not missing:
