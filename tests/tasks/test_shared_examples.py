@@ -330,5 +330,5 @@ def test_the_sentence_names_both_places() -> None:
 
     assert str(found) == (
         "3 of 1,234 validation images are also training images, such as b.png, which is a.png; "
-        "the results of evaluations are better than on new data"
+        "the results of evaluations may be better than on new data"
     )

@@ -66,7 +66,7 @@ class SharedExamples:
         are = "have the features of" if self.by_features else "are also"
         return (
             f"{self.count:,} of {self.size:,} validation {self.unit} {are} training "
-            f"{self.unit}{such}; the results of evaluations are better than on new data{advice}"
+            f"{self.unit}{such}; the results of evaluations may be better than on new data{advice}"
         )
 
 
