@@ -106,11 +106,18 @@ def test_export_warns_if_config_changed_since_checkpoint(
     assert "ckpt-20 was made with a different config than" in capsys.readouterr().err
 
 
-def test_export_rejects_a_missing_data_directory(
+def test_export_of_a_run_without_assets_needs_its_data(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("source: digits", "source: mnist"))
+    assert main(["export", str(run), "--data_dir=/nowhere", "--to=export-without-data"]) == 0
+    shutil.rmtree(run / "assets")
+    for record in (run / "checkpoints").glob("ckpt-*.json"):
+        values = json.loads(record.read_text())
+        del values["assets"], values["checksum"]
+        record.write_text(json.dumps(values))
+    capsys.readouterr()
     assert main(["export", str(run), "--data_dir=/nowhere"]) == 2
     err = capsys.readouterr().err
     assert "/nowhere" in err

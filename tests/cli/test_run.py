@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schedule_length import follow_run
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 COMMAND = [sys.executable, "-m", "orbit_runner"]
@@ -75,6 +76,7 @@ def test_run_directory_contains_all_expected_files(
     run = folder / "a"
     assert sorted(path.name for path in run.iterdir()) == [
         ".lock",
+        "assets",
         "best",
         "checkpoint",
         "checkpoints",
@@ -111,7 +113,7 @@ def test_written_config_loads_as_the_same_config(
     monkeypatch.chdir(folder)
     flags = (("--train_steps", "trainer.train_steps", "200"),)
     given = resolve(Request(experiment="digits", flags=flags)).config
-    assert resolve(Request(experiment="a")).config == given.replace(name="digits")
+    assert resolve(Request(experiment="a")).config == follow_run(given, 200).replace(name="digits")
     assert (folder / "a" / "config.yaml").read_text().startswith("# Made by: runner --exp")
 
 

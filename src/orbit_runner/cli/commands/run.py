@@ -96,9 +96,11 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: floa
 
     `started` is when the command began, by `time.monotonic()`.
     """
-    if flags.stop_at_step is not None and resolved.config.trainer.train_steps:
+    # Other commands that train have no such flag.
+    stop_at_step = getattr(flags, "stop_at_step", None)
+    if stop_at_step is not None and resolved.config.trainer.train_steps:
         # Otherwise, the last step follows from `train_epochs`, and is known when the run is built.
-        check_stop_step(flags.stop_at_step, resolved.config.trainer.train_steps)
+        check_stop_step(stop_at_step, resolved.config.trainer.train_steps)
     with messages_scope(flags), _run_directory_scope(flags, resolved) as model_dir:
         job = dataclasses.replace(_make_job(flags, resolved, model_dir), started=started)
         if job.writes_results:

@@ -80,7 +80,8 @@ def array_reader(
             yield Block({one: _to_arrow(where, one, columns[one]) for one in names}, where, 1)
 
     columns = [[*columns] for _, columns in tables]
-    extra = extra_columns(files, columns) if files else {}
+    # A table may also be read from several files, whose columns are then put side by side.
+    extra = extra_columns(files, columns) if len(files) == len(columns) else {}
     return TableReader(name, kinds, blocks, tuple(files), options, extra=extra, skipped=skipped)
 
 
