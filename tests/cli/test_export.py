@@ -111,7 +111,7 @@ def test_export_of_a_run_without_assets_needs_its_data(
 ) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("source: digits", "source: mnist"))
-    assert main(["export", str(run), "--data_dir=/nowhere", "--to=export-without-data"]) == 0
+    assert main(["export", str(run), "--data_dir=/nowhere", f"--to={run / 'moved'}"]) == 0
     shutil.rmtree(run / "assets")
     for record in (run / "checkpoints").glob("ckpt-*.json"):
         values = json.loads(record.read_text())

@@ -170,7 +170,7 @@ def require_unchanged_data(task: Any, model_dir: Path) -> None:
         raise DataChanged(
             f"{model_dir}: was trained by an earlier version, which did not store the assets "
             f"(classes, vocabularies and the like), and its data cannot be read: {error}\n"
-            "use the data that the run was trained on"
+            "use the data that the run was trained on; if it has moved, pass --data_dir"
         ) from error
     # Nothing is learned from the validation data, and `runner evaluate` reads others.
     changes = [line for line in difference.changes if not line.startswith("validation_data")]

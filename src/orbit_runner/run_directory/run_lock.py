@@ -74,6 +74,11 @@ class RunLock:
         lock, or the directory cannot be written.
         """
         with _guard:
+            if self.is_removed():
+                # An earlier run of this process locked a directory that is no longer there.
+                stale = _held.pop(self._folder)
+                os.close(stale.file)
+                os.close(stale.folder)
             if self._folder not in _held:
                 _held[self._folder] = self._open_and_lock()
             _held[self._folder].count += 1

@@ -73,6 +73,9 @@ def _pattern(run: Path) -> re.Pattern[str]:
         alternatives.append(rf"{re.escape(model.parent.relative_to(run).as_posix())}/.+")
     if exported:
         formats = "|".join(EXPORT_FORMATS)
-        files = r"model\.(tflite|onnx|keras)|export\.json|config\.yaml|labels(_[^/]+)?\.txt|assets/[^/]+"
+        files = (
+            r"model\.(tflite|onnx|keras)|export\.json|config\.yaml|"
+            r"labels(_[^/]+)?\.txt|assets/[^/]+"
+        )
         alternatives.append(rf"{re.escape(str(exported))}/\d+-({formats})/({files})")
     return re.compile("|".join(alternatives))
