@@ -1,4 +1,4 @@
-"""What is decided by all images of a dataset, and what is said about them at the start."""
+"""The channels of a dataset follow from all images, and notes at the start name unusual ones."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def follow_same_run(config: ExperimentConfig, before: ExperimentConfig) -> Exper
 def find_final_rate(config: ExperimentConfig) -> FinalRate | None:
     """Returns the rate at which a schedule stays; None if it has no end, or is `auto`.
 
-    A step function is said to end only if its last rate is 0.
+    A step function ends early only if its last rate is 0.
     """
     block, setting = _block(config)
     if block is None:

@@ -97,7 +97,7 @@ def describe_network(model: Any, features: Any, outputs: Any) -> Network:
 
 
 def track_values(root: tf.Module, model: Any) -> None:
-    """Makes the variables and the lookup tables of a model those of `root`, for a SavedModel.
+    """Attaches the variables and lookup tables of a model to `root`, so that a SavedModel has them.
 
     Not the model itself: TensorFlow would trace each of its layers separately, and save metadata
     that only Keras can read.

@@ -1,4 +1,4 @@
-"""Evaluations that are NaN or infinite: what is said about them, and what does not count them."""
+"""Evaluations that are NaN or infinite are reported, and count neither as best nor as progress."""
 
 import json
 from pathlib import Path

@@ -263,7 +263,7 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
                 _, results = run_job(job, progress)
             except (RunnerError, KeyboardInterrupt) as error:
                 error.continuation = continuation(job, place, error)  # type: ignore[union-attr]
-                if getattr(error, "exit_code", 1) == 0:  # `--stop_at_step`; not shown by itself.
+                if getattr(error, "exit_code", 1) == 0:  # `--stop_at_step`, which is not an error.
                     note(str(error))
                 raise
     # All members of a cluster have the same results.

@@ -118,7 +118,7 @@ class TaskConfig(Config):
         return None
 
     def shared_examples(self) -> Any:
-        """Returns which validation examples are also training examples, for a warning.
+        """Returns the validation examples that are also training examples.
 
         Called when a run starts, and by `runner inspect`, with the seeds of the run.
 
