@@ -22,6 +22,7 @@ from orbit_runner.cli.preflight import (
 from orbit_runner.cli.train_job import CONTINUED_CODES, Job, prepare_process, run_job
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import ExportFailed, RunnerError
 from orbit_runner.reporting.progress.factory import make_progress
@@ -121,7 +122,7 @@ def run(
         Interrupted: A signal ended the run after it had saved a checkpoint.
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
     """
-    with missing_streams_scope():
+    with missing_streams_scope(), source_cache_scope():
         return _run(
             _settings(
                 model,

@@ -14,6 +14,7 @@ import tf_keras
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
+from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.determinism.block_sizes import fix_block_sizes
 from orbit_runner.determinism.numerics import (
     configure_numerics,
@@ -82,6 +83,7 @@ def prepare(
 
 
 @restored_generators_scope()
+@source_cache_scope()
 def run_experiment(
     distribution_strategy: tf.distribute.Strategy | None,
     task: Any,

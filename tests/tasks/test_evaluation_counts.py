@@ -13,6 +13,7 @@ import tf_keras
 from orbit_runner.tasks.tabular import networks
 from tests.support.digits import digits_config
 from tests.support.evaluations import evaluate
+from tests.support.ratings import ratings_config
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.texts import text_config, write_texts
 
@@ -44,6 +45,22 @@ def test_texts_are_counted_once(tmp_path: Path, strategy: str) -> None:
     _, found = evaluate(config, strategy)
 
     assert found["validation_examples"] == found["rows"] == 22
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes"),
+    [("one_device", {}), ("mirrored2", {}), ("one_device", {"runtime__logical_replicas": 4})],
+)
+def test_users_of_ratings_are_counted_once(strategy: str, changes: dict[str, Any]) -> None:
+    whole = ratings_config(task__validation_data__global_batch_size=64)
+    config = ratings_config(task__validation_data__global_batch_size=24, **changes)
+    _, found = evaluate(config, strategy)
+    _, expected = evaluate(whole)
+
+    assert found["validation_examples"] % 24  # The last batch is partial.
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        assert value == pytest.approx(expected[name], rel=1e-5), name
 
 
 def test_losses_of_a_network_for_tables_depend_on_its_rows_alone(

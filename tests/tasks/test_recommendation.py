@@ -68,6 +68,20 @@ def test_ranks_and_losses_match_a_loop_over_users(block_pairs: int, levels: int 
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     assert ranks[3] == 0
 
+    rank = tf.function(
+        lambda *batch: ranks_and_losses(
+            _table_score(table), *batch, num_negatives=4, block_pairs=block_pairs
+        ),
+        input_signature=[
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([None, width], tf.int32),
+            tf.TensorSpec([None, width], tf.bool),
+        ],
+    )
+    traced_ahead, traced_losses = rank(users, items, there)
+    np.testing.assert_array_equal(traced_ahead, ranks)
+    np.testing.assert_allclose(traced_losses, expected, rtol=1e-5)
+
 
 @pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -np.inf])
 def test_model_with_equal_scores_ranks_the_item_last(value: float) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from orbit_runner.data.array_record import source as array_record
 from orbit_runner.data.images import csv_labels
 from orbit_runner.data.ratings.interactions import leave_one_out
+from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables import array_tables, csv_file, jsonl, parquet
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
@@ -118,8 +119,8 @@ def _read_idx_gz(path: Path) -> object:
 
 
 def _read_keras(path: Path) -> object:
-    read_keras_files.cache_clear()
-    return read_keras_files((str(path),), (0,))
+    with source_cache_scope():
+        return read_keras_files((str(path),))
 
 
 def _read_cifar(path: Path) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.headers import join_surveys
 from orbit_runner.data.source import ArraySource, RepeatedArray, leaves
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import CATEGORY, MISSING, Column, TableSource, sort_texts
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.data.tfrecord.joined_records import JoinedRecords
@@ -157,7 +157,7 @@ _IMAGES: tuple[tuple[type, str, Callable[[Any], ImageSource]], ...] = (
 )
 
 
-@functools.lru_cache(maxsize=4)
+@cache_source(maxsize=4)
 def join_images(sources: tuple[ImageSource, ...], *, resized: bool) -> ImageSource:
     """Returns the images of all sources, which must be stored in the same way.
 

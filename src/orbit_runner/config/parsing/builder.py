@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,7 +35,7 @@ from orbit_runner.config.parsing.value_checks import (
     no_effect_message,
 )
 from orbit_runner.config.provenance import Origin, parent_path
-from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf
 from orbit_runner.errors import shorten, unknown_name_message
 
 _ABSENT = object()
@@ -172,7 +171,7 @@ class Builder:
             return self._build_list(item, base, node.value, node.origin, path)
         value = self._build_value(field, owner, hint, base, node, path)
         if meta.get("merged") and isinstance(base, Mapping) and isinstance(value, Mapping):
-            return types.MappingProxyType({**base, **value})
+            return FrozenMapping({**base, **value})
         return value
 
     def _build_list(

@@ -158,6 +158,9 @@ class FrozenMapping(Mapping[str, Any]):
         return repr(_plain_value(self))
 
 
+NO_ARGUMENTS: Mapping[str, Any] = FrozenMapping({})
+
+
 @config_class
 class Config:
     """A frozen section of the config tree.

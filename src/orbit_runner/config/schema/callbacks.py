@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, FrozenMapping, config_class, field
+from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, config_class, field
 from orbit_runner.config.schema.class_names import class_name_problem, module_problem
-
-_NONE: Mapping[str, Any] = FrozenMapping({})
 
 
 @config_class
@@ -20,7 +18,7 @@ class CallbackConfig(Config):
         "", help="subclass of orbit_runner.Callback, with its module: my_package.MyCallback"
     )
     arguments: Mapping[str, Any] = field(
-        factory=lambda: _NONE, help="keyword arguments of the constructor"
+        factory=lambda: NO_ARGUMENTS, help="keyword arguments of the constructor"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, config_class, field
 from orbit_runner.config.schema.class_names import class_name_problem, module_problem
 from orbit_runner.errors import unknown_name_message
 
@@ -26,7 +26,6 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"mlflow": ("mlflow", "sqlalchemy"), "wandb": ("wandb",)}
 )
 _WANDB_MODES = ("online", "offline")
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @config_class
@@ -40,7 +39,7 @@ class TrackerConfig(Config):
         "my_package.MyTracker",
     )
     arguments: Mapping[str, Any] = field(
-        factory=lambda: _NONE, help="keyword arguments of the tracker"
+        factory=lambda: NO_ARGUMENTS, help="keyword arguments of the tracker"
     )
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,9 +11,10 @@ from orbit_runner.data.bad_records.decoding import find_undecodable
 from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.bad_records.result_cache import key_of, read_result, write_result
 from orbit_runner.data.images.files import FileSource, first_image_shape
+from orbit_runner.data.source_cache import cache_source
 
 
-@functools.lru_cache(maxsize=8)
+@cache_source(maxsize=8)
 def exclude_bad_images(source: FileSource, limit: int) -> FileSource:
     """Returns the images of a source that can be decoded, as if the other files did not exist.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.files import data_folder, named_files
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.limits import limit_lengths
 from orbit_runner.data.text.lines import count_lines, find_bad_lines, read_files
 from orbit_runner.data.text.source import PairSource
@@ -103,7 +103,7 @@ def find_bad_pairs(sides: tuple[Sequence[Path], Sequence[Path]], limit: int) -> 
     return _bad_pairs(tuple(sides[0]), tuple(sides[1]), limit)
 
 
-@functools.lru_cache(maxsize=8)
+@cache_source(maxsize=8)
 def _bad_pairs(sources: tuple[Path, ...], targets: tuple[Path, ...], limit: int) -> frozenset[int]:
     total, *_ = count_pairs(sources, targets, strict=False)
     found = find_bad_lines(targets) | find_bad_lines(sources)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
@@ -27,6 +26,7 @@ from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.join_sources import ImageSource, join_images
 from orbit_runner.data.source import ArraySource, RepeatedArray, leaves
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.data.tfrecord.source import RecordSource
@@ -46,7 +46,7 @@ _DEFAULT_SIZE, _DEFAULT_CLASSES = (32, 32, 3), 10
 _SYNTHETIC_BYTES = 2**26
 
 
-@functools.lru_cache(maxsize=8)
+@cache_source(maxsize=8)
 def _load_cached(name: str, **settings: Any) -> Source:
     return SOURCES.get(name).load()(**settings)
 
@@ -91,7 +91,7 @@ def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) ->
     return source if isinstance(source, ArraySource) else _survey(source, input_size is not None)
 
 
-@functools.lru_cache(maxsize=16)
+@cache_source(maxsize=16)
 def _survey(source: Any, resized: bool) -> Source:
     surveyed: Source = add_survey(source, resized=resized)
     return surveyed
@@ -185,7 +185,7 @@ def _load_synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: i
     return _synthesize(json.dumps(features), spec["num_examples"], spec["kind"], config.seed or 0)
 
 
-@functools.lru_cache(maxsize=4)
+@cache_source(maxsize=4)
 def _synthesize(features: str, num_examples: int, kind: str, seed: int) -> Source:
     return SOURCES.get("synthetic").load()(
         features=json.loads(features),

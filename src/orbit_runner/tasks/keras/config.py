@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, FrozenMapping, config_class, field
 from orbit_runner.config.schema.data import SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.signatures import (
@@ -31,7 +30,6 @@ from orbit_runner.tasks.keras.keras_names import (
 )
 
 SECTIONS = ("train_data", "validation_data")
-_NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 _NO_IMAGES = "the function that returns the arrays can augment them"
 _NO_SPLIT = "set task.validation_split, or name other arrays in validation_data"
 _NO_SYNTHETIC = "name a function that returns random arrays"
@@ -56,7 +54,7 @@ class KerasModelConfig(Config):
     shorthand: ClassVar[str] = "build"
     build: str = field("", help="function that returns the model, with its module: my_nets:build")
     arguments: Mapping[str, Any] = field(
-        factory=lambda: _NO_ARGUMENTS,
+        factory=lambda: NO_ARGUMENTS,
         help="keyword arguments of the function; those with plain defaults are filled in",
     )
     layers: list[str | Mapping[str, Any]] | None = field(
@@ -67,7 +65,7 @@ class KerasModelConfig(Config):
         """Adds the defaults of the function, so that `config.yaml` records them."""
         signature = _signature_of(self.build)
         if isinstance(signature, Signature):
-            filled = MappingProxyType({**literal_defaults(signature), **self.arguments})
+            filled = FrozenMapping({**literal_defaults(signature), **self.arguments})
             object.__setattr__(self, "arguments", filled)
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -99,11 +97,11 @@ class KerasDataConfig(MixedDataConfig):
         "", help="`source: arrays`: function that returns the arrays: my_package.data:load"
     )
     arguments: Mapping[str, Any] = field(
-        factory=lambda: _NO_ARGUMENTS, help="`source: arrays`: keyword arguments of the function"
+        factory=lambda: NO_ARGUMENTS, help="`source: arrays`: keyword arguments of the function"
     )
     digest: str = field("", help="`source: memory`: SHA-256 of arrays that Python code passed")
     features: Mapping[str, Any] = field(
-        factory=lambda: _NO_ARGUMENTS, help="`source: memory`: shapes and types of these arrays"
+        factory=lambda: NO_ARGUMENTS, help="`source: memory`: shapes and types of these arrays"
     )
     data_dir: str = field("", help="directory of the dataset files", unsupported=_NO_DIRECTORY)
     split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)

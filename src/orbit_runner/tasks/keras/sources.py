@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import json
 import sys
@@ -28,6 +27,7 @@ from orbit_runner.data.npz_file import read_npz
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
@@ -69,7 +69,7 @@ def load_source(data: KerasDataConfig) -> ArraySource:
             )
         return ARRAYS[data.digest]
     if data.source == "npz":
-        return _read_files(input_paths(data), tuple(map(_mtime, input_paths(data))))
+        return _read_files(input_paths(data))
     return _call_function(data.function, json.dumps(plain_value(data.arguments), sort_keys=True))
 
 
@@ -84,7 +84,7 @@ def source_files(data: KerasDataConfig) -> list[DataFile]:
     return describe_arrays(load_source(data).arrays)
 
 
-@functools.lru_cache(maxsize=4)
+@cache_source(maxsize=4)
 def _join_sources(sources: tuple[ArraySource, ...]) -> ArraySource:
     return join_arrays(sources)
 
@@ -163,7 +163,7 @@ def held_out_mask(count: int, fraction: float) -> np.ndarray:
     return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53 < fraction
 
 
-@functools.lru_cache(maxsize=4)
+@cache_source(maxsize=4)
 def _select_section(source: ArraySource, fraction: float, section: str) -> ArraySource:
     chosen = held_out_mask(source.size, fraction)
     if section == "train_data":
@@ -237,7 +237,7 @@ def _weights(array: np.ndarray, name: str) -> np.ndarray:
     return array.astype(np.float32)
 
 
-@functools.lru_cache(maxsize=4)
+@cache_source(maxsize=4)
 def _call_function(function: str, arguments: str) -> ArraySource:
     if "tensorflow" not in sys.modules:  # The function may import it.
         prepare_environment(RuntimeConfig())
@@ -258,9 +258,8 @@ def _call_function(function: str, arguments: str) -> ArraySource:
     return arrays_of(found, function)
 
 
-@functools.lru_cache(maxsize=4)
-def _read_files(paths: tuple[str, ...], times: tuple[int, ...]) -> ArraySource:
-    del times  # Part of the key, so that a changed file is read again.
+@cache_source(maxsize=4)
+def _read_files(paths: tuple[str, ...]) -> ArraySource:
     parts = [read_npz(Path(path)) for path in paths]
     if any(part.keys() != parts[0].keys() for part in parts):
         keys = "; ".join(", ".join(sorted(part)) for part in parts)
@@ -272,13 +271,6 @@ def _read_files(paths: tuple[str, ...], times: tuple[int, ...]) -> ArraySource:
         return dataclasses.replace(source, parts=tuple(zip(paths, counts, strict=True)))
     except DataError as error:
         raise DataError(str(error), field="input_path") from error
-
-
-def _mtime(path: str) -> int:
-    try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:

@@ -12,6 +12,14 @@ Score = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 BLOCK_PAIRS = 2**16
 
 
+def _block_width(users: tf.Tensor, num_candidates: int, block_pairs: int) -> int | tf.Tensor:
+    """Returns how many candidates are scored at once; a tensor for a batch of any size."""
+    if users.shape[0] is not None:
+        return max(1, min(num_candidates, block_pairs // users.shape[0]))
+    count = block_pairs // tf.maximum(tf.shape(users)[0], 1)
+    return tf.clip_by_value(count, 1, num_candidates)
+
+
 def ranks_and_losses(
     score: Score,
     users: tf.Tensor,
@@ -34,7 +42,7 @@ def ranks_and_losses(
     """
     first = score(users, items[:, 0])
     items, mask = items[:, 1:], mask[:, 1:]
-    width = max(1, min(items.shape[1], block_pairs // users.shape[0]))
+    width = _block_width(users, items.shape[1], block_pairs)
     blocks = -(-items.shape[1] // width)
     padding = [[0, 0], [0, blocks * width - items.shape[1]]]
     items, mask = tf.pad(items, padding), tf.pad(mask, padding)

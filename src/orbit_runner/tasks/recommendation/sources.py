@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import io
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ import numpy as np
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.registry import RATING_SOURCES
 from orbit_runner.tasks.assets import Assets
@@ -108,7 +108,7 @@ def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> Trained
         raise assets.damaged(RATINGS_FILE, first_line(error)) from None
 
 
-@functools.lru_cache(maxsize=4)
+@cache_source(maxsize=4)
 def _load(
     name: str, settings: tuple[tuple[str, object], ...], min_interactions: int
 ) -> RatingSource:
@@ -116,7 +116,7 @@ def _load(
     return leave_one_out(_read_interactions(name, settings), min_interactions)
 
 
-@functools.lru_cache(maxsize=1)
+@cache_source(maxsize=1)
 def _load_interactions(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
     return _read_interactions(name, settings)
 

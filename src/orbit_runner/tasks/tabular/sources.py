@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from orbit_runner.data.fingerprint import (
 from orbit_runner.data.join_sources import join_tables
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.bad_rows import exclude_bad_rows
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cache import read_table
@@ -79,7 +79,7 @@ def _tfds_splits(config: TabularConfig, data: TableDataConfig) -> tuple[str, ...
     return ("train",) if data.is_training or config.split else ("validation", "test")
 
 
-@functools.lru_cache(maxsize=8)
+@cache_source(maxsize=8)
 def _open(
     source: str, data_dir: str, input_path: tuple[str, ...], options: TableOptions
 ) -> TableReader:
@@ -106,7 +106,7 @@ def _load_synthetic(config: TabularConfig, data: TableDataConfig) -> TableReader
     )
 
 
-@functools.lru_cache(maxsize=8)
+@cache_source(maxsize=8)
 def _synthesize(settings: str) -> TableReader:
     return TABLE_SOURCES.get(SYNTHETIC).load()(**json.loads(settings))
 
@@ -265,12 +265,12 @@ def _reader_name(reader: TableReader) -> str:
     return str(reader.files[0]) if reader.files else reader.name
 
 
-@functools.lru_cache(maxsize=8)
+@cache_source(maxsize=8)
 def _load(reader: TableReader, kinds: tuple[tuple[str, str], ...]) -> TableSource:
     return read_table(reader, dict(kinds))
 
 
-@functools.lru_cache(maxsize=2)
+@cache_source(maxsize=2)
 def _positions(source: TableSource, hash_columns: tuple[str, ...], seed: int) -> np.ndarray:
     return positions(hash_rows(source.columns[name] for name in hash_columns), seed)
 

@@ -18,6 +18,7 @@ from orbit_runner.data.shared_examples import (
     compare_keys,
     shared_files,
 )
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text import parallel_text
 from orbit_runner.data.text.lines import count_lines, lines_digest, read_files
 from orbit_runner.data.text.source import EOS, PairSource
@@ -184,7 +185,7 @@ def text_arguments(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:
     )
 
 
-@functools.lru_cache(maxsize=4)
+@cache_source(maxsize=4)
 def _check_text(place: tuple[tuple[str, Any], ...], max_bad_records: int) -> None:
     sources, targets = parallel_text.find_files(**dict(place))
     strict = not max_bad_records
@@ -204,12 +205,12 @@ def _format_paths(paths: list[Path]) -> str:
     return ", ".join(map(str, paths[:3])) + (" …" if paths[3:] else "")
 
 
-@functools.lru_cache(maxsize=4)
+@cache_source(maxsize=4)
 def _read_vocabulary(path: str) -> Vocabulary:
     return Vocabulary.load(path)
 
 
-@functools.lru_cache(maxsize=8)
+@cache_source(maxsize=8)
 def _load_cached(source: str, options: tuple[tuple[str, Any], ...]) -> PairSource:
     load = TEXT_SOURCES.get(source).load()
     found: PairSource = load(**dict(options))
