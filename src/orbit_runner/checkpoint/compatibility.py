@@ -23,6 +23,7 @@ _SINGLE = ("global_step", *OWN_ITEMS)
 # Variables of optimizers that hold a learning rate. The config determines it, and whether it is a
 # variable: a schedule has none.
 _LEARNING_RATES = ("learning_rate", "_learning_rate", "_current_learning_rate")
+_TABLE_PARTS = ("table-keys", "table-values")  # the last parts of the keys of lookup tables
 
 
 class Pair(NamedTuple):
@@ -179,8 +180,15 @@ class _Matcher:
         return [
             f"{_path_of(key)} ({_format_shape(self._content.shapes[key])}): only in the checkpoint"
             for key in left
-            if key.partition("/")[0] in roots and not _is_learning_rate(_path_of(key))
+            if key.partition("/")[0] in roots
+            and not _is_learning_rate(_path_of(key))
+            and not self._is_empty_table(key)
         ]
+
+    def _is_empty_table(self, key: str) -> bool:
+        """Returns whether a key belongs to a lookup table without entries."""
+        is_table = key.rpartition("/")[2] in _TABLE_PARTS
+        return is_table and self._content.shapes[key][0] == 0
 
 
 def _is_learning_rate(path: str) -> bool:

@@ -99,7 +99,8 @@ class CheckpointContent:
         while queue:
             node = self.graph.nodes[queue.pop()]
             for attribute in node.attributes:
-                yield attribute.checkpoint_key, attribute.full_name
+                if attribute.checkpoint_key.endswith(_VALUE):  # Lookup tables have other keys.
+                    yield attribute.checkpoint_key, attribute.full_name
             new = [child.node_id for child in node.children if child.node_id not in seen]
             seen.update(new)
             queue += new

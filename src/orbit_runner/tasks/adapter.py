@@ -14,6 +14,7 @@ import tensorflow as tf
 from official.core import base_task
 
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.multitask import JointTask, is_multitask
 from orbit_runner.tasks.report_examples import ReportExamples
@@ -40,6 +41,17 @@ class TaskAdapter:
     def gathers_outputs(self) -> bool:
         """Whether the task computes metrics from the outputs of all steps of an evaluation."""
         return type(self.task).aggregate_logs is not base_task.Task.aggregate_logs
+
+    def build_model(self) -> Any:
+        """Returns the task's model. Must be called in the strategy's scope."""
+        model = self.task.build_model()
+        for layer in getattr(model, "submodules", ()):
+            # Adapted lookup layers list their vocabulary as a weight, but it is no variable.
+            if hasattr(layer, "get_vocabulary"):
+                layer._non_trainable_weights = [
+                    weight for weight in layer._non_trainable_weights if is_variable(weight)
+                ]
+        return model
 
     def build_inputs(
         self, data: Any, context: tf.distribute.InputContext | None, start_step: int | tf.Tensor

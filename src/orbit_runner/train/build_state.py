@@ -52,7 +52,7 @@ def _build(
 ) -> TrainState:
     task = adapter.task
     with strategy.scope(), model_error_scope(config):
-        model = task.build_model()
+        model = adapter.build_model()
         optimizer, average = optimizer_of(config, task, model)
         build_missing_variables(config, adapter, model, optimizer, strategy)
         # Before the slots and averages are created, which only trained variables have.

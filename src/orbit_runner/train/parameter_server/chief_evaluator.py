@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.evaluator import Evaluator
 
 
@@ -30,7 +31,7 @@ class ChiefEvaluator(Evaluator):
         **settings: Any,  # passed to `Evaluator`
     ) -> None:
         with strategy.scope():
-            model = task.build_model()
+            model = adapt(task).build_model()
             copy = dataclasses.replace(state, model=model, ema=None)
             super().__init__(task, copy, strategy, make_dataset, **settings)
         self._remote = state
