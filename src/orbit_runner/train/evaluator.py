@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -122,14 +123,18 @@ class Evaluator(orbit.StandardEvaluator):
         """Returns the function that runs an evaluation."""
         if not self._drops_padding:
             return self._make_loop(self._replica_step)
-        # Two graphs, so that the shapes of all other batches stay static.
+        # Separate steps, so that the shapes of all other batches stay static.
         full_loop = self._make_loop(self._replica_full_step)
         rest_loop = self._make_loop(self._replica_partial_step)
+        whole_loop = self._make_whole_loop()
 
-        def loop(iterator: Any, num_steps: tf.Tensor, first: int = 0, **reduction: Any) -> Any:
+        def loop(iterator: Any, num_steps: tf.Tensor, **reduction: Any) -> Any:
             steps = int(num_steps)
             full = self._full_batches if steps < 0 else min(steps, self._full_batches)
             rest = steps if steps < 0 else steps - full
+            if full and rest == 1 and whole_loop is not None:
+                whole_loop(iterator, tf.constant(full))
+                return
             if full:
                 full_loop(iterator, tf.constant(full), **reduction)
             if rest:
@@ -140,36 +145,59 @@ class Evaluator(orbit.StandardEvaluator):
     def _make_loop(self, replica_step: Callable[[Any], Any]) -> Any:
         """Returns a function of an iterator and the number of steps, and of the first step."""
         if self._chunks is not None:
-
-            def take_row(batches: Any, row: tf.Tensor) -> None:
-                def replica_row(batches: Any, row: tf.Tensor) -> None:
-                    replica_step(row_of(batches, row))
-
-                self._strategy.run(replica_row, args=(batches, row))
-
-            chunked = chunked_loop(self._chunks, self._strategy, convert(take_row, self._task))
+            chunked = chunked_loop(self._chunks, self._strategy, self._row_taker(replica_step))
             return lambda _, steps, first=0: chunked(
                 tf.constant(first, tf.int64), tf.cast(steps, tf.int64)
             )
-
-        def evaluate_batch(inputs: Any) -> Any:
-            return self._evaluate_batch(inputs, replica_step)
-
         options = self._eval_options
         if options.use_tf_while_loop:
             if self._counted:
-                loop = counted_loop(
-                    convert(lambda iterator: evaluate_batch(next(iterator)), self._task)
-                )
+                loop = counted_loop(self._batch_taker(replica_step))
             else:
+                evaluate_batch = functools.partial(self._evaluate_batch, replica_step=replica_step)
                 loop = exhausting_loop(convert(evaluate_batch, self._task))
             return lambda iterator, steps, first=0: loop(iterator, steps)
 
         def step(iterator: Any) -> Any:
-            return evaluate_batch(next(iterator))
+            return self._evaluate_batch(next(iterator), replica_step)
 
         plain = orbit.utils.create_loop_fn(tf.function(step) if options.use_tf_function else step)
         return lambda iterator, steps, first=0, **reduction: plain(iterator, steps, **reduction)
+
+    def _make_whole_loop(self) -> Any:
+        """Returns a function that runs some full steps and a partial one, in one graph.
+
+        Its arguments are an iterator and the number of full steps. None if there is no such graph.
+        """
+        full, partial = self._replica_full_step, self._replica_partial_step
+        if self._chunks is not None:
+            chunked = chunked_loop(
+                self._chunks,
+                self._strategy,
+                self._row_taker(full),
+                take_last=self._row_taker(partial),
+            )
+            return lambda _, steps: chunked(tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
+        if self._eval_options.use_tf_while_loop and self._counted:
+            return counted_loop(self._batch_taker(full), self._batch_taker(partial))
+        return None
+
+    def _row_taker(self, replica_step: Callable[[Any], Any]) -> Callable[[Any, tf.Tensor], None]:
+        """Returns a function that evaluates one of several batches on all replicas."""
+
+        def take_row(batches: Any, row: tf.Tensor) -> None:
+            def replica_row(batches: Any, row: tf.Tensor) -> None:
+                replica_step(row_of(batches, row))
+
+            self._strategy.run(replica_row, args=(batches, row))
+
+        return convert(take_row, self._task)
+
+    def _batch_taker(self, replica_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Returns a function that evaluates the next batch of an iterator on all replicas."""
+        return convert(
+            lambda iterator: self._evaluate_batch(next(iterator), replica_step), self._task
+        )
 
     def eval_begin(self) -> None:
         """Resets the metrics, and the counter of random draws to the global step."""

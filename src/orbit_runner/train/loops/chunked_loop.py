@@ -19,16 +19,18 @@ def chunked_loop(
     strategy: tf.distribute.Strategy,
     take: Take,
     *,
+    take_last: Take | None = None,
     recorder: Recorder | None = None,
     jit_compile: bool = False,
 ) -> Loop:
     """Returns a graph function of the first step and the number of steps, int64 scalars.
 
     `take` runs a step on all replicas; its arguments are the batches of several steps and the row
-    to use. With `jit_compile`, XLA compiles as many steps as batches are created at once.
+    to use. `take_last` runs the step after them, if there is one. With `jit_compile`, XLA compiles
+    as many steps as batches are created at once.
     """
     if strategy.num_replicas_in_sync == 1:
-        return _overlapping_loop(chunks, take, recorder, jit_compile=jit_compile)
+        return _overlapping_loop(chunks, take, take_last, recorder, jit_compile=jit_compile)
 
     def make_batches(first: tf.Tensor, count: tf.Tensor) -> Any:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -44,17 +46,25 @@ def chunked_loop(
 
         _start(recorder, first)
         tf.while_loop(lambda done: done < steps, take_chunk, [tf.zeros([], tf.int64)])
+        if take_last is not None:
+            batches = strategy.run(make_batches, args=(first + steps, tf.ones([], tf.int64)))
+            take_last(batches, tf.zeros([], tf.int64))
 
     return loop
 
 
 def _overlapping_loop(
-    chunks: Chunks, take: Take, recorder: Recorder | None, *, jit_compile: bool
+    chunks: Chunks,
+    take: Take,
+    take_last: Take | None,
+    recorder: Recorder | None,
+    *,
+    jit_compile: bool,
 ) -> Loop:
     """Returns a loop that creates the next batches while it runs the steps of the previous ones."""
     structure: list[Any] = []
 
-    # A function, so that it is traced once although it is called in two places.
+    # A function, so that it is traced once although it is called in several places.
     @tf.function(autograph=False)
     def make_batches(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
         # XLA needs static shapes. Batches that a short piece does not use are ignored.
@@ -86,6 +96,9 @@ def _overlapping_loop(
             (none, batches),
             shape_invariants=(none.shape, sizes),
         )
+        if take_last is not None:
+            batches = make_batches(first + steps, tf.ones([], tf.int64))
+            take_last(tf.nest.pack_sequence_as(structure[0], batches), none)
 
     return loop
 

@@ -16,12 +16,19 @@ from orbit_runner.train.loops.recorder import Recorder
 Loop = Callable[[Any, tf.Tensor], None]
 
 
-def counted_loop(step_fn: Callable[[Any], Any]) -> Loop:
-    """Returns a graph function of an iterator and the number of steps to run, an int32 scalar."""
+def counted_loop(
+    step_fn: Callable[[Any], Any], last_fn: Callable[[Any], Any] | None = None
+) -> Loop:
+    """Returns a graph function of an iterator and the number of steps to run, an int32 scalar.
+
+    `last_fn` is the step for the batch after them, if there is one.
+    """
 
     @tf.function(autograph=False)
     def loop(iterator: Any, num_steps: tf.Tensor) -> None:
         _take_steps(step_fn, iterator, num_steps)
+        if last_fn is not None:
+            last_fn(iterator)
 
     return loop
 
