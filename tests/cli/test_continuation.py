@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,19 @@ class SendSignal(Callback):
 @pytest.fixture
 def start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Runs a command; returns its exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
+    # `nohup`, under which the tests may run, ignores it, and so would the runner.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["runner", *arguments])
         code = main()
         return (code, *capsys.readouterr())
 
-    return run
+    yield run
+    signal.signal(signal.SIGHUP, before)
 
 
 def _continuation(text: str) -> tuple[str, list[str]]:

@@ -163,6 +163,7 @@ def test_a_function_returns_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("csv", "a,b\n1,2\n1e39,3\n", r"row 2: column 'a': got 1e\+39, expected a number of 32"),
         ("csv", "a,b\n", "there are no rows"),
         ("csv", "b\n1\n", "unknown column 'a'"),
+        ("jsonl", '{"a": 1}\n{"a": 2, "a": 3}\n', "row 2: the key 'a' occurs 2 times"),
         ("jsonl", '{"a": 1}\n[2]\n', r"row 2: got '\[2\]', expected a JSON object"),
         ("jsonl", '{"a": 1}\n{"a": [2]}\n', r"row 2: column 'a': got \[2\], expected a single"),
         ("jsonl", '{"a": 1}\n{"a": "x"}\n', r"a\.jsonl, row 2: column 'a': got 'x', expected"),

@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,10 +64,25 @@ def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> 
     return TableReader("jsonl", kinds, blocks, tuple(files), options, skipped=skipped)
 
 
+class DuplicateKeyError(ValueError):
+    """A JSON object has a key twice. Python's parser would drop the first value."""
+
+
+def make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns the dict of a JSON object. Raises `DuplicateKeyError` if a key occurs twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        ((key, count),) = Counter(key for key, _ in pairs).most_common(1)
+        raise DuplicateKeyError(f"the key {shorten(repr(key))} occurs {count} times")
+    return values
+
+
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """Returns the JSON object in a text. Raises `DataError` if there is none."""
+    """Returns the JSON object in a text. Raises `DataError` if there is none, or a key twice."""
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=make_object)
+    except DuplicateKeyError as error:
+        raise DataError(f"{where}: {error}", field="input_path") from None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
