@@ -9,7 +9,9 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.train.run_warnings import better_values, run_warnings
 from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.toy import toy_config
 
 
 def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
@@ -50,3 +52,41 @@ def test_separate_rows_are_not_mentioned(
     assert main(["run", "--experiment=a.yaml", "--model_dir=run"]) == 0
     assert "warning" not in capsys.readouterr().err
     assert "warnings" not in json.loads(Path("run/run.json").read_text())["attempts"][0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "better"),
+    [
+        ("validation_loss", "lower"),
+        ("sparse_categorical_crossentropy", "lower"),
+        ("mean_squared_error", "lower"),
+        ("rmse", "lower"),
+        ("accuracy", "higher"),
+        ("top_5_accuracy", "higher"),
+        ("AUC", "higher"),
+        ("hr_at_10", "higher"),
+        ("bleu", "higher"),
+        ("profit", ""),
+        ("accuracy_loss", ""),
+    ],
+)
+def test_names_of_metrics_tell_which_values_are_better(metric: str, better: str) -> None:
+    assert better_values(metric) == better
+
+
+def test_direction_that_prefers_the_worst_evaluation_is_named() -> None:
+    wrong = toy_config(
+        trainer__early_stopping="{metric: accuracy, patience: 2}",
+        trainer__best_checkpoint_export_subdir="best",
+        trainer__best_checkpoint_eval_metric="validation_loss",
+    )
+    best, stopping = run_warnings(wrong, None)
+
+    assert best.startswith("trainer.best_checkpoint_metric_comp is higher, but lower values of")
+    assert stopping.startswith("trainer.early_stopping.metric_comp is lower, but higher values of")
+    right = toy_config(
+        trainer__early_stopping="{metric: validation_loss, patience: 2}",
+        trainer__best_checkpoint_export_subdir="best",
+        trainer__best_checkpoint_eval_metric="accuracy",
+    )
+    assert run_warnings(right, None) == []

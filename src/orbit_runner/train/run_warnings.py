@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from orbit_runner.config.schedule_length import describe_early_end
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.train.schedule import Plan
+
+# Words in the names of metrics whose lower or higher values are better.
+_LOWER = (
+    "loss|error|mse|mae|rmse|mape|msle|perplexity|entropy|crossentropy|divergence|logcosh|hinge|"
+    "wer|cer|eer|fid|brier"
+)
+_HIGHER = (
+    "accuracy|acc|auc|precision|recall|f1|fbeta|bleu|rouge|map|iou|miou|ndcg|hr|mrr|psnr|ssim|"
+    "sensitivity|specificity|dice"
+)
 
 
 def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
@@ -14,6 +27,36 @@ def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
     `config` has local paths, and a schedule with a number of steps. `plan` is None if the length of
     the run is unknown.
     """
-    found = find_shared_examples(config)
+    shared = find_shared_examples(config)
     early_end = describe_early_end(config, plan.train_steps) if plan is not None else ""
-    return [text for text in (early_end, str(found) if found else "") if text]
+    texts = [early_end, *_describe_wrong_directions(config), str(shared) if shared else ""]
+    return [text for text in texts if text]
+
+
+def better_values(metric: str) -> str:
+    """Returns whether `higher` or `lower` values of a metric are better; "" if its name is new."""
+    words = set(re.split(r"[^a-z0-9]+", metric.lower()))
+    is_lower = not words.isdisjoint(_LOWER.split("|"))
+    is_higher = not words.isdisjoint(_HIGHER.split("|"))
+    if is_lower == is_higher:
+        return ""
+    return "lower" if is_lower else "higher"
+
+
+def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:
+    """Yields settings by which the worst evaluation would count as the best one."""
+    trainer = config.trainer
+    rules = []
+    if trainer.best_checkpoint_export_subdir:
+        metric = trainer.best_checkpoint_eval_metric
+        rules.append((metric, "best_checkpoint_metric_comp", trainer.best_checkpoint_metric_comp))
+    if trainer.early_stopping is not None:
+        stopping = trainer.early_stopping
+        rules.append((stopping.metric, "early_stopping.metric_comp", stopping.metric_comp))
+    for metric, setting, value in rules:
+        better = better_values(metric)
+        if better and better != value:
+            yield (
+                f"trainer.{setting} is {value}, but {better} values of {metric} are better: "
+                f"the worst evaluation would count as the best; set it to {better}"
+            )
