@@ -18,7 +18,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orbit_runner.errors import format_list
 from orbit_runner.utils.files import read_file
@@ -28,8 +28,14 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 _INSTALLED = {"site-packages", "dist-packages"}
 _MOST_NAMES = 5
 
-# The file and the digest of each module by name, with the spec of the import; None: not the user's.
-_modules: dict[str, tuple[object, tuple[str, str] | None]] = {}
+
+class _Module(NamedTuple):
+    module: object
+    spec: object  # of its import
+    digest: tuple[str, str] | None  # the name and the digest; None if it is not the user's
+
+
+_modules: dict[str, _Module] = {}
 # Digests of functions that have no file, by `module:name`.
 _functions: dict[str, str] = {}
 
@@ -70,13 +76,19 @@ def user_code() -> dict[str, str]:
     # A copy, because other threads import modules meanwhile.
     modules = dict(sys.modules)
     for name, module in modules.items():
+        known = _modules.get(name)
+        # A reload gives a module another spec. It is not looked up for thousands of others.
+        if known is not None and known.module is module and not _is_reloaded(known):
+            continue
         values = _values(module)
-        spec = values.get("__spec__")
-        if name not in _modules or _modules[name][0] is not spec:
-            _modules[name] = (spec, _digest_module(name, values))
-    loaded = (_modules[name] for name in modules if name in _modules)
-    files = (entry[1] for entry in loaded if entry[1] is not None)
-    return {**dict(sorted(files)), **_functions}
+        _modules[name] = _Module(module, values.get("__spec__"), _digest_module(name, values))
+    digests = [known.digest for name in modules if (known := _modules.get(name)) is not None]
+    return {**dict(sorted(filter(None, digests))), **_functions}
+
+
+def _is_reloaded(known: _Module) -> bool:
+    """Returns whether a module of the user was imported again."""
+    return known.digest is not None and _values(known.module).get("__spec__") is not known.spec
 
 
 def add_function(reference: str, function: Callable[..., Any]) -> None:
