@@ -1,6 +1,7 @@
 """Evaluations that are NaN or infinite are reported, and count neither as best nor as progress."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,19 @@ def test_examples_that_cause_it_are_named(tmp_path: Path, strategy: str, value: 
     assert lines[0].startswith("warning: the evaluation at step 10 is not finite: validation_loss")
     assert [line.strip() for line in lines[2:]] == [f"example {n}: label {labels[n]}" for n in bad]
     assert second.splitlines()[1:] == ["  the same metrics as at step 10, see there"]
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_examples_are_named_under_logical_replicas(tmp_path: Path, strategy: str) -> None:
+    notes, bad = Notes(), [5, 33]
+    run(
+        _config(bad, trainer__train_steps=10, runtime__logical_replicas=4),
+        tmp_path,
+        strategy=strategy,
+        notes=notes,
+    )
+    (text,) = _warnings(notes)
+    assert re.findall(r"example (\d+): label", text) == ["5", "33"]
 
 
 def test_many_examples_are_cut(tmp_path: Path) -> None:

@@ -107,10 +107,25 @@ def _problem(run: EvaluatedRun) -> str:
         return "tf.data services make the batches"
     if not isinstance(run.evaluator, Evaluator):
         return "several tasks are evaluated"
-    runtime = run.config.runtime
-    if runtime.logical_replicas or runtime.eval_input_partition_dims:
-        return "batches are divided by runtime.logical_replicas or eval_input_partition_dims"
     return ""
+
+
+def _batch_evaluator(run: EvaluatedRun) -> Evaluator:
+    """Returns an evaluator that divides no batch; it is that of the run, if that divides none."""
+    runtime = run.config.runtime
+    if not (runtime.logical_replicas or runtime.eval_input_partition_dims):
+        assert isinstance(run.evaluator, Evaluator)
+        return run.evaluator
+    with run.strategy.scope():
+        return Evaluator(
+            run.adapter.task,
+            run.state,
+            run.strategy,
+            lambda: (),
+            seed=runtime.seed,
+            use_tf_function=False,
+            use_tf_while_loop=False,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +149,7 @@ class _Search:
 
     def __init__(self, run: EvaluatedRun, values: Mapping[str, float]) -> None:
         self._run, self._names = run, [*values]
+        self._evaluator = _batch_evaluator(run)
         self._end = time.monotonic() + _SECONDS
         self._found = _Findings()
 
@@ -169,9 +185,8 @@ class _Search:
         self._halve(batch, number, middle, stop)
 
     def _is_finite(self, batch: Any) -> bool:
-        assert isinstance(self._run.evaluator, Evaluator)
         try:
-            values = scalars(self._run.evaluator.evaluate_batch(batch))
+            values = scalars(self._evaluator.evaluate_batch(batch))
         except SettingError:  # It has only rows that fill a batch.
             return True
         return all(math.isfinite(values.get(name, 0.0)) for name in self._names)
