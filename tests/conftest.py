@@ -4,7 +4,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow-sample",
         action="store_true",
-        help="run half of it: every second case of each test",
+        help="run a third of it: every third test of each file",
     )
 
 
@@ -44,16 +44,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if any(item.get_closest_marker(name) for name, wanted in asked.items() if not wanted)
     }
     quick, slow = config.getoption("--quick"), config.getoption("--slow")
-    half = config.getoption("--slow-sample")
-    if quick or slow or half:
+    sample = config.getoption("--slow-sample")
+    if quick or slow or sample:
         costly = slow_tests([item for item in items if item not in left_out])
         left_out |= {item for item in items if (item in costly) is quick}
-    if half:
-        left_out |= {
-            case
-            for cases in cases_by_test(item for item in items if item not in left_out)
-            for case in cases[1::2]
-        }
+    if sample:
+        by_file: dict[Path, list[pytest.Item]] = {}
+        for item in items:
+            if item not in left_out:
+                by_file.setdefault(item.path, []).append(item)
+        for tests in by_file.values():
+            left_out |= {*tests} - {*tests[::3]}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])
 
@@ -64,20 +65,15 @@ def slow_tests(items: list[pytest.Item]) -> set[pytest.Item]:
     `sample(n)` keeps n cases of a parametrized test, evenly spread, the first among them.
     """
     found = {item for item in items if item.get_closest_marker("slow")}
-    for cases in cases_by_test(items):
+    functions: dict[tuple[object, str], list[pytest.Item]] = {}
+    for item in items:
+        name = getattr(item, "originalname", item.name)
+        functions.setdefault((item.parent, name), []).append(item)
+    for cases in functions.values():
         if marker := cases[0].get_closest_marker("sample"):
             kept = {index * len(cases) // marker.args[0] for index in range(marker.args[0])}
             found |= {case for index, case in enumerate(cases) if index not in kept}
     return found
-
-
-def cases_by_test(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
-    """Returns the cases of each parametrized test, and each other test alone."""
-    tests: dict[tuple[object, str], list[pytest.Item]] = {}
-    for item in items:
-        name = getattr(item, "originalname", item.name)
-        tests.setdefault((item.parent, name), []).append(item)
-    return list(tests.values())
 
 
 @pytest.hookimpl(trylast=True)
