@@ -23,6 +23,8 @@ _GRACE_SECONDS, _PATIENCE_SECONDS = 30.0, 600.0
 _RUN = [
     *("--experiment=digits", "--task.model.filters=[8, 16]", "--task.model.dense_units=32"),
     *("--trainer.train_epochs=0", f"--trainer.steps_per_loop={_LOOP}"),
+    # By default, it follows the number of steps, which differs between the runs.
+    f"--trainer.optimizer_config.learning_rate.cosine.decay_steps={_LOOP}",
     *(f"--trainer.{name}_interval={_LOOP}" for name in ("checkpoint", "validation", "summary")),
 ]
 _ENDLESS = 10**6
