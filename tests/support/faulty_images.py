@@ -31,7 +31,7 @@ class Log(tf_keras.layers.Layer):
 class FaultyConfig(TaskConfig):
     """Settings of the task."""
 
-    fault: str = field("", help="image, log, label, target or root")
+    fault: str = field("", help="image, log, label, target, root or rate")
     num_examples: int = field(COUNT, ge=1, help="size of the set")
     bad_example: int = field(BAD, ge=0, help="the index of the example with the fault")
 
@@ -50,7 +50,10 @@ class FaultyTask(Task):
         if fault == "root":  # Its gradient is infinite at 0.
             shift = layers.Dense(1, use_bias=False, kernel_initializer="ones", name="shift")
             x = layers.Lambda(tf.sqrt, name="root")(shift(x))
-        x = layers.Conv2D(4, 3, name="conv")(x)
+        # One number reaches the layer that a high rate makes overflow: of several products, some
+        # inf and some -inf, a processor's order of additions would make inf or NaN.
+        filters, size = (1, 6) if fault == "rate" else (4, 3)
+        x = layers.Conv2D(filters, size, name="conv")(x)
         x = layers.Flatten(name="flatten")(x)
         x = layers.Dense(8, name="hidden")(x)
         attention = layers.Lambda(_attention, name="attention")(x)
@@ -101,7 +104,7 @@ _RATE = {"trainer__optimizer_config__learning_rate__constant__learning_rate": 1e
 def faulty_config(fault: str, **changes: Any) -> ExperimentConfig:
     """Returns the config of a run with a fault, or without one if `fault` is ""."""
     if fault == "rate":
-        return config_of(_BASE, **(_RATE | changes))
+        return config_of(_BASE, task__fault=fault, **(_RATE | changes))
     return config_of(_BASE, **({"task__fault": fault} if fault else {}), **changes)
 
 

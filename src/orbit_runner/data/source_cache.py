@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -22,7 +22,7 @@ def cache_source(maxsize: int) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         cached = functools.lru_cache(maxsize=maxsize)(function)
         _caches.append(cached)
-        return cached  # type: ignore[return-value]
+        return cast(_Function, cached)
 
     return decorate
 

@@ -66,8 +66,6 @@ class Evaluator(orbit.StandardEvaluator):
         self._partition, self._counted = partition, counted
         self.gathers = gathers_outputs
         self._full_batches = full_batches
-        # Otherwise a replica may get a batch without examples.
-        self._has_rows = counted and full_batches > 0 and strategy.num_replicas_in_sync == 1
         # A TPU needs static shapes, and gathered outputs have the rows that a task returns.
         self._drops_padding = not gathers_outputs and not isinstance(
             strategy, tf.distribute.TPUStrategy
@@ -227,7 +225,7 @@ class Evaluator(orbit.StandardEvaluator):
     def _replica_partial_step(self, inputs: Any) -> None:
         """Evaluates the rows of a batch that are examples, if there are any."""
         inputs, rows = drop_padding(self._task, inputs)
-        if rows is None or self._has_rows:
+        if rows is None:
             self._replica_step(inputs)
             return
 

@@ -11,14 +11,16 @@ from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.train.schedule import Plan
 
 # Words in the names of metrics whose lower or higher values are better.
-_LOWER = (
-    "loss|error|mse|mae|rmse|mape|msle|perplexity|entropy|crossentropy|divergence|logcosh|hinge|"
-    "wer|cer|eer|fid|brier"
-)
-_HIGHER = (
-    "accuracy|acc|auc|precision|recall|f1|fbeta|bleu|rouge|map|iou|miou|ndcg|hr|mrr|psnr|ssim|"
-    "sensitivity|specificity|dice"
-)
+# fmt: off
+_LOWER = frozenset((
+    "loss", "error", "mse", "mae", "rmse", "mape", "msle", "perplexity", "entropy", "crossentropy",
+    "divergence", "logcosh", "hinge", "wer", "cer", "eer", "fid", "brier",
+))
+_HIGHER = frozenset((
+    "accuracy", "acc", "auc", "precision", "recall", "f1", "fbeta", "bleu", "rouge", "map", "iou",
+    "miou", "ndcg", "hr", "mrr", "psnr", "ssim", "sensitivity", "specificity", "dice",
+))
+# fmt: on
 
 
 def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
@@ -36,8 +38,8 @@ def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
 def better_values(metric: str) -> str:
     """Returns whether `higher` or `lower` values of a metric are better; "" if its name is new."""
     words = set(re.split(r"[^a-z0-9]+", metric.lower()))
-    is_lower = not words.isdisjoint(_LOWER.split("|"))
-    is_higher = not words.isdisjoint(_HIGHER.split("|"))
+    is_lower = not words.isdisjoint(_LOWER)
+    is_higher = not words.isdisjoint(_HIGHER)
     if is_lower == is_higher:
         return ""
     return "lower" if is_lower else "higher"

@@ -80,17 +80,17 @@ def make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def parse_object(text: str, where: str) -> dict[str, Any]:
     """Returns the JSON object in a text. Raises `DataError` if there is none, or a key twice."""
     try:
-        found = json.loads(text, object_pairs_hook=make_object)
+        value = json.loads(text, object_pairs_hook=make_object)
     except DuplicateKeyError as error:
         raise DataError(f"{where}: {error}", field="input_path") from None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise DataError(
             f"{where}: got {shorten(text.strip(), 80)!r}, expected a JSON object",
             field="input_path",
         )
-    return found
+    return value
 
 
 def text_of(value: Any) -> str | None:
