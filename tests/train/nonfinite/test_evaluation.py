@@ -124,7 +124,10 @@ def test_average_of_the_weights_is_what_is_searched(tmp_path: Path) -> None:
     assert "example 7: label" in _warnings(notes)[0]
 
 
-def test_search_changes_neither_weights_nor_other_results(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, {"runtime__logical_replicas": 4}])
+def test_search_changes_neither_weights_nor_other_results(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     """The state of metrics and random draws is that of a run without a search."""
     models, logs = [], []
     for name, skip in (("a", False), ("b", True)):
@@ -132,7 +135,7 @@ def test_search_changes_neither_weights_nor_other_results(tmp_path: Path) -> Non
             if skip:
                 module = "orbit_runner.train.nonfinite.evaluation"
                 patch.setattr(f"{module}.non_finite_values", lambda logs: {})
-            model, found = run(_config([7]), tmp_path / name)
+            model, found = run(_config([7], **changes), tmp_path / name)
         models.append(model.get_weights())
         logs.append(found)
     assert all(np.array_equal(a, b) for a, b in zip(*models, strict=True))
