@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -166,6 +166,40 @@ def test_number_out_of_bounds_is_rejected_with_the_allowed_range(
         else:
             reasons = ZERO if value == 0 else MINUS_ONE
             assert name in reasons, f"{value} is accepted, but the table gives no reason"
+
+
+def _takes_mapping(hint: Any) -> bool:
+    options = options_of(hint)
+    items = [item for option in options for item in typing.get_args(option)]
+    is_mapping = Mapping in map(typing.get_origin, options)
+    return is_mapping or (_is_list(hint) and any(map(_takes_mapping, items)))
+
+
+def _is_list(hint: Any) -> bool:
+    return list in map(typing.get_origin, options_of(hint))
+
+
+FREE_FIELDS = [
+    pytest.param(cls, field.name, id=f"{cls.__name__}.{field.name}")
+    for cls in dict.fromkeys(_classes())
+    if cls.__module__.startswith(("orbit_runner.config", "orbit_runner.tasks"))
+    for field in dataclasses.fields(cls)
+    if _takes_mapping(_hints(cls)[field.name]) and not field.metadata.get("unsupported")
+]
+
+
+@pytest.mark.parametrize(("cls", "name"), FREE_FIELDS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_integer_too_large_for_a_float_is_rejected_in_free_mappings(
+    cls: type[Config], name: str, sign: int
+) -> None:
+    number = sign * 10**400
+    for value in ({"a": number}, {"a": {"b": [1, number]}}):
+        (problem,) = _problems(cls, name, [value] if _is_list(_hints(cls)[name]) else value)
+
+        assert problem.path == name
+        assert problem.message.startswith(f"got {str(number)[:40]}")
+        assert "allowed: -1.798e+308 to 1.798e+308" in problem.message
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.data.source import ArraySource, RepeatedArray
 from orbit_runner.errors import DataError
 
@@ -118,8 +120,8 @@ def _parse_leaf(node: Mapping[str, Any], path: str) -> _Leaf:
 def _parse_shape(shape: Any, path: str) -> tuple[int, ...]:
     is_list = isinstance(shape, Iterable) and not isinstance(shape, str | Mapping)
     sizes = tuple(shape) if is_list else (None,)
-    if not all(type(size) is int and size >= 1 for size in sizes):
-        raise _error(f"{path}.shape", shape, "a list of positive integers")
+    if not all(type(size) is int and 1 <= size <= INT_MAX for size in sizes):
+        raise _error(f"{path}.shape", shape, f"a list of integers from 1 to {INT_MAX}")
     return sizes
 
 
@@ -156,7 +158,8 @@ def _parse_range(
 
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
+    # A comparison, because `math.isfinite` raises an error for very large integers.
+    return is_number and abs(value) <= sys.float_info.max
 
 
 def _is_in_range(value: float, dtype: np.dtype) -> bool:

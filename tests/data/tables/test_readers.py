@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from orbit_runner.data.tables import build, csv_file
+from orbit_runner.data.tables.array_tables import array_reader
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource, sort_texts
 from orbit_runner.data.tables.reader import TableOptions, TableReader
@@ -178,6 +179,41 @@ def test_bad_files_are_reported_with_row_and_column(
 
     with pytest.raises(DataError, match=message):
         read_table(open_table(source, data_dir=str(tmp_path)), {"a": "number"})
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary"])
+def test_parquet_text_that_is_not_utf8_is_reported_with_row_and_column(
+    tmp_path: Path, kind: str
+) -> None:
+    offsets, data = np.array([0, 1, 2, 3], np.int32), b"a\xffb"
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, buffers)
+    if kind == "dictionary":
+        texts = texts.dictionary_encode()
+    elif kind != "string":
+        texts = texts.cast(getattr(pyarrow, kind)())
+    parquet.write_table(pyarrow.table({"x": [1, 2, 3], "t": texts}), tmp_path / "a.parquet")
+
+    with pytest.raises(DataError, match=r"a\.parquet, row 2: column 't' is not valid UTF-8"):
+        read_table(open_table("parquet", tmp_path / "a.parquet"), {"x": "number", "t": "category"})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([10**30, 1], "has an integer that does not fit into 64 bits"),
+        ([2**63, 1], "has an integer that does not fit into 64 bits"),
+        (["\ud800", "a"], "has a text that is not valid Unicode"),
+        ([1, "a"], "Could not convert 'a' with type str"),
+    ],
+)
+def test_python_object_without_arrow_type_is_reported_with_its_column(
+    values: list[Any], message: str
+) -> None:
+    array = np.array(values, object)
+
+    with pytest.raises(DataError, match=f"^own:load: column 'x': {message}"):
+        array_reader("arrays", [("own:load", {"x": array})])
 
 
 def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_threads_are_set_unless_the_experiment_sets_them() -> None:
         ("[0.0, 0.3]", "0.3", ["expected a list of values, or one of"]),
         ("[0.0, 0.3]", "{uniformly: [0, 1]}", ["did you mean 'uniform'?"]),
         ("[0.0, 0.3]", "{uniform: [1, 0]}", ["a < b"]),
+        ("[0.0, 0.3]", f"{{uniform: [0, {10**400}]}}", ["expected two numbers [a, b]"]),
         ("[0.0, 0.3]", "{uniform: [0.1, 0.2], step: 1}", ["unknown key 'step'"]),
         ("[1.0e-4, 1.0e-2]", "[0, 1]", ["s.yaml:6", "requires numbers above 0"]),
         ("[0.0, 0.3]", "{choice: [0.0], when: {task.model.nam: [mlp]}}", ["not a setting of the space"]),

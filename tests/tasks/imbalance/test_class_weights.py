@@ -153,6 +153,7 @@ def test_fingerprint_has_the_weights_only_if_they_are_set(table: Path) -> None:
         ("{big: -1, small: 1}", "got -1, expected a number of at least 0"),
         ("{big: x, small: 1}", "got 'x', expected a number of at least 0"),
         ("{big: .nan, small: 1}", "got nan, expected a number of at least 0"),
+        ("{big: 1e39, small: 1}", "got 1e+39, allowed: at most 3.4e+38"),
         ("{big: 0, small: 0}", "all weights are 0"),
     ],
 )

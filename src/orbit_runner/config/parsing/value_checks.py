@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,7 @@ def check_value(value: Any, field: dataclasses.Field[Any], default: Any) -> None
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             _check_range(number, meta)
+    _check_magnitude(value)
 
 
 def _check_duration(value: str) -> None:
@@ -87,6 +89,19 @@ def _check_range(value: float, meta: Mapping[str, Any]) -> None:
         raise Mismatch(f"got {_format_number(value)}, allowed: at least {_format_limit(minimum)}")
     if maximum is not None and value > maximum:
         raise Mismatch(f"got {_format_number(value)}, allowed: at most {_format_limit(maximum)}")
+
+
+def _check_magnitude(value: Any) -> None:
+    """Raises Mismatch for integers in a free value that `float` cannot convert."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            _check_magnitude(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            _check_magnitude(item)
+    elif isinstance(value, int) and abs(value) > sys.float_info.max:
+        limit = f"{sys.float_info.max:.4g}"
+        raise Mismatch(f"got {_format_number(value)}, allowed: -{limit} to {limit}")
 
 
 def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:

@@ -126,8 +126,13 @@ def _to_arrow(where: str, name: str, array: np.ndarray) -> Any:
     try:
         found = pyarrow.array(array, from_pandas=True)
         return found.cast(pyarrow.string()) if array.dtype.kind == "S" else found
+    except OverflowError:
+        problem = "has an integer that does not fit into 64 bits"
+    except UnicodeError:
+        problem = "has a text that is not valid Unicode"
     except pyarrow.ArrowException as error:
-        raise DataError(f"{where}: column {name!r}: {first_line(error)}", field="source") from None
+        problem = first_line(error)
+    raise DataError(f"{where}: column {name!r}: {problem}", field="source")
 
 
 def _import_function(reference: str) -> Any:

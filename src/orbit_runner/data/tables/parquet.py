@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from orbit_runner.data.tables.arrow_types import kind_of, read_error_scope
+from orbit_runner.data.tables.arrow_types import is_text, kind_of, read_error_scope
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.reader import (
     Block,
@@ -69,7 +70,8 @@ def _read_schema(path: Path) -> dict[str, str]:
 
     with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
-    check_different_names(path, schema.names)
+        names = schema.names  # Raises an error for names that are not UTF-8.
+    check_different_names(path, names)
     return {one.name: _NULL if is_null(one.type) else kind_of(one.type) for one in schema}
 
 
@@ -79,5 +81,34 @@ def _read_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
     first = 1
     with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(_BLOCK_ROWS, columns=list(names)):
+            for name in names:
+                _check_utf8(path, first, name, batch.column(name))
             yield Block({name: batch.column(name) for name in names}, str(path), first)
             first += batch.num_rows
+
+
+def _check_utf8(path: Path, first: int, name: str, array: Any) -> None:
+    """Raises `DataError` with row and column if a text is not UTF-8. `first` is the first row."""
+    import pyarrow
+    from pyarrow.types import is_dictionary
+
+    texts = array.cast(array.type.value_type) if is_dictionary(array.type) else array
+    if not is_text(texts.type):
+        return
+    try:
+        texts.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        binary = texts.cast(pyarrow.large_binary()).to_pylist()
+        bad = (i for i, text in enumerate(binary) if text is not None and not _is_utf8(text))
+        raise DataError(
+            f"{path}, row {first + next(bad, 0)}: column {name!r} is not valid UTF-8",
+            field="input_path",
+        ) from None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -226,7 +226,10 @@ def _items(node: Leaf | Section) -> list[Any] | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    # A comparison, because `math.isfinite` raises an error for very large integers.
+    return abs(value) <= sys.float_info.max
 
 
 def _unknown_kind(name: str) -> str:

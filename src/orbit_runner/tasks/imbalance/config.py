@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import FLOAT_MAX, Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.errors import nearest_name_hint, unknown_name_message
+from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,8 +100,11 @@ def value_problems(name: str, weights: str | Mapping[str, Any]) -> Iterator[tupl
         return
     for key, value in weights.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:
+        if not number or not value >= 0:
             yield f"{name}.{key}", f"got {value!r}, expected a number of at least 0"
+            return
+        if value > FLOAT_MAX:
+            yield f"{name}.{key}", f"got {shorten(repr(value))}, allowed: at most {FLOAT_MAX:g}"
             return
     if not any(weights.values()):
         yield name, "all weights are 0"
