@@ -12,7 +12,6 @@ import tf_keras
 from orbit_runner.models.cnn import cnn
 from orbit_runner.models.mlp import mlp
 from orbit_runner.models.resnet_cifar import resnet_cifar
-from orbit_runner.registry import IMAGE_MODELS
 
 _NETWORKS = {
     "cnn": functools.partial(cnn, dense_units=16),
@@ -105,17 +104,3 @@ def test_model_can_be_rebuilt_from_its_config(network, policy):
     again.set_weights(model.get_weights())
     assert [x.name for x in again.variables] == [x.name for x in model.variables]
     np.testing.assert_array_equal(again(_pixels()), model(_pixels()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [entry.name for entry in IMAGE_MODELS.entries()])
-def test_configs_declare_max_pooling(name):
-    entry = IMAGE_MODELS.get(name)
-    config = entry.load_config()()
-    smaller = {"resnet": {"depth": 18}, "vit": {"model_name": "vit-ti16"}}.get(name, {})
-    settings = config.as_dict() | smaller | {"num_classes": 7}
-    del settings["name"], settings["input_size"]
-    shape = (32, 32, 3)
-    model = entry.load()(input_shape=shape, input_dtype="uint8", mean=None, std=None, **settings)
-    pools = any(isinstance(layer, tf_keras.layers.MaxPooling2D) for layer in model.submodules)
-    assert config.has_max_pooling == pools

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import TASKS
-from orbit_runner.train.error_messages import model_error_scope
+from orbit_runner.train.error_messages import error_message_scope, model_error_scope
 from tests.support.digits import digits_config
 from tests.support.keras_models import keras_config
 from tests.support.toy import make_strategy, session_of
@@ -38,3 +38,18 @@ def test_shape_that_has_too_many_elements_does_not_fit_either() -> None:
 def test_other_invalid_argument_is_raised() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError), model_error_scope(digits_config()):
         tf.matmul(tf.ones([2, 3]), tf.ones([2, 3]))
+
+
+def test_op_that_xla_cannot_compile_names_its_setting() -> None:
+    paddings = [[0, 0], [1, 1], [1, 1], [0, 0]]
+
+    @tf.function(jit_compile=True)
+    def pool(x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.max_pool2d(x, 2, 2, paddings)
+
+    with (
+        pytest.raises(SettingError, match="does not support pooling ops with") as caught,
+        error_message_scope(),
+    ):
+        pool(tf.zeros([1, 4, 4, 1]))
+    assert caught.value.path == "runtime.enable_xla"

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# Only this module and `portable_ops.py` replace private parts of TensorFlow. Its public functions,
+# Only the modules of this package replace private parts of TensorFlow. Its public functions,
 # and so Keras and Model Garden, look them up in their modules at each call. No public API is as
 # low-level.
 from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for

@@ -20,7 +20,6 @@ class OfficialTask(Config):
 
     input_rank: ClassVar[int] = 4
     excludes_examples: ClassVar[bool] = False
-    has_max_pooling: ClassVar[bool] = False  # Unknown.
     # Defaults for fields that not all of Model Garden's classes have.
     name: ClassVar[Any] = None
     init_checkpoint: ClassVar[str] = ""

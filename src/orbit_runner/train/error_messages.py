@@ -41,22 +41,17 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
         # traced.
         raise SettingError("runtime.train_input_partition_dims", str(error)) from error
     except tf.errors.UnimplementedError as error:
+        _raise_uncompiled(error)
         line = _find_line(error, "deterministic")
         if not line:
             raise
         raise SettingError(
             "runtime.deterministic",
             f"the model has an op without a deterministic kernel: {line}\n"
-            "set runtime.enable_xla=false if it is on, or runtime.deterministic=false",
+            "set it to false",
         ) from error
     except tf.errors.InvalidArgumentError as error:
-        uncompiled = _UNCOMPILED.search(str(error))
-        if uncompiled:
-            raise SettingError(
-                "runtime.enable_xla",
-                f"XLA cannot compile the step: {uncompiled[1] or 'an op is not supported'}\n"
-                "set it to false",
-            ) from error
+        _raise_uncompiled(error)
         _raise_bad_example(str(error), step, error)
         raise
     except tf.errors.DataLossError as error:
@@ -131,6 +126,17 @@ def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) 
     if problem:
         field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
         raise DataError(problem, field=field) from error
+
+
+def _raise_uncompiled(error: Exception) -> None:
+    """Raises SettingError if XLA could not compile a step."""
+    uncompiled = _UNCOMPILED.search(str(error))
+    if uncompiled:
+        line = _find_line(error, "support") or _find_line(error, "implementation")
+        reason = uncompiled[1] or line or "an op is not supported"
+        raise SettingError(
+            "runtime.enable_xla", f"XLA cannot compile the step: {reason}\nset it to false"
+        ) from error
 
 
 def _find_line(error: Exception, word: str) -> str:

@@ -8,12 +8,15 @@ receives an object that behaves like the optimizer but stores the gradients.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.determinism.max_pooling import compilable_max_pooling_scope
 from orbit_runner.determinism.scopes import keyed_piece_scope
 from orbit_runner.errors import RunnerError
 
@@ -104,10 +107,12 @@ def gradient_function(
     traced.
     """
     variables: list[tf.Variable] = []
+    replaces_ops = jit_compile and is_op_determinism_enabled()
 
     def gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
         recorder = GradientRecorder(optimizer)
-        logs = train_step(inputs, recorder)
+        with compilable_max_pooling_scope() if replaces_ops else contextlib.nullcontext():
+            logs = train_step(inputs, recorder)
         variables[:] = [variable for _, variable in recorder.recorded]
         return logs[loss], [tf.convert_to_tensor(grad) for grad, _ in recorder.recorded]
 

@@ -69,6 +69,7 @@ CASES: dict[str, Callable[[Path], ExperimentConfig]] = {
     "clipped": lambda _: _digits(**{_CLIP: 0.05}, **_SHORT),
     "clipped by the optimizer": lambda _: _digits(**_LEGACY_CLIP, **_SHORT),
     "xla": lambda _: _digits(runtime__enable_xla=True, **_SHORT),
+    "max pooling under xla": lambda _: cnn_config(runtime__enable_xla=True, **_SHORT),
     "six": lambda _: digits_config(
         **{
             **_SHORT,

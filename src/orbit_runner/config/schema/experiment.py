@@ -165,11 +165,6 @@ class TaskConfig(Config):
         return None
 
     @property
-    def has_max_pooling(self) -> bool:
-        """Whether the config tells that the model contains max pooling."""
-        return False
-
-    @property
     def compares_data(self) -> bool:
         """Whether `data_files` can identify the same data in another directory."""
         return type(self).data_files is not TaskConfig.data_files
@@ -240,23 +235,10 @@ class ExperimentConfig(Config):
         yield from ((f"task.{name}", message) for name, message in problems)
         if not problems and mode in TRAINING:
             yield from unknown_example_problems(self)
-        if mode in TRAINING:
-            yield from self._max_pooling_problems()
         for section in ("callbacks", "trackers"):
             for index, item in enumerate(getattr(self, section)):
                 for name, message in item.preflight():
                     yield f"{section}[{index}].{name}", message
-
-    def _max_pooling_problems(self) -> Iterator[tuple[str, str]]:
-        runtime = self.runtime
-        if runtime.enable_xla and runtime.deterministic and self.task.has_max_pooling:
-            yield (
-                "runtime.enable_xla",
-                f"got true, but `{getattr(self.task.model, 'name', '')}` contains max pooling, "
-                "whose gradient is not deterministic in XLA\n"
-                "set it to false; or set runtime.deterministic to false, so that two runs may "
-                "have different weights",
-            )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for contradictions between sections."""

@@ -179,11 +179,6 @@ class ImageClassificationConfig(TaskConfig):
 
         return ImageExamples(self, data)
 
-    @property
-    def has_max_pooling(self) -> bool:
-        """Whether the network contains max pooling."""
-        return self.model.has_max_pooling
-
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         from orbit_runner.tasks.image_classification.sources import source_files

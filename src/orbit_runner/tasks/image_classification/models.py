@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.resnet_depths import is_valid_depth, nearest_depths
@@ -14,7 +13,6 @@ from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
 class ImageModelConfig(Config):
     """An image network, selected by name."""
 
-    has_max_pooling: ClassVar[bool] = False  # XLA has no deterministic gradient of it.
     name: str = field("", help="name of the model; `runner list` shows all")
     num_classes: int | None = field(
         None, ge=1, le=2**20, help="number of classes; by default that of the dataset"
@@ -49,7 +47,6 @@ class ImageModelConfig(Config):
 class CnnConfig(ImageModelConfig):
     """Two convolutions and a dense layer."""
 
-    has_max_pooling: ClassVar[bool] = True
     filters: list[int] = field(
         (32, 64), ge=1, le=4096, help="number of output channels of each convolution"
     )
@@ -127,7 +124,6 @@ def _rate_field(default: float, help: str) -> float:
 class ResNetConfig(ImageModelConfig):
     """Residual networks for images of ImageNet's size."""
 
-    has_max_pooling: ClassVar[bool] = True
     depth: int = field(
         50, allowed=(18, 34, 50, 101, 152, 200), help="number of layers with weights"
     )

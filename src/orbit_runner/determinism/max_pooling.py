@@ -1,0 +1,295 @@
+"""A gradient of max pooling that XLA compiles deterministically.
+
+TensorFlow refuses to compile its own gradient (`MaxPoolGrad`) if ops must be deterministic. The
+replacement consists of ops that every device computes in the same order, and its bits are those of
+TensorFlow's kernel on a CPU. It is registered for the op and not for a layer, so all models have
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# TensorFlow looks up gradients here. Registering one a second time is an error.
+from tensorflow.python.framework.ops import gradient_registry
+
+# The ops of 2-D pooling, which is also that of 1-D pooling. `MaxPoolV2` takes tensors instead of
+# attributes.
+_OPS = ("MaxPool", "MaxPoolV2", "MaxPool3D")
+
+
+class _State(threading.local):
+    """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
+
+    is_active = False
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def compilable_max_pooling_scope() -> Iterator[None]:
+    """Replaces the gradients of max pooling that are traced in a `with` block."""
+    _install_gradients()
+    before, _state.is_active = _state.is_active, True
+    try:
+        yield
+    finally:
+        _state.is_active = before
+
+
+@functools.cache
+def _install_gradients() -> None:
+    registered = gradient_registry._registry
+    for name in _OPS:
+        if "type" not in registered.get(name, {}):
+            raise RuntimeError(
+                f"TensorFlow {tf.__version__} has no gradient of {name} to replace, which is "
+                "needed for deterministic max pooling under XLA; install a TensorFlow version "
+                "that orbit_runner supports."
+            )
+        registered[name]["type"] = _replace_gradient(registered[name]["type"])
+
+
+def _replace_gradient(original: Any) -> Any:
+    @functools.wraps(original)
+    def compute(op: Any, grad: tf.Tensor) -> Any:
+        pooling = _pooling_of(op) if _state.is_active else None
+        if pooling is None:
+            return original(op, grad)
+        gradient = max_pool_gradient(op.inputs[0], grad, **pooling)
+        # The other inputs of `MaxPoolV2` are sizes.
+        return gradient if len(op.inputs) == 1 else [gradient, *[None] * (len(op.inputs) - 1)]
+
+    return compute
+
+
+def _pooling_of(op: Any) -> dict[str, Any] | None:
+    """Returns the arguments of an op for `max_pool_gradient`, or None if it is not supported."""
+    if len(op.inputs) == 1:
+        window, strides = op.get_attr("ksize"), op.get_attr("strides")
+    else:
+        window, strides = map(tf.get_static_value, op.inputs[1:])
+    layout = op.get_attr("data_format").decode()
+    channels = layout.find("C")
+    # Pooling across examples or channels has no gradient in TensorFlow, either.
+    if window is None or strides is None or layout not in _LAYOUTS:
+        return None
+    if any(int(sizes[axis]) != 1 for sizes in (window, strides) for axis in (0, channels)):
+        return None
+    padding: Any = op.get_attr("padding").decode()
+    if padding == "EXPLICIT":
+        padding = [int(before) for before in op.get_attr("explicit_paddings")[::2]]
+    return {
+        "window": [int(size) for size in window],
+        "strides": [int(size) for size in strides],
+        "padding": padding,
+        "channels": channels,
+    }
+
+
+_LAYOUTS = ("NHWC", "NCHW", "NDHWC", "NCDHW")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Axis:
+    """A spatial axis. Its padded input is cut into blocks, each as long as the stride.
+
+    Sizes are integers or, if they are not known when the function is traced, int32 scalars.
+    """
+
+    size: Any
+    outputs: Any
+    window: int
+    stride: int
+    before: Any  # The padding before the input.
+
+    @property
+    def blocks(self) -> Any:
+        """The number of blocks that contain the input and all windows."""
+        whole = -(-(self.size + self.before) // self.stride)
+        return _larger(whole, self.outputs + (self.window - 1) // self.stride)
+
+    @property
+    def after(self) -> Any:
+        """The padding after the input."""
+        return self.blocks * self.stride - self.before - self.size
+
+    def is_inside(self, offset: int) -> tf.Tensor:
+        """Returns whether a position of each window is in the input and not in its padding."""
+        positions = tf.range(self.outputs) * self.stride + (offset - self.before)
+        return (positions >= 0) & (positions < self.size)
+
+
+def max_pool_gradient(
+    inputs: tf.Tensor,
+    grad: tf.Tensor,
+    *,
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: str | Sequence[int],
+    channels: int,
+) -> tf.Tensor:
+    """Returns the gradient of max pooling with respect to its inputs.
+
+    The first of several equal maxima of a window has the gradient. An input in several windows has
+    the sum of their gradients in the order of the outputs. Both are as in TensorFlow's kernels for
+    a CPU, except that in 3-D (`MaxPool3DGrad`), each of several equal maxima has the gradient; in
+    XLA, only the first has it, as here.
+
+    Args:
+        inputs: The inputs, `[batch, *sizes, channels]` or `[batch, channels, *sizes]`.
+        grad: The gradient of the outputs, with the same layout and type.
+        window: The size of the window on each axis; 1 for batch and channels.
+        strides: The stride on each axis; 1 for batch and channels.
+        padding: `SAME`, `VALID`, or the padding before each axis.
+        channels: The axis of the channels.
+
+    Returns:
+        The gradient, with the shape and type of `inputs`.
+    """
+    if channels != len(window) - 1:
+        last = [axis for axis in range(len(window)) if axis != channels] + [channels]
+        gradient = max_pool_gradient(
+            tf.transpose(inputs, last),
+            tf.transpose(grad, last),
+            window=[window[axis] for axis in last],
+            strides=[strides[axis] for axis in last],
+            padding=padding if isinstance(padding, str) else [padding[axis] for axis in last],
+            channels=len(window) - 1,
+        )
+        return tf.transpose(gradient, [last.index(axis) for axis in range(len(window))])
+    with tf.name_scope("MaxPoolGradient"):
+        axes = _spatial_axes(inputs, grad, window, strides, padding)
+        offsets = [*itertools.product(*(range(axis.window) for axis in axes))]
+        first = _first_maxima(inputs, axes, offsets)
+        # Subtracted, because TensorFlow changes the order of additions outside of XLA.
+        negative = -grad
+        parts = [
+            _sum_of_part(first, negative, axes, offsets, remainders)
+            for remainders in itertools.product(*(range(axis.stride) for axis in axes))
+        ]
+        gradient = _crop(_join_parts(parts, axes), axes)
+        # A sum that starts with 0 is never -0, but XLA leaves out the first addition.
+        gradient = tf.where(tf.equal(gradient, 0), tf.zeros([], grad.dtype), gradient)
+        return tf.ensure_shape(gradient, inputs.shape)
+
+
+def _spatial_axes(
+    inputs: tf.Tensor,
+    grad: tf.Tensor,
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: str | Sequence[int],
+) -> list[_Axis]:
+    found = []
+    for index in range(1, len(window) - 1):
+        size, outputs = _size(inputs, index), _size(grad, index)
+        if padding == "SAME":
+            missing = (outputs - 1) * strides[index] + window[index] - size
+            before = _larger(missing, 0) // 2
+        else:
+            before = 0 if padding == "VALID" else padding[index]
+        found.append(_Axis(size, outputs, window[index], strides[index], before))
+    return found
+
+
+def _first_maxima(
+    inputs: tf.Tensor, axes: Sequence[_Axis], offsets: Sequence[tuple[int, ...]]
+) -> tf.Tensor:
+    """Returns the number of the offset at which each window has its first maximum, int32.
+
+    It compares as TensorFlow's kernel does, so also NaN gives the same result.
+    """
+    paddings = [[0, 0], *([axis.before, axis.after] for axis in axes), [0, 0]]
+    blocks = itertools.chain(*((axis.blocks, axis.stride) for axis in axes))
+    cut = tf.reshape(tf.pad(inputs, paddings), [_size(inputs, 0), *blocks, _size(inputs, -1)])
+    most: Any = None
+    first: Any = None
+    for number, offset in enumerate(offsets):
+        at: list[Any] = [slice(None)]
+        for position, axis in zip(offset, axes, strict=True):
+            block, remainder = divmod(position, axis.stride)
+            at += [slice(block, block + axis.outputs), remainder]
+        values, inside = cut[tuple(at)], _is_inside(offset, axes)
+        if most is None:
+            most = values
+            first = tf.where(inside, 0, tf.fill(tf.shape(values), -1))
+            continue
+        is_larger = inside & ((values > most) | (first < 0))
+        most = tf.where(is_larger, values, most)
+        first = tf.where(is_larger, number, first)
+    return first
+
+
+def _is_inside(offset: Sequence[int], axes: Sequence[_Axis]) -> tf.Tensor:
+    """Returns whether a position of each window is in the input, bool [1, *outputs, 1]."""
+    found = tf.ones([], tf.bool)
+    for index, (position, axis) in enumerate(zip(offset, axes, strict=True)):
+        shape = [-1 if index == other else 1 for other in range(len(axes))]
+        found &= tf.reshape(axis.is_inside(position), [1, *shape, 1])
+    return found
+
+
+def _sum_of_part(
+    first: tf.Tensor,
+    negative: tf.Tensor,
+    axes: Sequence[_Axis],
+    offsets: Sequence[tuple[int, ...]],
+    remainders: Sequence[int],
+) -> tf.Tensor:
+    """Returns the gradient of the inputs that have the same place in their blocks.
+
+    The shape is [batch, *blocks, channels]. `negative` is the negative gradient of the outputs.
+    """
+    sizes = [_size(negative, 0), *(axis.blocks for axis in axes), _size(negative, -1)]
+    total = tf.zeros(sizes, negative.dtype)
+    # From the last block of a window to its first, which is the order of the outputs.
+    shifts = [
+        range((axis.window - 1 - remainder) // axis.stride, -1, -1)
+        for axis, remainder in zip(axes, remainders, strict=True)
+    ]
+    for blocks in itertools.product(*shifts):
+        places = zip(blocks, axes, remainders, strict=True)
+        offset = tuple(block * axis.stride + remainder for block, axis, remainder in places)
+        chosen = tf.where(first == offsets.index(offset), negative, tf.zeros([], negative.dtype))
+        paddings = [
+            [block, axis.blocks - block - axis.outputs]
+            for block, axis in zip(blocks, axes, strict=True)
+        ]
+        total -= tf.pad(chosen, [[0, 0], *paddings, [0, 0]])
+    return total
+
+
+def _join_parts(parts: Sequence[tf.Tensor], axes: Sequence[_Axis]) -> tf.Tensor:
+    """Returns the padded gradient: the inputs of all places in the order of their positions."""
+    rank, batch, channels = len(axes), _size(parts[0], 0), _size(parts[0], -1)
+    strides, blocks = [axis.stride for axis in axes], [axis.blocks for axis in axes]
+    stacked = tf.reshape(tf.stack(parts, axis=1), [batch, *strides, *blocks, channels])
+    pairs = ((1 + rank + index, 1 + index) for index in range(rank))
+    ordered = tf.transpose(stacked, [0, *itertools.chain(*pairs), 1 + 2 * rank])
+    return tf.reshape(ordered, [batch, *(axis.blocks * axis.stride for axis in axes), channels])
+
+
+def _crop(padded: tf.Tensor, axes: Sequence[_Axis]) -> tf.Tensor:
+    inner = [slice(axis.before, axis.before + axis.size) for axis in axes]
+    return padded[tuple([slice(None), *inner])]
+
+
+def _size(tensor: tf.Tensor, axis: int) -> Any:
+    size = tensor.shape[axis]
+    return tf.shape(tensor)[axis] if size is None else size
+
+
+def _larger(one: Any, other: Any) -> Any:
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    return tf.maximum(one, other)
