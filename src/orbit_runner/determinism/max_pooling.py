@@ -280,8 +280,9 @@ def _join_parts(parts: Sequence[tf.Tensor], axes: Sequence[_Axis]) -> tf.Tensor:
 
 
 def _crop(padded: tf.Tensor, axes: Sequence[_Axis]) -> tf.Tensor:
-    inner = [slice(axis.before, axis.before + axis.size) for axis in axes]
-    return padded[tuple([slice(None), *inner])]
+    sizes = (slice(axis.before, axis.before + axis.size) for axis in axes)
+    inner = (slice(None), *sizes)
+    return padded[inner]
 
 
 def _size(tensor: tf.Tensor, axis: int) -> Any:
