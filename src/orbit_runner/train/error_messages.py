@@ -47,8 +47,7 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
             raise
         raise SettingError(
             "runtime.deterministic",
-            f"the model has an op without a deterministic kernel: {line}\n"
-            "set it to false",
+            f"the model has an op without a deterministic kernel: {line}\nset it to false",
         ) from error
     except tf.errors.InvalidArgumentError as error:
         _raise_uncompiled(error)
