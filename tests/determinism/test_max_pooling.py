@@ -53,8 +53,8 @@ def _check_equal(pool: Function, x: tf.Tensor, weights: tf.Tensor, *, xla: bool 
     expected = _gradient(pool, weights, replaced=False)(x).numpy()
     gradient = _gradient(pool, weights, replaced=True)
     for jit_compile in (None, True) if xla else (None,):
-        found = tf.function(gradient, jit_compile=jit_compile)(x).numpy()
-        assert found.tobytes() == expected.tobytes(), f"jit_compile={jit_compile}"
+        actual = tf.function(gradient, jit_compile=jit_compile)(x).numpy()
+        assert actual.tobytes() == expected.tobytes(), f"jit_compile={jit_compile}"
 
 
 def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
@@ -141,8 +141,8 @@ def test_gradient_in_3_d_is_that_of_xla() -> None:
 
     for jit_compile in (None, True):
         gradient = _gradient(pool, weights, replaced=True)
-        found = tf.function(gradient, jit_compile=jit_compile)(x)
-        np.testing.assert_array_equal(found, of_xla)
+        actual = tf.function(gradient, jit_compile=jit_compile)(x)
+        np.testing.assert_array_equal(actual, of_xla)
 
 
 @pytest.mark.usefixtures("deterministic_ops")
@@ -159,10 +159,10 @@ def test_channels_may_come_before_the_sizes() -> None:
     def pool_last(x: tf.Tensor) -> tf.Tensor:
         return tf.nn.max_pool2d(x, 3, 2, "SAME")
 
-    found = tf.function(_gradient(pool_first, weights, replaced=True), jit_compile=True)(x)
+    actual = tf.function(_gradient(pool_first, weights, replaced=True), jit_compile=True)(x)
     transposed = tf.transpose(weights, last)
     expected = _gradient(pool_last, transposed, replaced=False)(tf.transpose(x, last))
-    np.testing.assert_array_equal(tf.transpose(found, last), expected)
+    np.testing.assert_array_equal(tf.transpose(actual, last), expected)
 
 
 def test_sizes_may_be_unknown_when_the_function_is_traced() -> None:
@@ -177,8 +177,8 @@ def test_sizes_may_be_unknown_when_the_function_is_traced() -> None:
     signature = [tf.TensorSpec([None] * 4, tf.float32)]
     for jit_compile in (None, True):
         gradient = _gradient(pool, weights, replaced=True)
-        found = tf.function(gradient, signature, jit_compile=jit_compile)(x)
-        np.testing.assert_array_equal(found, expected)
+        actual = tf.function(gradient, signature, jit_compile=jit_compile)(x)
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.usefixtures("deterministic_ops")
@@ -199,8 +199,8 @@ def test_gradients_have_gradients() -> None:
         with compilable_max_pooling_scope():
             return penalty(x)
 
-    found = tf.function(replaced, jit_compile=True)(x)
-    np.testing.assert_allclose(found, penalty(x), rtol=1e-5)
+    actual = tf.function(replaced, jit_compile=True)(x)
+    np.testing.assert_allclose(actual, penalty(x), rtol=1e-5)
 
 
 @pytest.mark.usefixtures("deterministic_ops")

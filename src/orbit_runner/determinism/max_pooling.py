@@ -24,6 +24,7 @@ from tensorflow.python.framework.ops import gradient_registry
 # The ops of 2-D pooling, which is also that of 1-D pooling. `MaxPoolV2` takes tensors instead of
 # attributes.
 _OPS = ("MaxPool", "MaxPoolV2", "MaxPool3D")
+_LAYOUTS = ("NHWC", "NCHW", "NDHWC", "NCDHW")
 
 
 class _State(threading.local):
@@ -39,11 +40,12 @@ _state = _State()
 def compilable_max_pooling_scope() -> Iterator[None]:
     """Replaces the gradients of max pooling that are traced in a `with` block."""
     _install_gradients()
-    before, _state.is_active = _state.is_active, True
+    was_active = _state.is_active
+    _state.is_active = True
     try:
         yield
     finally:
-        _state.is_active = before
+        _state.is_active = was_active
 
 
 @functools.cache
@@ -94,9 +96,6 @@ def _pooling_of(op: Any) -> dict[str, Any] | None:
         "padding": padding,
         "channels": channels,
     }
-
-
-_LAYOUTS = ("NHWC", "NCHW", "NDHWC", "NCDHW")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,16 +189,17 @@ def _spatial_axes(
     strides: Sequence[int],
     padding: str | Sequence[int],
 ) -> list[_Axis]:
-    found = []
+    axes = []
     for index in range(1, len(window) - 1):
-        size, outputs = _size(inputs, index), _size(grad, index)
+        size = _size(inputs, index)
+        outputs = _size(grad, index)
         if padding == "SAME":
             missing = (outputs - 1) * strides[index] + window[index] - size
             before = _larger(missing, 0) // 2
         else:
             before = 0 if padding == "VALID" else padding[index]
-        found.append(_Axis(size, outputs, window[index], strides[index], before))
-    return found
+        axes.append(_Axis(size, outputs, window[index], strides[index], before))
+    return axes
 
 
 def _first_maxima(
@@ -212,19 +212,16 @@ def _first_maxima(
     paddings = [[0, 0], *([axis.before, axis.after] for axis in axes), [0, 0]]
     blocks = itertools.chain(*((axis.blocks, axis.stride) for axis in axes))
     cut = tf.reshape(tf.pad(inputs, paddings), [_size(inputs, 0), *blocks, _size(inputs, -1)])
-    most: Any = None
-    first: Any = None
+    outputs = [_size(inputs, 0), *(axis.outputs for axis in axes), _size(inputs, -1)]
+    most = tf.zeros(outputs, inputs.dtype)
+    first = tf.fill(outputs, -1)
     for number, offset in enumerate(offsets):
         at: list[Any] = [slice(None)]
         for position, axis in zip(offset, axes, strict=True):
             block, remainder = divmod(position, axis.stride)
             at += [slice(block, block + axis.outputs), remainder]
-        values, inside = cut[tuple(at)], _is_inside(offset, axes)
-        if most is None:
-            most = values
-            first = tf.where(inside, 0, tf.fill(tf.shape(values), -1))
-            continue
-        is_larger = inside & ((values > most) | (first < 0))
+        values = cut[tuple(at)]
+        is_larger = _is_inside(offset, axes) & ((values > most) | (first < 0))
         most = tf.where(is_larger, values, most)
         first = tf.where(is_larger, number, first)
     return first
@@ -232,11 +229,11 @@ def _first_maxima(
 
 def _is_inside(offset: Sequence[int], axes: Sequence[_Axis]) -> tf.Tensor:
     """Returns whether a position of each window is in the input, bool [1, *outputs, 1]."""
-    found = tf.ones([], tf.bool)
+    inside = tf.ones([], tf.bool)
     for index, (position, axis) in enumerate(zip(offset, axes, strict=True)):
         shape = [-1 if index == other else 1 for other in range(len(axes))]
-        found &= tf.reshape(axis.is_inside(position), [1, *shape, 1])
-    return found
+        inside &= tf.reshape(axis.is_inside(position), [1, *shape, 1])
+    return inside
 
 
 def _sum_of_part(
@@ -271,8 +268,11 @@ def _sum_of_part(
 
 def _join_parts(parts: Sequence[tf.Tensor], axes: Sequence[_Axis]) -> tf.Tensor:
     """Returns the padded gradient: the inputs of all places in the order of their positions."""
-    rank, batch, channels = len(axes), _size(parts[0], 0), _size(parts[0], -1)
-    strides, blocks = [axis.stride for axis in axes], [axis.blocks for axis in axes]
+    rank = len(axes)
+    batch = _size(parts[0], 0)
+    channels = _size(parts[0], -1)
+    strides = [axis.stride for axis in axes]
+    blocks = [axis.blocks for axis in axes]
     stacked = tf.reshape(tf.stack(parts, axis=1), [batch, *strides, *blocks, channels])
     pairs = ((1 + rank + index, 1 + index) for index in range(rank))
     ordered = tf.transpose(stacked, [0, *itertools.chain(*pairs), 1 + 2 * rank])
