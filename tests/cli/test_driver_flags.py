@@ -172,6 +172,14 @@ def test_invalid_flag_is_rejected_with_an_explanation(written: str, message: str
         parse_flags(run_parser(), [written])
 
 
+def test_only_line_feeds_end_the_line_of_a_flagfile(tmp_path: Path) -> None:
+    file = tmp_path / "flags"
+    file.write_text("\ufeff--mode=train\n--experiment=a\u2028b\n", encoding="utf-8")
+
+    taken = parse_flags(run_parser(), [f"--flagfile={file}"])
+    assert (taken.mode, taken.experiment) == ("train", "a\u2028b")
+
+
 def test_flagfile_is_read_recursively_and_a_cycle_is_rejected(tmp_path: Path) -> None:
     inner, outer = tmp_path / "inner", tmp_path / "outer"
     inner.write_text("--seed=3\n")

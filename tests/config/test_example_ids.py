@@ -44,6 +44,13 @@ def test_file_has_one_id_per_line(tmp_path: Path) -> None:
     assert found["4"] == f"{path}:4"
 
 
+@pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0c", "\x1c"])
+def test_only_line_feeds_end_the_line_of_an_id(character: str, tmp_path: Path) -> None:
+    path = write_ids(tmp_path / "ids.txt", f"17 # a 9{character}18\r\n19\n")
+
+    assert read_ids(path) == {"17": f"{path}:1", "19": f"{path}:2"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

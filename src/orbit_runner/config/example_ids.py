@@ -26,7 +26,8 @@ def read_ids(exclude: str | Sequence[str | int]) -> Mapping[str, str]:
 
     try:
         path = Path(local_file(exclude, EXCLUDE))
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        # Not `splitlines`, for which other characters, which a comment may contain, end a line.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except SettingError as error:
         raise DataError(error.reason, field="exclude") from error
     except OSError as error:

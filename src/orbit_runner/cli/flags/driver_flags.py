@@ -148,13 +148,14 @@ def _expand_flagfiles(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> l
 
 def _read_flagfile(path: str) -> list[str]:
     try:
-        with local_path(path, "--flagfile").expanduser().open(encoding="utf-8") as file:
+        with local_path(path, "--flagfile").expanduser().open(encoding="utf-8-sig") as file:
             text = file.read(_MAX_FLAGFILE + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise RunnerError(f"--flagfile={path}: cannot be read: {error}") from None
     if len(text) > _MAX_FLAGFILE or "\0" in text:
         raise RunnerError(f"--flagfile={path}: is not a text file with one flag per line")
-    stripped = (line.strip() for line in text.splitlines())
+    # Not `splitlines`, for which other characters, which a value may contain, end a line.
+    stripped = (line.strip() for line in text.split("\n"))
     return [line for line in stripped if line and not line.startswith(("#", "//"))]
 
 
