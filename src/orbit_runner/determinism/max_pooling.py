@@ -2,76 +2,32 @@
 
 TensorFlow refuses to compile its own gradient (`MaxPoolGrad`) if ops must be deterministic. The
 replacement consists of ops that every device computes in the same order, and its bits are those of
-TensorFlow's kernel on a CPU. It is registered for the op and not for a layer, so all models have
-it.
+TensorFlow's kernel on a CPU.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import itertools
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-# TensorFlow looks up gradients here. Registering one a second time is an error.
-from tensorflow.python.framework.ops import gradient_registry
-
-# The ops of 2-D pooling, which is also that of 1-D pooling. `MaxPoolV2` takes tensors instead of
-# attributes.
-_OPS = ("MaxPool", "MaxPoolV2", "MaxPool3D")
 _LAYOUTS = ("NHWC", "NCHW", "NDHWC", "NCDHW")
 
 
-class _State(threading.local):
-    """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
+def replace_max_pool_gradient(op: Any, grad: tf.Tensor) -> list[tf.Tensor | None] | None:
+    """Returns the gradients of the inputs of `MaxPool`, `MaxPoolV2` or `MaxPool3D`.
 
-    is_active = False
-
-
-_state = _State()
-
-
-@contextlib.contextmanager
-def compilable_max_pooling_scope() -> Iterator[None]:
-    """Replaces the gradients of max pooling that are traced in a `with` block."""
-    _install_gradients()
-    was_active = _state.is_active
-    _state.is_active = True
-    try:
-        yield
-    finally:
-        _state.is_active = was_active
-
-
-@functools.cache
-def _install_gradients() -> None:
-    registered = gradient_registry._registry
-    for name in _OPS:
-        if "type" not in registered.get(name, {}):
-            raise RuntimeError(
-                f"TensorFlow {tf.__version__} has no gradient of {name} to replace, which is "
-                "needed for deterministic max pooling under XLA; install a TensorFlow version "
-                "that orbit_runner supports."
-            )
-        registered[name]["type"] = _replace_gradient(registered[name]["type"])
-
-
-def _replace_gradient(original: Any) -> Any:
-    @functools.wraps(original)
-    def compute(op: Any, grad: tf.Tensor) -> Any:
-        pooling = _pooling_of(op) if _state.is_active else None
-        if pooling is None:
-            return original(op, grad)
-        gradient = max_pool_gradient(op.inputs[0], grad, **pooling)
-        # The other inputs of `MaxPoolV2` are sizes.
-        return gradient if len(op.inputs) == 1 else [gradient, *[None] * (len(op.inputs) - 1)]
-
-    return compute
+    Returns None if the op is not supported.
+    """
+    pooling = _pooling_of(op)
+    if pooling is None:
+        return None
+    gradient = max_pool_gradient(op.inputs[0], grad, **pooling)
+    # The other inputs of `MaxPoolV2` are sizes.
+    return [gradient, *[None] * (len(op.inputs) - 1)]
 
 
 def _pooling_of(op: Any) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.determinism.max_pooling import compilable_max_pooling_scope
+from orbit_runner.determinism.gradient_patches import compilable_gradients_scope
 from orbit_runner.determinism.scopes import keyed_piece_scope
 from orbit_runner.errors import RunnerError
 
@@ -111,7 +111,7 @@ def gradient_function(
 
     def gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
         recorder = GradientRecorder(optimizer)
-        with compilable_max_pooling_scope() if replaces_ops else contextlib.nullcontext():
+        with compilable_gradients_scope() if replaces_ops else contextlib.nullcontext():
             logs = train_step(inputs, recorder)
         variables[:] = [variable for _, variable in recorder.recorded]
         return logs[loss], [tf.convert_to_tensor(grad) for grad, _ in recorder.recorded]

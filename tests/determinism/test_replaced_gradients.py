@@ -1,4 +1,4 @@
-"""The gradient of max pooling that XLA compiles deterministically, against TensorFlow's kernels."""
+"""Gradients that XLA compiles deterministically, against those of TensorFlow's kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.framework import config
 
-from orbit_runner.determinism.max_pooling import compilable_max_pooling_scope
+from orbit_runner.determinism.gradient_patches import compilable_gradients_scope
 
 Function = Callable[[tf.Tensor], tf.Tensor]
 
@@ -32,26 +32,26 @@ def deterministic_ops(restored_determinism: None) -> None:
     tf.config.experimental.enable_op_determinism()
 
 
-def _gradient(pool: Function, weights: tf.Tensor, *, replaced: bool) -> Function:
+def _gradient(function: Function, weights: tf.Tensor, *, replaced: bool) -> Function:
     def gradient(x: tf.Tensor) -> tf.Tensor:
         def compute() -> tf.Tensor:
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                outputs = pool(x)
+                outputs = function(x)
             return tape.gradient(outputs, x, weights)
 
         if not replaced:
             return compute()
-        with compilable_max_pooling_scope():
+        with compilable_gradients_scope():
             return compute()
 
     return gradient
 
 
-def _check_equal(pool: Function, x: tf.Tensor, weights: tf.Tensor, *, xla: bool = True) -> None:
+def _check_equal(function: Function, x: tf.Tensor, weights: tf.Tensor, *, xla: bool = True) -> None:
     """Compares the bits of the replacement, with and without XLA, to those of TensorFlow."""
-    expected = _gradient(pool, weights, replaced=False)(x).numpy()
-    gradient = _gradient(pool, weights, replaced=True)
+    expected = _gradient(function, weights, replaced=False)(x).numpy()
+    gradient = _gradient(function, weights, replaced=True)
     for jit_compile in (None, True) if xla else (None,):
         actual = tf.function(gradient, jit_compile=jit_compile)(x).numpy()
         assert actual.tobytes() == expected.tobytes(), f"jit_compile={jit_compile}"
@@ -196,7 +196,7 @@ def test_gradients_have_gradients() -> None:
         return outer.gradient(total, x)
 
     def replaced(x: tf.Tensor) -> tf.Tensor:
-        with compilable_max_pooling_scope():
+        with compilable_gradients_scope():
             return penalty(x)
 
     actual = tf.function(replaced, jit_compile=True)(x)
@@ -205,9 +205,9 @@ def test_gradients_have_gradients() -> None:
 
 @pytest.mark.usefixtures("deterministic_ops")
 def test_tensorflow_refuses_the_gradient_outside_of_the_scope() -> None:
-    """If it compiles, a new TensorFlow needs no replacement any more."""
+    """If it compiles, this version of TensorFlow needs no replacement."""
     x = tf.zeros([1, 4, 4, 1])
-    with compilable_max_pooling_scope():
+    with compilable_gradients_scope():
         pass
 
     def pool(x: tf.Tensor) -> tf.Tensor:
@@ -216,3 +216,40 @@ def test_tensorflow_refuses_the_gradient_outside_of_the_scope() -> None:
     gradient = _gradient(pool, tf.ones([1, 2, 2, 1]), replaced=False)
     with pytest.raises(tf.errors.UnimplementedError, match="deterministic XLA implementation"):
         tf.function(gradient, jit_compile=True)(x)
+
+
+# Nearest-neighbor resizing
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_gradient_of_random_resizing_has_the_bits_of_tensorflow(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dtype = (tf.float32, tf.float64, tf.float16, tf.bfloat16)[seed % 4]
+    sizes, outputs = rng.integers(1, 9, 2).tolist(), rng.integers(1, 25, 2).tolist()
+    x = _values(rng, (2, *sizes, 3), dtype)
+    corners = {0: {}, 1: {"align_corners": True}, 2: {"half_pixel_centers": True}}[seed % 3]
+
+    def resize(x: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.ResizeNearestNeighbor(images=x, size=outputs, **corners)
+
+    _check_equal(resize, x, _weights(rng, resize(x)))
+
+
+@pytest.mark.parametrize("factor", [2, (3, 1)])
+def test_gradient_of_upsampling_has_the_bits_of_tensorflow(factor: Any) -> None:
+    rng = np.random.default_rng(5)
+    upsample = tf_keras.layers.UpSampling2D(factor)
+    x = _values(rng, (2, 5, 4, 3), tf.float32)
+
+    _check_equal(upsample, x, _weights(rng, upsample(x)))
+
+
+def test_resizing_of_unknown_sizes_has_the_gradient_of_tensorflow() -> None:
+    rng = np.random.default_rng(6)
+    x = _values(rng, (2, 5, 4, 3), tf.float32)
+    upsample = tf_keras.layers.UpSampling2D(2)
+    weights = _weights(rng, upsample(x))
+    gradient = _gradient(upsample, weights, replaced=True)
+
+    actual = tf.function(gradient, [tf.TensorSpec([None] * 3 + [3], tf.float32)])(x)
+    np.testing.assert_array_equal(actual, _gradient(upsample, weights, replaced=False)(x))

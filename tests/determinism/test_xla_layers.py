@@ -1,0 +1,216 @@
+"""Keras's layers under XLA with deterministic ops: each compiles, or is listed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from tensorflow.python.framework import config
+
+from orbit_runner.determinism.gradient_patches import compilable_gradients_scope
+from orbit_runner.determinism.scopes import keyed_draws_scope
+
+_L = tf_keras.layers
+_VECTOR, _SEQUENCE, _IMAGE, _VOLUME = [6], [8, 4], [8, 8, 3], [4, 4, 4, 2]
+
+
+def _of_two(name: str) -> Callable[[], Any]:
+    """Returns how a layer that merges several inputs is built."""
+
+    def build() -> Any:
+        layer = getattr(_L, name)()
+        return lambda x: layer([x, 2.0 * x])
+
+    return build
+
+
+# How each layer is built, and the shape of an example.
+LAYERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
+    "Activation": (lambda: _L.Activation("gelu"), _VECTOR),
+    "ActivityRegularization": (lambda: _L.ActivityRegularization(0.1, 0.1), _VECTOR),
+    "Add": (_of_two("Add"), _VECTOR),
+    "AdditiveAttention": (_of_two("AdditiveAttention"), _SEQUENCE),
+    "AlphaDropout": (lambda: _L.AlphaDropout(0.5), _VECTOR),
+    "Attention": (_of_two("Attention"), _SEQUENCE),
+    "Average": (_of_two("Average"), _VECTOR),
+    "AveragePooling1D": (lambda: _L.AveragePooling1D(3, 2, "same"), _SEQUENCE),
+    "AveragePooling2D": (lambda: _L.AveragePooling2D(3, 2, "same"), _IMAGE),
+    "AveragePooling3D": (lambda: _L.AveragePooling3D(), _VOLUME),
+    "BatchNormalization": (lambda: _L.BatchNormalization(), _IMAGE),
+    "Bidirectional": (lambda: _L.Bidirectional(_L.GRU(3)), _SEQUENCE),
+    "CenterCrop": (lambda: _L.CenterCrop(4, 4), _IMAGE),
+    "Concatenate": (_of_two("Concatenate"), _VECTOR),
+    "Conv1D": (lambda: _L.Conv1D(3, 3), _SEQUENCE),
+    "Conv1DTranspose": (lambda: _L.Conv1DTranspose(3, 3), _SEQUENCE),
+    "Conv2D": (lambda: _L.Conv2D(3, 3), _IMAGE),
+    "Conv2DTranspose": (lambda: _L.Conv2DTranspose(3, 3, 2), _IMAGE),
+    "Conv3D": (lambda: _L.Conv3D(3, 2), _VOLUME),
+    "Conv3DTranspose": (lambda: _L.Conv3DTranspose(3, 2), _VOLUME),
+    "ConvLSTM1D": (lambda: _L.ConvLSTM1D(2, 2), [3, 8, 2]),
+    "ConvLSTM2D": (lambda: _L.ConvLSTM2D(2, 2), [3, 6, 6, 2]),
+    "ConvLSTM3D": (lambda: _L.ConvLSTM3D(2, 2), [2, 4, 4, 4, 1]),
+    "Cropping1D": (lambda: _L.Cropping1D(1), _SEQUENCE),
+    "Cropping2D": (lambda: _L.Cropping2D(1), _IMAGE),
+    "Cropping3D": (lambda: _L.Cropping3D(1), _VOLUME),
+    "Dense": (lambda: _L.Dense(3), _VECTOR),
+    "DepthwiseConv1D": (lambda: _L.DepthwiseConv1D(3), _SEQUENCE),
+    "DepthwiseConv2D": (lambda: _L.DepthwiseConv2D(3), _IMAGE),
+    "Dot": (lambda: lambda x: _L.Dot(1)([x, 2.0 * x]), _VECTOR),
+    "Dropout": (lambda: _L.Dropout(0.5), _VECTOR),
+    "ELU": (lambda: _L.ELU(), _VECTOR),
+    "EinsumDense": (lambda: _L.EinsumDense("bi,io->bo", 3), _VECTOR),
+    "Embedding": (lambda: _ints(_L.Embedding(9, 3)), _VECTOR),
+    "Flatten": (lambda: _L.Flatten(), _IMAGE),
+    "GRU": (lambda: _L.GRU(3), _SEQUENCE),
+    "GaussianDropout": (lambda: _L.GaussianDropout(0.5), _VECTOR),
+    "GaussianNoise": (lambda: _L.GaussianNoise(0.5), _VECTOR),
+    "GlobalAveragePooling1D": (lambda: _L.GlobalAveragePooling1D(), _SEQUENCE),
+    "GlobalAveragePooling2D": (lambda: _L.GlobalAveragePooling2D(), _IMAGE),
+    "GlobalAveragePooling3D": (lambda: _L.GlobalAveragePooling3D(), _VOLUME),
+    "GlobalMaxPooling1D": (lambda: _L.GlobalMaxPooling1D(), _SEQUENCE),
+    "GlobalMaxPooling2D": (lambda: _L.GlobalMaxPooling2D(), _IMAGE),
+    "GlobalMaxPooling3D": (lambda: _L.GlobalMaxPooling3D(), _VOLUME),
+    "GroupNormalization": (lambda: _L.GroupNormalization(3), _IMAGE),
+    "Identity": (lambda: _L.Identity(), _VECTOR),
+    "LSTM": (lambda: _L.LSTM(3), _SEQUENCE),
+    "Lambda": (lambda: _L.Lambda(tf.math.cumsum), _VECTOR),
+    "LayerNormalization": (lambda: _L.LayerNormalization(), _SEQUENCE),
+    "LeakyReLU": (lambda: _L.LeakyReLU(), _VECTOR),
+    "LocallyConnected1D": (lambda: _L.LocallyConnected1D(2, 3), _SEQUENCE),
+    "LocallyConnected2D": (lambda: _L.LocallyConnected2D(2, 3), _IMAGE),
+    "Masking": (lambda: tf_keras.Sequential([_L.Masking(), _L.LSTM(3)]), _SEQUENCE),
+    "MaxPooling1D": (lambda: _L.MaxPooling1D(3, 2, "same"), _SEQUENCE),
+    "MaxPooling2D": (lambda: _L.MaxPooling2D(3, 2, "same"), _IMAGE),
+    "MaxPooling3D": (lambda: _L.MaxPooling3D(), _VOLUME),
+    "Maximum": (_of_two("Maximum"), _VECTOR),
+    "Minimum": (_of_two("Minimum"), _VECTOR),
+    "MultiHeadAttention": (lambda: _self_attention(_L.MultiHeadAttention(2, 3)), _SEQUENCE),
+    "Multiply": (_of_two("Multiply"), _VECTOR),
+    "Normalization": (lambda: _L.Normalization(mean=1.0, variance=2.0), _VECTOR),
+    "PReLU": (lambda: _L.PReLU(), _VECTOR),
+    "Permute": (lambda: _L.Permute([2, 1]), _SEQUENCE),
+    "RNN": (lambda: _L.RNN(_L.LSTMCell(3)), _SEQUENCE),
+    "RandomBrightness": (lambda: _L.RandomBrightness(0.5, [-9, 9]), _IMAGE),
+    "RandomContrast": (lambda: _L.RandomContrast(0.5), _IMAGE),
+    "RandomCrop": (lambda: _L.RandomCrop(4, 4), _IMAGE),
+    "RandomFlip": (lambda: _L.RandomFlip(), _IMAGE),
+    "RandomHeight": (lambda: _L.RandomHeight(0.5), _IMAGE),
+    "RandomRotation": (lambda: _L.RandomRotation(0.5), _IMAGE),
+    "RandomTranslation": (lambda: _L.RandomTranslation(0.5, 0.5), _IMAGE),
+    "RandomWidth": (lambda: _L.RandomWidth(0.5), _IMAGE),
+    "RandomZoom": (lambda: _L.RandomZoom(0.5), _IMAGE),
+    "ReLU": (lambda: _L.ReLU(), _VECTOR),
+    "RepeatVector": (lambda: _L.RepeatVector(2), _VECTOR),
+    "Rescaling": (lambda: _L.Rescaling(0.5), _VECTOR),
+    "Reshape": (lambda: _L.Reshape([3, 2]), _VECTOR),
+    "Resizing": (lambda: _L.Resizing(5, 5), _IMAGE),
+    "SeparableConv1D": (lambda: _L.SeparableConv1D(3, 3), _SEQUENCE),
+    "SeparableConv2D": (lambda: _L.SeparableConv2D(3, 3), _IMAGE),
+    "SimpleRNN": (lambda: _L.SimpleRNN(3), _SEQUENCE),
+    "Softmax": (lambda: _L.Softmax(), _VECTOR),
+    "SpatialDropout1D": (lambda: _L.SpatialDropout1D(0.5), _SEQUENCE),
+    "SpatialDropout2D": (lambda: _L.SpatialDropout2D(0.5), _IMAGE),
+    "SpatialDropout3D": (lambda: _L.SpatialDropout3D(0.5), _VOLUME),
+    "StackedRNNCells": (lambda: _L.RNN(_L.StackedRNNCells([_L.GRUCell(3)] * 1)), _SEQUENCE),
+    "Subtract": (_of_two("Subtract"), _VECTOR),
+    "ThresholdedReLU": (lambda: _L.ThresholdedReLU(), _VECTOR),
+    "TimeDistributed": (lambda: _L.TimeDistributed(_L.Dense(3)), _SEQUENCE),
+    "UnitNormalization": (lambda: _L.UnitNormalization(), _VECTOR),
+    "UpSampling1D": (lambda: _L.UpSampling1D(), _SEQUENCE),
+    "UpSampling2D": (lambda: _L.UpSampling2D(), _IMAGE),
+    "UpSampling3D": (lambda: _L.UpSampling3D(), _VOLUME),
+    "ZeroPadding1D": (lambda: _L.ZeroPadding1D(), _SEQUENCE),
+    "ZeroPadding2D": (lambda: _L.ZeroPadding2D(), _IMAGE),
+    "ZeroPadding3D": (lambda: _L.ZeroPadding3D(), _VOLUME),
+}
+# Variants with other ops.
+VARIANTS: dict[str, tuple[Callable[[], Any], list[int]]] = {
+    "UpSampling2D bilinear": (lambda: _L.UpSampling2D(interpolation="bilinear"), _IMAGE),
+    "UpSampling2D bicubic": (lambda: _L.UpSampling2D(interpolation="bicubic"), _IMAGE),
+    "Resizing nearest": (lambda: _L.Resizing(5, 5, "nearest"), _IMAGE),
+    "BatchNormalization frozen": (lambda: _L.BatchNormalization(trainable=False), _IMAGE),
+    "LSTM unrolled": (lambda: _L.LSTM(3, unroll=True), _SEQUENCE),
+    "Conv2D dilated": (lambda: _L.Conv2D(3, 3, dilation_rate=2), _IMAGE),
+    "Conv2D grouped": (lambda: _L.Conv2D(3, 3, groups=3), _IMAGE),
+}
+# Layers for texts and integers, which have no gradients; base classes; and a layer that this
+# version of tf_keras cannot build.
+NOT_TRIED = {
+    "AbstractRNNCell", "CategoryEncoding", "DenseFeatures", "Discretization", "GRUCell",
+    "HashedCrossing", "Hashing", "InputLayer", "IntegerLookup", "LSTMCell", "Layer",
+    "SimpleRNNCell", "SpectralNormalization", "StringLookup", "TextVectorization", "Wrapper",
+}  # fmt: skip
+# What XLA does not compile, and the op that it names.
+REFUSED = {
+    "RandomRotation": "ImageProjectiveTransformV3",
+    "RandomTranslation": "ImageProjectiveTransformV3",
+    "RandomZoom": "ImageProjectiveTransformV3",
+    "UpSampling2D bicubic": "ResizeBicubic",
+}
+
+
+def _ints(embedding: Any) -> Callable[..., tf.Tensor]:
+    return lambda x: embedding(tf.cast(tf.abs(x) * 3, tf.int32)) * tf.reduce_sum(x)
+
+
+def _self_attention(attention: Any) -> Callable[..., tf.Tensor]:
+    return lambda x, **arguments: attention(x, x, **arguments)
+
+
+@pytest.fixture(autouse=True)
+def deterministic_ops() -> Iterator[None]:
+    was_enabled = config.is_op_determinism_enabled()
+    tf.config.experimental.enable_op_determinism()
+    yield
+    if not was_enabled:
+        config.disable_op_determinism()
+
+
+def test_every_layer_of_keras_is_in_the_table() -> None:
+    classes = {
+        value.__name__
+        for value in vars(_L).values()
+        if inspect.isclass(value) and issubclass(value, _L.Layer)
+    }
+    assert classes - NOT_TRIED == LAYERS.keys()
+
+
+def _gradients(name: str) -> list[bytes]:
+    """Returns the bits of the gradients of a layer's weights and inputs."""
+    build, shape = {**LAYERS, **VARIANTS}[name]
+    tf_keras.utils.set_random_seed(1)
+    layer = build()
+    x = tf.constant(np.random.default_rng(1).normal(size=[4, *shape]), tf.float32)
+    takes_training = isinstance(layer, _L.Layer) and layer._expects_training_arg
+    arguments = {"training": True} if takes_training else {}
+    layer(x, **arguments)
+    weights = getattr(layer, "trainable_variables", [])
+    # Some augmentations have no gradient. They need none, because they come first in a model.
+    watched = [] if name.startswith("Random") else [x]
+
+    def compute(x: tf.Tensor) -> Any:
+        with compilable_gradients_scope(), keyed_draws_scope(1, 2, 0):
+            with tf.GradientTape() as tape:
+                tape.watch([x] if watched else [])
+                outputs = layer(x, **arguments)
+                loss = tf.reduce_sum(outputs**3)
+            gradients = tape.gradient(loss, [*weights, *([x] if watched else [])])
+            return outputs, [tf.convert_to_tensor(g) for g in gradients if g is not None]
+
+    outputs, gradients = tf.function(compute, jit_compile=True)(x)
+    return [tensor.numpy().tobytes() for tensor in (outputs, *gradients)]
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("name", [*LAYERS, *VARIANTS])
+def test_layer_compiles_with_its_gradient_or_is_listed(name: str) -> None:
+    if name in REFUSED:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSED[name]):
+            _gradients(name)
+    else:
+        assert _gradients(name) == _gradients(name)
