@@ -92,13 +92,13 @@ def _check_utf8(path: Path, first: int, name: str, array: Any) -> None:
     import pyarrow
     from pyarrow.types import is_dictionary
 
-    texts = array.cast(array.type.value_type) if is_dictionary(array.type) else array
+    texts = array.dictionary if is_dictionary(array.type) else array
     if not is_text(texts.type):
         return
     try:
         texts.validate(full=True)
     except pyarrow.ArrowInvalid:
-        binary = texts.cast(pyarrow.large_binary()).to_pylist()
+        binary = array.cast(texts.type).cast(pyarrow.large_binary()).to_pylist()
         bad = (i for i, text in enumerate(binary) if text is not None and not _is_utf8(text))
         raise DataError(
             f"{path}, row {first + next(bad, 0)}: column {name!r} is not valid UTF-8",
