@@ -15,7 +15,7 @@ from pyarrow import csv, parquet
 
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.tables import csv_file
-from orbit_runner.tasks.tabular.checks import left_out, nearly_unique
+from orbit_runner.tasks.tabular.checks import column_warnings, left_out, nearly_unique
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
 
 ROWS = 400
@@ -251,6 +251,17 @@ def test_category_in_which_nearly_each_row_differs_is_said(tmp_path: Path) -> No
     (line,) = nearly_unique(config)
     assert "column 'name' has 400 different texts in 400 rows" in line
     assert 'features.exclude: ["name"]' in line
+
+
+@pytest.mark.parametrize("name", ["color", "y"])
+def test_texts_that_differ_only_in_case_are_said(name: str, tmp_path: Path) -> None:
+    columns = _columns(x=list(range(ROWS))) | {name: ["Red", "blue", "RED", "blue"] * (ROWS // 4)}
+    config = _config(_write(tmp_path / "a.csv", columns))
+    (line,) = column_warnings(config)
+    assert line == (
+        f"column {name!r} has 'RED' and 'Red', which differ only in case; if they mean the same, "
+        "write them in one way"
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.train.run_warnings import better_values, run_warnings
+from orbit_runner.train.run_warnings import better_values, class_warnings, run_warnings
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import toy_config
 
@@ -90,3 +90,11 @@ def test_direction_that_prefers_the_worst_evaluation_is_named() -> None:
         trainer__best_checkpoint_eval_metric="accuracy",
     )
     assert run_warnings(right, None) == []
+
+
+def test_classes_that_differ_only_in_case_are_said() -> None:
+    assert class_warnings(["cat", "dog", "Cat"]) == [
+        "the classes have 'cat' and 'Cat', which differ only in case; if they mean the same, "
+        "write them in one way"
+    ]
+    assert class_warnings(["a", "A", "cat"]) == []

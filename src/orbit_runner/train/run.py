@@ -63,7 +63,7 @@ from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.nonfinite.handling import check_initial_weights
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.run_builder import RunBuilder
-from orbit_runner.train.run_warnings import run_warnings
+from orbit_runner.train.run_warnings import class_warnings, run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.utils.log import note, phase
@@ -145,7 +145,7 @@ class Run:
         self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
         self._accepts_changes = resume == "override"
         self.workers, self.local_strategy = Workers(strategy), local_strategy(strategy)
-        self.warnings = run_warnings(config, self.plan) if trains and self.is_chief else []
+        self.warnings = self._find_warnings() if trains and self.is_chief else []
         for text in self.warnings:
             note(f"warning: {text}")
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
@@ -351,6 +351,12 @@ class Run:
         """Saves a checkpoint and waits until it is on the disk."""
         self.checkpoints.save()
         self.checkpoints.sync()
+
+    def _find_warnings(self) -> list[str]:
+        names = getattr(self.task, "class_names", ())
+        # A user's task may have an attribute of this name with another meaning.
+        known = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+        return [*run_warnings(self.config, self.plan), *class_warnings(names if known else ())]
 
     def _build_plan(self, trains: bool) -> Plan:
         data, trainer = self.section("train_data"), self.config.trainer

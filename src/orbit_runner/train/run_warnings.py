@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.schedule_length import describe_early_end
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.tables.cell_texts import describe_equal_but_case, equal_but_case
 from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.train.schedule import Plan
 
@@ -33,6 +34,12 @@ def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
     early_end = describe_early_end(config, plan.train_steps) if plan is not None else ""
     texts = [early_end, *_describe_wrong_directions(config), str(shared) if shared else ""]
     return [text for text in texts if text]
+
+
+def class_warnings(names: Sequence[str]) -> list[str]:
+    """Returns the warnings about the names of a task's classes."""
+    same = equal_but_case(names)
+    return [f"the classes have {describe_equal_but_case(same)}"] if same else []
 
 
 def better_values(metric: str) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 # What the texts of a column are.
 NUMBERS, OTHER_NOTATION, DATES = "numbers", "numbers in another notation", "dates or times"
@@ -173,3 +173,21 @@ def equal_numbers(texts: Iterable[str]) -> tuple[str, str] | None:
         if first != text:
             return first, text
     return None
+
+
+def equal_but_case(texts: Iterable[str]) -> list[str]:
+    """Returns texts that differ only in case, such as `Red` and `red`; [] if there are none.
+
+    Single letters are left out, because upper and lower case may be different classes.
+    """
+    by_letters: dict[str, list[str]] = {}
+    for text in texts:
+        if len(text) > 1:
+            by_letters.setdefault(text.casefold(), []).append(text)
+    return next((same for same in by_letters.values() if same[1:]), [])
+
+
+def describe_equal_but_case(texts: Sequence[str]) -> str:
+    """Returns what is odd about the texts of `equal_but_case`, and what to do."""
+    shown = " and ".join(repr(text) for text in texts[:2])
+    return f"{shown}, which differ only in case; if they mean the same, write them in one way"

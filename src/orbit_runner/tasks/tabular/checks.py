@@ -15,6 +15,8 @@ from orbit_runner.data.tables.cell_texts import (
     DATES,
     OTHER_NOTATION,
     Misreading,
+    describe_equal_but_case,
+    equal_but_case,
     equal_numbers,
     find_misreading,
 )
@@ -342,6 +344,20 @@ def _format_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_MAX_LISTED])}{more}"
 
 
+def column_warnings(config: TabularConfig) -> list[str]:
+    """Returns why columns of texts may not mean what they seem to."""
+    return [*nearly_unique(config), *_differences_in_case(config)]
+
+
+def _differences_in_case(config: TabularConfig) -> Iterator[str]:
+    part = load_part(config, "train_data")
+    for name in _roles(config):
+        column = part.column(name)
+        texts = equal_but_case(column.text_counts()) if column.kind == CATEGORY else []
+        if texts:
+            yield f"column {name!r} has {describe_equal_but_case(texts)}"
+
+
 def nearly_unique(config: TabularConfig) -> list[str]:
     """Returns the inferred categories in which most rows of training have a text of their own."""
     part = load_part(config, "train_data")
@@ -389,7 +405,7 @@ def summarize_table(config: TabularConfig) -> TableSummary:
     roles = _roles(config)
     parts = {section: load_part(config, section) for section in SECTIONS}
     summary = summarize(parts, roles, tuple(features))
-    return dataclasses.replace(summary, left_out=[*left_out(config), *nearly_unique(config)])
+    return dataclasses.replace(summary, left_out=[*left_out(config), *column_warnings(config)])
 
 
 def _roles(config: TabularConfig) -> dict[str, str]:
@@ -417,7 +433,7 @@ def column_facts(config: TabularConfig) -> dict[str, list[tuple[str, str]]]:
             missing = f"{int(column.is_missing().sum()):,} missing"
             facts[section].append((name, ", ".join([role, column.kind, *texts, missing])))
     facts[SECTIONS[0]] += [("not used", line) for line in left_out(config)]
-    facts[SECTIONS[0]] += [("warning", line) for line in nearly_unique(config)]
+    facts[SECTIONS[0]] += [("warning", line) for line in column_warnings(config)]
     return facts
 
 

@@ -14,8 +14,8 @@ from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.tabular.checks import (
+    column_warnings,
     left_out,
-    nearly_unique,
     setting_of_error,
 )
 from orbit_runner.tasks.tabular.config import TabularConfig
@@ -103,7 +103,7 @@ class PreparedTable:
         """Logs the columns, files and rows that are not used, and columns that tell little."""
         for line in left_out(self.config):
             note(f"note: {line}")
-        for line in nearly_unique(self.config):
+        for line in column_warnings(self.config):
             note(f"warning: {line}")
 
     def _error(self, section: str, error: DataError) -> SettingError:
