@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.schema.base import INT_MAX
+from orbit_runner.config.schema.base import INT_MAX, is_finite_number
 from orbit_runner.data.source import ArraySource, RepeatedArray
 from orbit_runner.errors import DataError
 
@@ -112,7 +111,7 @@ def _parse_leaf(node: Mapping[str, Any], path: str) -> _Leaf:
     dtype = _parse_dtype(node.get("dtype", "float32"), path)
     low, high = _parse_range(node, dtype, path)
     value = node.get("value", 0)
-    if not _is_number(value) or not _is_in_range(value, dtype):
+    if not is_finite_number(value) or not _is_in_range(value, dtype):
         raise _error(f"{path}.value", value, f"a number that {dtype} can hold")
     return _Leaf(path, _parse_shape(node["shape"], path), dtype, low, high, value)
 
@@ -140,7 +139,7 @@ def _parse_range(
 ) -> tuple[float | None, float | None]:
     low, high = node.get("low"), node.get("high")
     for key, bound in (("low", low), ("high", high)):
-        if bound is not None and not _is_number(bound):
+        if bound is not None and not is_finite_number(bound):
             raise _error(f"{path}.{key}", bound, "a number")
     if dtype.kind == "f" and (low is None) != (high is None):
         raise _error(path, dict(node), "both `low` and `high`, or neither")
@@ -154,12 +153,6 @@ def _parse_range(
     if low >= high or not _is_in_range(low, dtype) or not _is_in_range(largest, dtype):
         raise _error(path, f"low {low}, high {high}", f"low < high, both in the range of {dtype}")
     return low, high
-
-
-def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # A comparison, because `math.isfinite` raises an error for very large integers.
-    return is_number and abs(value) <= sys.float_info.max
 
 
 def _is_in_range(value: float, dtype: np.dtype) -> bool:

@@ -79,7 +79,7 @@ def _outputs_of_inputs(size: int, outputs: int, **options: bool) -> np.ndarray:
         resized = tf.raw_ops.ResizeNearestNeighbor(images=ramp, size=[outputs, 1], **options)
         inputs = resized.numpy().ravel()
     copies = [np.flatnonzero(inputs == index) for index in range(size)]
-    found = np.full([max(map(len, copies)), size], _NONE, np.int64)
+    table = np.full([max(map(len, copies)), size], _NONE, np.int64)
     for index, outputs_of_input in enumerate(copies):
-        found[: len(outputs_of_input), index] = outputs_of_input
-    return found
+        table[: len(outputs_of_input), index] = outputs_of_input
+    return table

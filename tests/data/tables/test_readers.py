@@ -183,7 +183,7 @@ def test_bad_files_are_reported_with_row_and_column(
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary"])
 def test_parquet_text_that_is_not_utf8_is_reported_with_row_and_column(
-    tmp_path: Path, kind: str
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offsets, data = np.array([0, 1, 2, 3], np.int32), b"a\xffb"
     buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
@@ -194,6 +194,8 @@ def test_parquet_text_that_is_not_utf8_is_reported_with_row_and_column(
         texts = texts.cast(getattr(pyarrow, kind)())
     parquet.write_table(pyarrow.table({"x": [1, 2, 3], "t": texts}), tmp_path / "a.parquet")
 
+    # A file's dictionary has the texts of all blocks, and the first one has no damaged text.
+    monkeypatch.setattr("orbit_runner.data.tables.parquet._BLOCK_ROWS", 1)
     with pytest.raises(DataError, match=r"a\.parquet, row 2: column 't' is not valid UTF-8"):
         read_table(open_table("parquet", tmp_path / "a.parquet"), {"x": "number", "t": "category"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -21,6 +22,14 @@ _UNSET: Any = dataclasses.MISSING
 # The default limits of settings. TensorFlow uses 32 bits for many sizes, and float32 for weights
 # and rates.
 INT_MAX, FLOAT_MAX = 2**31 - 1, 3.4e38
+
+
+def is_finite_number(value: Any) -> bool:
+    """Returns whether a value is a number, but not a boolean, that a float can hold."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    # A comparison, because `math.isfinite` raises an error for very large integers.
+    return abs(value) <= sys.float_info.max
 
 
 def field(

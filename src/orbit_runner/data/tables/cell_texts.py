@@ -189,5 +189,5 @@ def equal_but_case(texts: Iterable[str]) -> list[str]:
 
 def describe_equal_but_case(texts: Sequence[str]) -> str:
     """Returns what is odd about the texts of `equal_but_case`, and what to do."""
-    shown = " and ".join(repr(text) for text in texts[:2])
-    return f"{shown}, which differ only in case; if they mean the same, write them in one way"
+    pair = " and ".join(repr(text) for text in texts[:2])
+    return f"{pair}, which differ only in case; if they mean the same, write them in one way"

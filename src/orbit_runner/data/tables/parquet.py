@@ -99,9 +99,11 @@ def _check_utf8(path: Path, first: int, name: str, array: Any) -> None:
         texts.validate(full=True)
     except pyarrow.ArrowInvalid:
         binary = array.cast(texts.type).cast(pyarrow.large_binary()).to_pylist()
-        bad = (i for i, text in enumerate(binary) if text is not None and not _is_utf8(text))
+        bad = [i for i, text in enumerate(binary) if text is not None and not _is_utf8(text)]
+        if not bad:
+            return  # Only rows of other blocks, or none, have that text of the dictionary.
         raise DataError(
-            f"{path}, row {first + next(bad, 0)}: column {name!r} is not valid UTF-8",
+            f"{path}, row {first + bad[0]}: column {name!r} is not valid UTF-8",
             field="input_path",
         ) from None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.parsing.tree import Leaf, Section
+from orbit_runner.config.schema.base import is_finite_number
 from orbit_runner.errors import nearest_name_hint, unknown_name_message
 from orbit_runner.sweep.search.space import (
     Choice,
@@ -112,7 +112,7 @@ class SpaceParser:
 
     def _range(self, path: str, kind: str, ends: list[Any], node: Section) -> Values | None:
         count = self._option(path, node, "grid", None)
-        if len(ends) != 2 or not all(_is_number(one) for one in ends) or not ends[0] < ends[1]:
+        if len(ends) != 2 or not all(map(is_finite_number, ends)) or not ends[0] < ends[1]:
             message = f"{kind}: got {ends}, expected two numbers [a, b] with a < b"
             self._problem(path, message, node.children[kind])
             return None
@@ -223,13 +223,6 @@ def _items(node: Leaf | Section) -> list[Any] | None:
     if not isinstance(node, Leaf) or not isinstance(node.value, (list, tuple)):
         return None
     return [*node.value]
-
-
-def _is_number(value: Any) -> bool:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return False
-    # A comparison, because `math.isfinite` raises an error for very large integers.
-    return abs(value) <= sys.float_info.max
 
 
 def _unknown_kind(name: str) -> str:
