@@ -11,7 +11,11 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.framework import config
 
-from orbit_runner.determinism.gradient_patches import compilable_gradients_scope
+from orbit_runner.determinism.frozen_normalization import replace_frozen_gradient
+from orbit_runner.determinism.gradient_patches import ON_GPUS, WITH_XLA, replaced_gradients_scope
+from orbit_runner.train import gradients
+from tests.support.digits import digits_config
+from tests.support.toy import make_strategy
 
 Function = Callable[[tf.Tensor], tf.Tensor]
 
@@ -42,7 +46,7 @@ def _gradient(function: Function, weights: tf.Tensor, *, replaced: bool) -> Func
 
         if not replaced:
             return compute()
-        with compilable_gradients_scope():
+        with replaced_gradients_scope(WITH_XLA):
             return compute()
 
     return gradient
@@ -196,7 +200,7 @@ def test_gradients_have_gradients() -> None:
         return outer.gradient(total, x)
 
     def replaced(x: tf.Tensor) -> tf.Tensor:
-        with compilable_gradients_scope():
+        with replaced_gradients_scope(WITH_XLA):
             return penalty(x)
 
     actual = tf.function(replaced, jit_compile=True)(x)
@@ -207,7 +211,7 @@ def test_gradients_have_gradients() -> None:
 def test_tensorflow_refuses_the_gradient_outside_of_the_scope() -> None:
     """If it compiles, this version of TensorFlow needs no replacement."""
     x = tf.zeros([1, 4, 4, 1])
-    with compilable_gradients_scope():
+    with replaced_gradients_scope(WITH_XLA):
         pass
 
     def pool(x: tf.Tensor) -> tf.Tensor:
@@ -253,3 +257,99 @@ def test_resizing_of_unknown_sizes_has_the_gradient_of_tensorflow() -> None:
 
     actual = tf.function(gradient, [tf.TensorSpec([None] * 3 + [3], tf.float32)])(x)
     np.testing.assert_array_equal(actual, _gradient(upsample, weights, replaced=False)(x))
+
+
+# Batch normalization of frozen layers
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
+@pytest.mark.parametrize("is_training", [False, True])
+def test_gradient_of_batch_normalization_is_replaced_in_inference_mode_only(
+    dtype: tf.DType, is_training: bool
+) -> None:
+    rng = np.random.default_rng(7)
+    images = tf.cast(rng.normal(size=[4, 5, 6, 3]), dtype)
+    weights = tf.cast(rng.normal(size=images.shape), dtype)
+    mean, scale, offset = (tf.constant(rng.normal(size=[3]), tf.float32) for _ in range(3))
+    variance = tf.constant(rng.uniform(0.5, 2.0, size=[3]), tf.float32)
+
+    def compute(images: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch([images, scale, offset])
+            normalized = tf.raw_ops.FusedBatchNormV3(
+                x=images, scale=scale, offset=offset, is_training=is_training,
+                mean=mean, variance=variance,
+            )[0]  # fmt: skip
+        return tape.gradient(normalized, [images, scale, offset], weights)
+
+    @tf.function
+    def replaced(images: tf.Tensor) -> list[tf.Tensor]:
+        with replaced_gradients_scope(ON_GPUS):
+            return compute(images)
+
+    names = [op.name for op in replaced.get_concrete_function(images).graph.get_operations()]
+    is_replaced = any("FrozenBatchNormGradient" in name for name in names)
+    assert is_replaced != is_training
+    assert any("FusedBatchNormGrad" in name for name in names) == is_training
+    tolerance = {tf.float32: 1e-5, tf.float16: 1e-3, tf.bfloat16: 1e-2}[dtype]
+    for actual, expected in zip(replaced(images), compute(images), strict=True):
+        assert actual.dtype == expected.dtype
+        actual, expected = tf.cast(actual, tf.float32), tf.cast(expected, tf.float32)
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("data_format", ["NCHW", "NDHWC"])
+def test_frozen_gradient_has_the_axes_of_the_data_format(data_format: str) -> None:
+    """TensorFlow has no kernel for NCHW on a CPU, so the op is only built."""
+    channels = data_format.index("C")
+    shape = [2, 3, 4, 5, 6][: len(data_format)]
+    rng = np.random.default_rng(8)
+    images, weights = (tf.constant(rng.normal(size=shape), tf.float32) for _ in range(2))
+    size = shape[channels]
+    mean, scale = (tf.constant(rng.normal(size=[size]), tf.float32) for _ in range(2))
+    variance = tf.constant(rng.uniform(0.5, 2.0, size=[size]), tf.float32)
+    sizes = [size if axis == channels else 1 for axis in range(len(shape))]
+
+    class Op:
+        inputs = (images, scale, None, mean, variance)
+
+        def get_attr(self, name: str) -> Any:
+            return {"is_training": False, "epsilon": 0.1, "data_format": data_format.encode()}[name]
+
+    found = replace_frozen_gradient(Op(), weights)
+    with tf.GradientTape() as tape:
+        offset = tf.zeros([size])
+        tape.watch([images, scale, offset])
+        mean_, variance_, scale_, offset_ = (
+            tf.reshape(x, sizes) for x in (mean, variance, scale, offset)
+        )
+        normalized = (images - mean_) / tf.sqrt(variance_ + 0.1) * scale_ + offset_
+    expected = tape.gradient(normalized, [images, scale, offset], weights)
+    for one, other in zip(found[:3], expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+# When gradients are replaced
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "expected"),
+    [
+        ({}, "CPU:0", frozenset()),
+        ({}, "GPU:0", ON_GPUS),
+        ({"runtime__enable_xla": True}, "CPU:0", WITH_XLA),
+        ({"runtime__enable_xla": True}, "GPU:0", WITH_XLA),
+    ],
+)
+@pytest.mark.usefixtures("deterministic_ops")
+def test_replaced_gradients_depend_on_the_device_and_xla(
+    changes: dict[str, Any],
+    device: str,
+    expected: frozenset[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gradients, "local_devices", lambda _: [device])
+    strategy = make_strategy("one_device")
+    assert gradients.gradients_to_replace(digits_config(**changes), strategy) == expected
+    config.disable_op_determinism()
+    assert not gradients.gradients_to_replace(digits_config(**changes), strategy)

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.framework import config
 
-from orbit_runner.determinism.gradient_patches import compilable_gradients_scope
+from orbit_runner.determinism.gradient_patches import WITH_XLA, replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope
 
 _L = tf_keras.layers
@@ -194,7 +194,7 @@ def _gradients(name: str) -> list[bytes]:
     watched = [] if name.startswith("Random") else [x]
 
     def compute(x: tf.Tensor) -> Any:
-        with compilable_gradients_scope(), keyed_draws_scope(1, 2, 0):
+        with replaced_gradients_scope(WITH_XLA), keyed_draws_scope(1, 2, 0):
             with tf.GradientTape() as tape:
                 tape.watch([x] if watched else [])
                 outputs = layer(x, **arguments)

@@ -53,3 +53,23 @@ def test_op_that_xla_cannot_compile_names_its_setting() -> None:
     ):
         pool(tf.zeros([1, 4, 4, 1]))
     assert caught.value.path == "runtime.enable_xla"
+
+
+def test_op_without_a_deterministic_kernel_is_named_with_its_layer() -> None:
+    message = (
+        "Graph execution error:\n\nDetected at node gradient_tape/net/block/noise/Grad defined at\n"
+        "A deterministic GPU implementation of Noise is not currently available.\n"
+        "\t [[{{node while/body/_1/gradient_tape/net/block/noise/Grad}}]]"
+    )
+    with pytest.raises(SettingError) as caught, error_message_scope():
+        raise tf.errors.UnimplementedError(None, None, message)
+    assert caught.value.path == "runtime.deterministic"
+    text = str(caught.value)
+    assert "op Grad in net/block/noise has no deterministic kernel on this device: A det" in text
+    assert "set runtime.enable_xla to true" in text
+
+
+def test_unimplemented_op_is_raised() -> None:
+    error = tf.errors.UnimplementedError(None, None, "no kernel for [[{{node a/b}}]]")
+    with pytest.raises(tf.errors.UnimplementedError), error_message_scope():
+        raise error

@@ -166,6 +166,51 @@ def test_gpus_use_a_pipeline_by_default(monkeypatch: pytest.MonkeyPatch) -> None
     assert resident_batches(config, strategy, adapt(_task(config)), data) is None
 
 
+_ON_GPU: list[tuple[str, dict[str, Any], str, str]] = [
+    ("train_data", {}, "one_device", "this requires runtime.enable_xla"),
+    ("train_data", {"runtime__enable_xla": True}, "mirrored2", "one replica"),
+    (
+        "train_data",
+        {"runtime__enable_xla": True, "runtime__logical_replicas": 2},
+        "one_device",
+        "no logical replicas",
+    ),
+    ("validation_data", {"runtime__enable_xla": True}, "one_device", "evaluations on a GPU"),
+]
+
+
+@pytest.mark.parametrize(("section", "changes", "strategy", "reason"), _ON_GPU)
+def test_error_says_why_a_gpu_cannot_store_a_dataset(
+    section: str,
+    changes: dict[str, Any],
+    strategy: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "local_devices", lambda _: ["GPU:0"])
+    with pytest.raises(SettingError, match=reason):
+        _chosen(digits_config(**changes, **_where(True)), section, strategy)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("case", _CASES)
+def test_programs_that_make_their_batches_give_the_weights_of_other_programs(
+    case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only the place of the dataset is not that of a GPU."""
+    weights = {}
+    changes: dict[str, Any] = {"runtime__enable_xla": True, **_where(True)}
+    for gpu in ("", "CPU:0"):
+        monkeypatch.setattr(module, "_find_gpu", lambda _, gpu=gpu: gpu)
+        if gpu:  # Evaluations use a pipeline there.
+            changes["task__validation_data__on_device"] = None
+        config = _CASES[case](**changes)
+        assert _chosen(config).on_gpu == bool(gpu)
+        model, _ = run(config, tmp_path / gpu, strategy="one_device")
+        weights[gpu] = weights_fingerprint(model)
+    assert weights["CPU:0"] == weights[""]
+
+
 def test_task_without_resident_data_uses_a_pipeline(tmp_path: Path) -> None:
     config = toy_config()
     assert _chosen(config) is None
@@ -204,6 +249,16 @@ def test_steps_compiled_by_xla_match_plain_steps(strategy: str, tmp_path: Path) 
     assert other["validation_loss"] == pytest.approx(logs["validation_loss"], rel=1e-3)
     again, _ = run(digits_config(**changes), tmp_path / "c", strategy=strategy)
     assert weights_fingerprint(again) == weights_fingerprint(compiled)
+
+
+def test_xla_compiles_whole_steps_on_a_pipeline_too(tmp_path: Path) -> None:
+    """If it compiled only gradients, the last bits of the optimizer's updates would differ."""
+    weights = {}
+    for on_device in (True, False):
+        changes = {"trainer__train_steps": 20, "runtime__enable_xla": True, **_where(on_device)}
+        model, _ = run(digits_config(**changes), tmp_path / str(on_device), strategy="one_device")
+        weights[on_device] = weights_fingerprint(model)
+    assert weights[False] == weights[True]
 
 
 @pytest.mark.sample(1)

@@ -147,11 +147,10 @@ def _listed_values(
         return registry_names(meta["registry"])
     if meta.get("allowed"):
         return tuple(map(_format_value, meta["allowed"]))
-    if meta.get("word"):
-        return (str(meta["word"]),)
-    options = options_of(hint)
+    options, word = options_of(hint), meta.get("word")
     booleans = ("true", "false") if bool in options else ()
-    return (*booleans, *(("null",) if booleans and type(None) in options else ()))
+    nulls = ("null",) if booleans and type(None) in options else ()
+    return (*booleans, *nulls, *((str(word),) if word else ()))
 
 
 def registry_names(registry: Any) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ def _skips_nonfinite_steps(config: ExperimentConfig) -> bool:
 
 
 def _uses_xla(config: ExperimentConfig) -> bool:
-    return config.runtime.enable_xla
+    return bool(config.runtime.enable_xla)
 
 
 def _has_no_logical_replicas(config: ExperimentConfig) -> bool:

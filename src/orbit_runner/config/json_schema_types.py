@@ -69,7 +69,8 @@ def type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) ->
         schema["patternErrorMessage"] = f"expected {describe_type(hint)}, or ${{section.name}}"
     if meta.get("word"):
         schema["pattern"] = "|".join([f"^{meta['word']}$", *patterns])
-        schema["patternErrorMessage"] = f"expected a number, {meta['word']}, or ${{section.name}}"
+        expected = " or ".join(describe_type(one) for one in options_of(hint) if one is not str)
+        schema["patternErrorMessage"] = f"expected {expected}, {meta['word']}, or ${{section.name}}"
     if meta.get("duration"):
         schema["pattern"] = f"{PATTERN}|{_REFERENCE}"
         schema["patternErrorMessage"] = f"expected {ALLOWED}"

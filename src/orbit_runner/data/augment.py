@@ -10,7 +10,7 @@ import tensorflow as tf
 from orbit_runner.data.sampling.keyed_random import random_uniform_int
 from orbit_runner.data.sampling.salts import CROP_FLIP
 from orbit_runner.data.source import RepeatedArray, stored_rows
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class CroppedImages:
         self._repeats, self._stored = len(rows) < len(images), len(rows)
         self._augmentation, self._seed = augmentation, seed
         self._size, self._padded_size = (height, width), padded_size
-        self._pixels = host_tensor(padded.reshape(-1, images.shape[3]))
+        self._pixels = stored_tensor(padded.reshape(-1, images.shape[3]))
         # An int32 index takes half as long to compute as an int64 index.
         self._index = tf.int32 if len(self._pixels) < 2**31 else tf.int64
 

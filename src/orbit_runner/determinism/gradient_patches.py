@@ -1,4 +1,4 @@
-"""Replaces gradients that TensorFlow does not compile with XLA, or not with deterministic ops.
+"""Replaces gradients that TensorFlow cannot compute with deterministic ops, on a GPU or with XLA.
 
 They are registered for ops and not for layers, so all models have the replacements: ours, those of
 Model Garden and those of users.
@@ -17,39 +17,48 @@ import tensorflow as tf
 # TensorFlow looks up gradients here. Registering one a second time is an error.
 from tensorflow.python.framework.ops import gradient_registry
 
+from orbit_runner.determinism.frozen_normalization import replace_frozen_gradient
 from orbit_runner.determinism.max_pooling import replace_max_pool_gradient
 from orbit_runner.determinism.resizing import replace_nearest_gradient
 
-# From an op and the gradient of its output to the gradients of its inputs; to None if the
+# From an op and the gradients of its outputs to the gradients of its inputs; to None if the
 # replacement does not support the op.
-Replacement = Callable[[Any, tf.Tensor], list[tf.Tensor | None] | None]
+Replacement = Callable[..., list[tf.Tensor | None] | None]
 _REPLACEMENTS: dict[str, Replacement] = {
     "MaxPool": replace_max_pool_gradient,  # The op of 1-D pooling, too.
     "MaxPoolV2": replace_max_pool_gradient,
     "MaxPool3D": replace_max_pool_gradient,
     "ResizeNearestNeighbor": replace_nearest_gradient,
+    "FusedBatchNorm": replace_frozen_gradient,
+    "FusedBatchNormV2": replace_frozen_gradient,
+    "FusedBatchNormV3": replace_frozen_gradient,
 }
+_BATCH_NORM = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
+# The ops whose gradients have no deterministic kernel in programs of XLA, and on a GPU without it.
+WITH_XLA = frozenset(_REPLACEMENTS) - _BATCH_NORM
+ON_GPUS = _BATCH_NORM | {"ResizeNearestNeighbor"}
 
 
 class _State(threading.local):
     """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
 
-    is_active = False
+    replaced: frozenset[str] = frozenset()
 
 
 _state = _State()
 
 
 @contextlib.contextmanager
-def compilable_gradients_scope() -> Iterator[None]:
-    """Replaces the gradients that are traced in a `with` block by ones that XLA compiles."""
-    _install_replacements()
-    was_active = _state.is_active
-    _state.is_active = True
+def replaced_gradients_scope(ops: frozenset[str]) -> Iterator[None]:
+    """Replaces the gradients of some types of ops, if they are traced in a `with` block."""
+    if ops:
+        _install_replacements()
+    before = _state.replaced
+    _state.replaced = ops
     try:
         yield
     finally:
-        _state.is_active = was_active
+        _state.replaced = before
 
 
 @functools.cache
@@ -59,18 +68,18 @@ def _install_replacements() -> None:
         if "type" not in registered.get(name, {}):
             raise RuntimeError(
                 f"TensorFlow {tf.__version__} has no gradient of {name} to replace, which is "
-                "needed for deterministic ops under XLA; install a TensorFlow version that "
-                "orbit_runner supports."
+                "needed for deterministic ops on a GPU or with XLA; install a TensorFlow version "
+                "that orbit_runner supports."
             )
-        registered[name]["type"] = _patch_gradient(registered[name]["type"], replacement)
+        registered[name]["type"] = _patch_gradient(name, registered[name]["type"], replacement)
 
 
-def _patch_gradient(original: Any, replacement: Replacement) -> Any:
+def _patch_gradient(name: str, original: Any, replacement: Replacement) -> Any:
     @functools.wraps(original)
-    def compute_gradient(op: Any, grad: tf.Tensor) -> Any:
-        gradients = replacement(op, grad) if _state.is_active else None
+    def compute_gradient(op: Any, *grads: tf.Tensor) -> Any:
+        gradients = replacement(op, *grads) if name in _state.replaced else None
         if gradients is None:
-            return original(op, grad)
+            return original(op, *grads)
         return gradients[0] if len(gradients) == 1 else gradients
 
     return compute_gradient

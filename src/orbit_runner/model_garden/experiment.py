@@ -88,6 +88,10 @@ class OfficialExperiment(ExperimentConfig):
         """Whether the task is one of Model Garden's."""
         return True
 
+    def _uses_xla_by_default(self) -> bool:
+        """Returns the value of the experiment that Model Garden registers."""
+        return bool(self.template.runtime.enable_xla)
+
     @functools.cached_property
     def for_task(self) -> Any:
         """The same values as a locked config of Model Garden's class, which its tasks take."""

@@ -22,6 +22,9 @@ _UNCOMPILED = re.compile(
     r"Detected unsupported operations when trying to compile graph .*? on \S+: (\w+)"
     r"|tf2xla conversion failed"
 )
+# The op that an error names, and the scopes in its name that are not layers.
+_NODE = re.compile(r"\{\{(?:function_)?node ([^{}\s]+)\}\}")
+_NO_LAYER = re.compile(r"gradient_tape|while|body|cond|replica_\d+|\w*PartitionedCall\w*|_\d+")
 _UNKNOWN_ACTIVATION = re.compile(r"Unknown activation function '(.+?)'")
 _TOO_LARGE = re.compile(r"would have more than 2\*\*63 - 1 elements|[Oo]verflow")
 _SHAPE = re.compile(r"[Ss]hape ?(\[[0-9, ]+\])")
@@ -42,12 +45,14 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
         raise SettingError("runtime.train_input_partition_dims", str(error)) from error
     except tf.errors.UnimplementedError as error:
         _raise_uncompiled(error)
-        line = _find_line(error, "deterministic")
+        line = _find_line(error, "determinis")
         if not line:
             raise
         raise SettingError(
             "runtime.deterministic",
-            f"the model has an op without a deterministic kernel: {line}\nset it to false",
+            f"{_describe_op(error)} has no deterministic kernel on this device: {line}\n"
+            "set runtime.enable_xla to true, remove the layer, or set runtime.deterministic to "
+            "false: then the same config may give other weights",
         ) from error
     except tf.errors.InvalidArgumentError as error:
         _raise_uncompiled(error)
@@ -136,6 +141,16 @@ def _raise_uncompiled(error: Exception) -> None:
         raise SettingError(
             "runtime.enable_xla", f"XLA cannot compile the step: {reason}\nset it to false"
         ) from error
+
+
+def _describe_op(error: Exception) -> str:
+    """Returns the op that an error names, and the scopes in its name, such as its layer."""
+    node = _NODE.search(str(error))
+    if node is None:
+        return "an op of the model"
+    *scopes, op = node[1].split("/")
+    layers = "/".join(scope for scope in scopes if not _NO_LAYER.fullmatch(scope))
+    return f"op {op} in {layers}" if layers else f"op {op}"
 
 
 def _find_line(error: Exception, word: str) -> str:

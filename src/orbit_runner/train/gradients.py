@@ -8,7 +8,7 @@ receives an object that behaves like the optimizer but stores the gradients.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +16,11 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.determinism.gradient_patches import compilable_gradients_scope
+from orbit_runner.determinism.gradient_patches import ON_GPUS, WITH_XLA
 from orbit_runner.determinism.scopes import keyed_piece_scope
+from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import RunnerError
+from orbit_runner.utils.streams import discard_native_output_scope
 
 Gradients = list[tf.Tensor]
 StepFn = Callable[[Any], dict[str, tf.Tensor]]
@@ -32,7 +34,35 @@ def uses_xla(config: ExperimentConfig) -> bool:
     Model Garden's experiments enable XLA for GPUs; its own runner ignores that on a CPU.
     """
     on_cpu_only = config.is_official and not config.runtime.num_gpus
-    return config.runtime.enable_xla and not on_cpu_only
+    return bool(config.runtime.enable_xla) and not on_cpu_only
+
+
+def compiles_whole_steps(config: ExperimentConfig, strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether XLA compiles whole steps. Several replicas apply gradients outside of it.
+
+    The programs of logical replicas are the same on any number of devices.
+    """
+    is_alone = strategy.num_replicas_in_sync == 1 and not config.runtime.logical_replicas
+    return is_alone and uses_xla(config)
+
+
+def gradients_to_replace(
+    config: ExperimentConfig, strategy: tf.distribute.Strategy
+) -> frozenset[str]:
+    """Returns the types of ops whose gradients must be replaced for deterministic steps."""
+    if not is_op_determinism_enabled():
+        return frozenset()
+    if uses_xla(config):
+        return WITH_XLA
+    on_gpu = any("GPU" in name.upper() for name in local_devices(strategy))
+    return ON_GPUS if on_gpu else frozenset()
+
+
+@functools.cache
+def skip_compilation_notice() -> None:
+    """Compiles an empty program: TensorFlow prints a notice of the first one in a process."""
+    with discard_native_output_scope():
+        tf.function(lambda: tf.zeros([]), jit_compile=True)()
 
 
 class GradientRecorder:
@@ -107,12 +137,10 @@ def gradient_function(
     traced.
     """
     variables: list[tf.Variable] = []
-    replaces_ops = jit_compile and is_op_determinism_enabled()
 
     def gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
         recorder = GradientRecorder(optimizer)
-        with compilable_gradients_scope() if replaces_ops else contextlib.nullcontext():
-            logs = train_step(inputs, recorder)
+        logs = train_step(inputs, recorder)
         variables[:] = [variable for _, variable in recorder.recorded]
         return logs[loss], [tf.convert_to_tensor(grad) for grad, _ in recorder.recorded]
 

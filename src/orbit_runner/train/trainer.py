@@ -14,6 +14,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.audit import unkeyed_draws
+from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.devices import peak_flops_of_gpus
 from orbit_runner.errors import SettingError
@@ -22,7 +23,14 @@ from orbit_runner.state.learning_rates import learning_rate_tensors, learning_ra
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.evaluator import as_scalar, metrics_of, reset_metric, value_of
-from orbit_runner.train.gradients import StepFn, split_step, uses_xla
+from orbit_runner.train.gradients import (
+    StepFn,
+    compiles_whole_steps,
+    gradients_to_replace,
+    skip_compilation_notice,
+    split_step,
+    uses_xla,
+)
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
@@ -73,13 +81,19 @@ class Trainer(orbit.StandardTrainer):
         self._task, self._make_dataset = task, make_dataset
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
-        self._compiles = uses_xla(config) and strategy.num_replicas_in_sync == 1
+        self._compiles = compiles_whole_steps(config, strategy)
+        self._uses_xla = uses_xla(config)
+        if self._uses_xla:
+            skip_compilation_notice()
+        self._replaced_gradients = gradients_to_replace(config, strategy)
         self._loss = RunningMean("training_loss")
         self._metrics = self._build_metrics()
         self._partition = Partition(config, strategy, is_training=True)
         self._watch = self._make_watch(config)
         self._make_step = functools.partial(self._step_fn, config)
         self._step = self._make_step()
+        # Runs a step on a batch, and is compiled if whole steps are.
+        self._take: Callable[[Any], None] = self._take_inputs
         self._seed = config.runtime.seed
         # `pieces` may be replaced by an object that stops within a loop.
         self.timer, self.pieces = StepTimer(), LoopPieces()
@@ -318,6 +332,7 @@ class Trainer(orbit.StandardTrainer):
         if self._chunks is None:
             if not self._train_options.use_tf_while_loop:
                 return super().create_train_loop_fn()
+            self._take = self._compile_take()
             step = self._convert(self.train_step)
             if self._recorder is None:
                 return counted_loop(step)
@@ -335,6 +350,13 @@ class Trainer(orbit.StandardTrainer):
         )
         return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
 
+    def _compile_take(self) -> Callable[[Any], None]:
+        """Returns the function that runs a step on a distributed batch, compiled if XLA is used."""
+        if not self._compiles:
+            return self._take_inputs
+        take = self._convert(self._take_inputs)
+        return tf.function(take, autograph=False, jit_compile=True)
+
     def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return convert(function, self._task)
 
@@ -348,7 +370,10 @@ class Trainer(orbit.StandardTrainer):
 
     def train_step(self, iterator: Any) -> None:
         """Runs one step on all replicas, on a batch of an iterator over the distributed dataset."""
-        self._run_step(next(iterator))
+        self._take(next(iterator))
+
+    def _take_inputs(self, inputs: Any) -> None:
+        self._run_step(inputs)
         self._update_average()
 
     def _take_batch(self, iterator: Any) -> None:
@@ -377,9 +402,10 @@ class Trainer(orbit.StandardTrainer):
 
     def _run_task_step(self, inputs: Any) -> dict[str, Any]:
         batch = self._partition.split_inputs(inputs)
-        if self._watch is None or not self._watch.is_measuring:
-            return self._step(batch)
-        return self._watch.run_measured_step(lambda: self._step(batch))
+        with replaced_gradients_scope(self._replaced_gradients):
+            if self._watch is None or not self._watch.is_measuring:
+                return self._step(batch)
+            return self._watch.run_measured_step(lambda: self._step(batch))
 
     def _record(self, logs: dict[str, Any]) -> None:
         self._loss.update_state(as_scalar(logs[self._task.loss]))
@@ -391,6 +417,8 @@ class Trainer(orbit.StandardTrainer):
             self.unkeyed = unkeyed_draws(graph)
             # With mirrored replicas, the last one to be traced finds the ops of all.
             self.flops = step_flops(graph, self._pieces)
+            if self._uses_xla:
+                phase("compiling the first step with XLA", minor=True)
 
     def train_loop_end(self) -> dict[str, Any]:
         """Returns the metrics and learning rates by name."""

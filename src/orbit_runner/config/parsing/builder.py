@@ -13,7 +13,7 @@ from orbit_runner.config.parsing.conversion import (
     BOOLEAN_WORDS,
     Mismatch,
     convert,
-    convert_number_or_word,
+    convert_unless_word,
     describe_type,
     format_value,
     is_config,
@@ -82,7 +82,7 @@ class Builder:
                 self._add_problem(below, _unknown_setting(key, [*fields], base.absent), node.origin)
                 continue
             if self._lenient:
-                node = _convert_boolean_word(node, _hints(owner)[key])
+                node = _convert_boolean_word(node, _hints(owner)[key], fields[key].metadata)
             value = self._build_field(fields[key], owner, getattr(base, key), node, below)
             if value is not _ABSENT:
                 values[key] = value
@@ -209,7 +209,7 @@ class Builder:
         default = base if field.metadata.get("merged") else default_of(field)
         try:
             if word := field.metadata.get("word"):
-                value = convert_number_or_word(written, hint, word, lenient=self._lenient)
+                value = convert_unless_word(written, hint, word, lenient=self._lenient)
             else:
                 value = convert(written, hint, lenient=self._lenient)
             if type(value) is float and type(default) is int and value == default:
@@ -291,9 +291,12 @@ def _unknown_setting(key: str, known: Sequence[str], absent: Mapping[str, str]) 
     return unknown_name_message("setting", key, known)
 
 
-def _convert_boolean_word(node: Leaf | Section, hint: Any) -> Leaf | Section:
+def _convert_boolean_word(
+    node: Leaf | Section, hint: Any, meta: Mapping[str, Any]
+) -> Leaf | Section:
     options = options_of(hint)
-    if not isinstance(node, Leaf) or bool not in options or str in options:
+    takes_text = str in options and not meta.get("word")
+    if not isinstance(node, Leaf) or bool not in options or takes_text:
         return node
     word = node.value.lower() if isinstance(node.value, str) else ""
     return Leaf(BOOLEAN_WORDS[word], node.origin) if word in BOOLEAN_WORDS else node

@@ -53,20 +53,19 @@ def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
     return _convert_scalar(_convert_quoted(value, hint) if lenient else value, hint)
 
 
-def convert_number_or_word(value: Any, hint: Any, word: str, *, lenient: bool = False) -> Any:
-    """Returns a value converted to the numbers of a type, or the word that stands for a number.
+def convert_unless_word(value: Any, hint: Any, word: str, *, lenient: bool = False) -> Any:
+    """Returns a value converted to the types of a union except strings, or the allowed word.
 
     Raises Mismatch if it is neither.
     """
     if value == word:
         return word
-    numbers = tuple(option for option in options_of(hint) if option is not str)
+    types_but_string = tuple(option for option in options_of(hint) if option is not str)
     try:
-        return _convert_union(value, numbers, hint, lenient)
+        return _convert_union(value, types_but_string, hint, lenient)
     except Mismatch:
-        expected = " or ".join(map(describe_type, numbers))
-        message = f"got {format_value(value)}, expected {expected} or {word!r}"
-        raise Mismatch(message) from None
+        expected = " or ".join(map(describe_type, types_but_string))
+        return _refuse(value, hint, f"{expected} or {word!r}")
 
 
 def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
@@ -115,13 +114,14 @@ def _tuple_like(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
     return PythonTuple(items) if isinstance(value, PythonTuple) else tuple(items)
 
 
-def _refuse(value: Any, hint: Any) -> Any:
+def _refuse(value: Any, hint: Any, expected: str = "") -> Any:
     hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
     if bool in options_of(hint) and isinstance(value, str) and value.lower() in BOOLEAN_WORDS:
         hint_text = "; yes, no, on and off are strings in YAML 1.2"
     if isinstance(value, str) and _accepts_string_items(hint):
         hint_text = f"; write [{value}]"
-    raise Mismatch(f"got {format_value(value)}, expected {describe_type(hint)}{hint_text}")
+    expected = expected or describe_type(hint)
+    raise Mismatch(f"got {format_value(value)}, expected {expected}{hint_text}") from None
 
 
 def _accepts_string_items(hint: Any) -> bool:

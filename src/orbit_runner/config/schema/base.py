@@ -82,7 +82,8 @@ def field(
         subdirectory: Whether the value names a directory inside another one. It must then be a
             relative path without `..`.
         duration: Whether the value is a duration: a number of seconds, or a string such as `3h`.
-        word: A word that is allowed instead of a number. It is the only string that is allowed.
+        word: A word that is allowed instead of a number or a boolean. It is the only string that
+            is allowed.
 
     Returns:
         A dataclass field.

@@ -165,6 +165,11 @@ class TaskConfig(Config):
         return None
 
     @property
+    def batch_shapes_vary(self) -> bool:
+        """Whether training batches have many shapes, each of which XLA compiles a program for."""
+        return False
+
+    @property
     def compares_data(self) -> bool:
         """Whether `data_files` can identify the same data in another directory."""
         return type(self).data_files is not TaskConfig.data_files
@@ -212,6 +217,23 @@ class ExperimentConfig(Config):
         factory=lambda: (TrackerConfig(class_name=TENSORBOARD),),
         help="where to show records besides metrics.jsonl: tensorboard, mlflow, wandb, or classes",
     )
+
+    def __post_init__(self) -> None:
+        """Replaces `enable_xla: auto` by what it stands for, which depends on other sections."""
+        if self.runtime.enable_xla == "auto":
+            self.__dict__["runtime"] = self.runtime.replace(enable_xla=self._uses_xla_by_default())
+
+    def _uses_xla_by_default(self) -> bool:
+        """Returns what `enable_xla: auto` stands for: whether XLA makes the steps faster."""
+        runtime = self.runtime
+        return (
+            runtime.num_gpus != 0
+            and runtime.traits.compiles_on_gpus
+            and runtime.parts == 1
+            and not runtime.run_eagerly
+            and not self.trainer.watch_interval
+            and not self.task.batch_shapes_vary
+        )
 
     @property
     def is_official(self) -> bool:

@@ -99,9 +99,11 @@ class RuntimeConfig(Config):
         help="native: as fast as this processor can; portable: the same weights on every x86-64 "
         "processor with AVX2 and FMA, with one thread per op",
     )
-    enable_xla: bool = field(
+    enable_xla: bool | str = field(
         False,
-        help="compile with XLA: whole steps on one device, forward and backward passes on several",
+        word="auto",
+        help="compile with XLA: whole steps on one device, forward and backward passes on several; "
+        "auto: on GPUs, except for batches of many shapes",
     )
     xla_cache_dir: str = field(
         "", help="directory in which XLA caches compiled programs, to speed up later runs"

@@ -16,6 +16,7 @@ class StrategyTraits:
             that parameter servers hold.
         all_reduce: The algorithms that `runtime.all_reduce_alg` may name.
         logical_replicas: Whether `runtime.logical_replicas` may be set.
+        compiles_on_gpus: Whether `runtime.enable_xla: auto` compiles steps on GPUs.
     """
 
     several_devices: bool = False
@@ -23,21 +24,24 @@ class StrategyTraits:
     is_asynchronous: bool = False
     all_reduce: tuple[str, ...] = ()
     logical_replicas: bool = False
+    compiles_on_gpus: bool = False
 
 
 STRATEGIES = {
-    "off": StrategyTraits(logical_replicas=True),
-    "one_device": StrategyTraits(logical_replicas=True),
+    "off": StrategyTraits(logical_replicas=True, compiles_on_gpus=True),
+    "one_device": StrategyTraits(logical_replicas=True, compiles_on_gpus=True),
     "mirrored": StrategyTraits(
         several_devices=True,
         all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
         logical_replicas=True,
+        compiles_on_gpus=True,
     ),
     "multi_worker_mirrored": StrategyTraits(
         several_devices=True,
         is_clustered=True,
         all_reduce=("auto", "ring", "nccl"),
         logical_replicas=True,
+        compiles_on_gpus=True,
     ),
     "parameter_server": StrategyTraits(is_clustered=True, is_asynchronous=True),
     "tpu": StrategyTraits(),

@@ -18,7 +18,7 @@ from orbit_runner.data.sampling.exclusion import make_sampler
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.sharding import ReplicaSlices
-from orbit_runner.data.table import Table, host_tensor
+from orbit_runner.data.table import Table, stored_tensor
 from orbit_runner.data.tfrecord import random_access
 from orbit_runner.data.tfrecord.joined_records import JoinedRecords
 from orbit_runner.data.tfrecord.locations import RecordNames
@@ -150,7 +150,7 @@ def _make_finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf
     if isinstance(source, FileSource):
         images: Any = np.array([os.fsencode(path) for path in source.paths], object)
         labels: Any = source.label
-        paths, numbers = host_tensor(images), host_tensor(labels)
+        paths, numbers = stored_tensor(images), stored_tensor(labels)
         return lambda columns: (tf.gather(paths, columns["id"]), tf.gather(numbers, columns["id"]))
     rows = [Table(source.arrays[name]) for name in ("image", "label")]
 
@@ -165,7 +165,7 @@ def _make_namer(source: ImageSource) -> Callable[[tf.Tensor], tf.Tensor]:
     if isinstance(source, RecordSource | ArrayRecordSource):
         return RecordNames(source)
     if isinstance(source, FileSource):
-        paths = host_tensor(np.array([os.fsencode(path) for path in source.paths], object))
+        paths = stored_tensor(np.array([os.fsencode(path) for path in source.paths], object))
         return lambda ids: tf.gather(paths, ids)
     name = source.name
     return lambda ids: tf.strings.join([name, ": example ", tf.strings.as_string(ids)])

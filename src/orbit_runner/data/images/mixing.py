@@ -16,7 +16,7 @@ from orbit_runner.data.images.decode import round_to_uint8
 from orbit_runner.data.order.image_draws import QUANTILES, quantiles
 from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.salts import COLUMN, CUT, MIXED, ROW, SHARE
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 
 _SALTS = {"mixed": MIXED, "cut": CUT, "share": SHARE, "row": ROW, "column": COLUMN}
 
@@ -40,8 +40,8 @@ class Mixer:
 
     def __init__(self, mixing: Mixing, seed: int) -> None:
         self._mixing, self._seed = mixing, seed
-        self._mixup = host_tensor(quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
-        self._cutmix = host_tensor(quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
+        self._mixup = stored_tensor(quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
+        self._cutmix = stored_tensor(quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
         both = mixing.mixup_alpha and mixing.cutmix_alpha
         self._switch = mixing.switch_prob if both else float(not mixing.mixup_alpha)
 

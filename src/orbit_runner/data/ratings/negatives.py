@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import SortedTable, stored_tensor
 
 
 class NegativeItems:
@@ -27,9 +27,9 @@ class NegativeItems:
         # Keys of half the size make the search more than twice as fast, because memory limits it.
         self._dtype = np.uint32 if num_users * self._stride < 2**32 else np.int64
         keys = users.astype(np.int64) * self._stride + items - ranks
-        self._keys = host_tensor(keys.astype(self._dtype))
-        self._starts = host_tensor(starts)
-        self._free = host_tensor((num_items - counts).astype(np.int64))
+        self._keys = SortedTable(keys.astype(self._dtype))
+        self._starts = stored_tensor(starts)
+        self._free = stored_tensor((num_items - counts).astype(np.int64))
 
     def count(self, users: tf.Tensor) -> tf.Tensor:
         """Returns the number of items that each user has no interaction with: int64 [b].
@@ -44,7 +44,5 @@ class NegativeItems:
         `users` are integers [b]. `ranks`, int64 [b], must be below the user's `count`.
         """
         wanted = tf.cast(tf.cast(users, tf.int64) * self._stride + ranks, self._dtype)
-        below = tf.searchsorted(
-            self._keys[tf.newaxis], wanted[tf.newaxis], side="right", out_type=tf.int64
-        )[0]
+        below = self._keys.count_at_most(wanted)
         return ranks + below - tf.gather(self._starts, users)

@@ -16,7 +16,7 @@ from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.salts import NEGATIVES
 from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import Table, stored_tensor
 
 _CHUNK_PAIRS = 2**16
 _EVALUATION_SALT = 0x72616E6B
@@ -46,7 +46,7 @@ class TrainingPairs:
     ) -> None:
         self._each, self._seed = 1 + num_negatives, seed
         self._sampler = make_sampler(source.size * self._each, seed, shuffle, excluded)
-        self._user_batches, self._items = host_tensor(source.users), host_tensor(source.items)
+        self._users, self._items = Table(source.users), Table(source.items)
         self._negatives = NegativeItems(
             source.users, source.items, source.num_users, source.num_items
         )
@@ -59,11 +59,11 @@ class TrainingPairs:
         ids, epochs = self._sampler(positions)
         choices = ids // self._each
         chosen = tf.equal(ids, choices * self._each)
-        users = tf.gather(self._user_batches, choices)
+        users = self._users(choices, epochs)
         bits = random_bits(self._seed, ids, epochs, NEGATIVES)
         free = tf.cast(self._negatives.count(users), tf.uint64)
         drawn = self._negatives(users, tf.cast(scale(bits, free), tf.int64))
-        items = tf.where(chosen, tf.gather(self._items, choices), tf.cast(drawn, tf.int32))
+        items = tf.where(chosen, self._items(choices, epochs), tf.cast(drawn, tf.int32))
         return {"user": users, "item": items}, tf.cast(chosen, tf.float32)
 
 
@@ -105,7 +105,7 @@ class Candidates:
 
     def __init__(self, source: RatingSource, *, num_negatives: int, seed: int) -> None:
         self._count, self._seed = num_negatives, seed
-        self._held_out, self._num_items = host_tensor(source.held_out), source.num_items
+        self._held_out, self._num_items = stored_tensor(source.held_out), source.num_items
         users = np.append(source.users, np.arange(source.num_users))
         items = np.append(source.items, source.held_out)
         order = np.argsort(users * np.int64(source.num_items) + items, kind="stable")

@@ -9,7 +9,7 @@ from orbit_runner.data.sampling.index_sampler import IndexSampler
 from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.mixture_sampler import MixtureSampler
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 
 
 def make_sampler(
@@ -37,7 +37,7 @@ class ExcludingSampler:
 
     def __init__(self, sampler: IndexSampler, excluded: np.ndarray) -> None:
         self.size = sampler.size - len(excluded)
-        self._sampler, self._excluded = sampler, host_tensor(excluded)
+        self._sampler, self._excluded = sampler, stored_tensor(excluded)
 
     def __call__(self, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns example indices, int64 [b], and their epochs, like an `IndexSampler`."""

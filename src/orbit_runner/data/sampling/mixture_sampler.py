@@ -9,7 +9,7 @@ from orbit_runner.data.sampling.mixture import Mixture
 from orbit_runner.data.sampling.permutation import permute
 from orbit_runner.data.sampling.salts import MIXTURE, PASSES
 from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 
 
 class MixtureSampler:
@@ -22,8 +22,8 @@ class MixtureSampler:
     def __init__(self, mixture: Mixture, seed: int, shuffle: bool = True) -> None:
         self.size = mixture.size
         self._mixture, self._seed, self._shuffle = mixture, seed, shuffle
-        self._edges, self._members = host_tensor(mixture.edges), host_tensor(mixture.members)
-        self._starts, self._sizes = host_tensor(mixture.starts), host_tensor(mixture.sizes)
+        self._edges, self._members = stored_tensor(mixture.edges), stored_tensor(mixture.members)
+        self._starts, self._sizes = stored_tensor(mixture.starts), stored_tensor(mixture.sizes)
         self._permute = SegmentPermutation(mixture.sizes)
 
     def __call__(self, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from orbit_runner.data.sampling.numpy_permutation import segment_factors
 from orbit_runner.data.sampling.permutation import walk_cycles
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 
 
 class SegmentPermutation:
@@ -18,7 +18,7 @@ class SegmentPermutation:
 
     def __init__(self, sizes: np.ndarray) -> None:
         columns = sizes, *segment_factors(sizes)
-        self._columns = [host_tensor(column.astype(np.uint64)) for column in columns]
+        self._columns = [stored_tensor(column.astype(np.uint64)) for column in columns]
 
     def __call__(self, places: tf.Tensor, segments: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
         """Returns the permuted places: int64 [b], one to one within each segment.

@@ -13,7 +13,7 @@ from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
 from orbit_runner.data.sampling.permutation import permute
 from orbit_runner.data.sampling.salts import BATCHES, PAIRS
 from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 from orbit_runner.data.text.buckets import BatchPlan
 
 
@@ -42,9 +42,11 @@ class BucketOrder:
         self.rows: int | None = None
         self._seed, self._shuffle, self._steps = seed, shuffle, plan.steps_per_epoch
         self._size = len(plan.members)
-        self._members, self._offsets = host_tensor(plan.members), host_tensor(plan.bucket_offsets)
+        self._members = stored_tensor(plan.members)
+        self._offsets = stored_tensor(plan.bucket_offsets)
         self.may_be_empty = plan.is_partial
-        self._starts, self._rows = host_tensor(plan.batch_starts), host_tensor(plan.batch_rows)
+        self._starts = stored_tensor(plan.batch_starts)
+        self._rows = stored_tensor(plan.batch_rows)
         self._permute_within = SegmentPermutation(np.diff(plan.bucket_offsets))
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -112,7 +114,7 @@ class SinglePassOrder:
     def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool) -> None:
         ids = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
         self.rows: int | None = rows
-        self._ids, self._size, self._rows = host_tensor(ids.astype(np.int64)), len(lengths), rows
+        self._ids, self._size, self._rows = stored_tensor(ids.astype(np.int64)), len(lengths), rows
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the pairs of the global batch of a step, as described in `Order`."""

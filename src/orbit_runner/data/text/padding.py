@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 from orbit_runner.data.text.source import Ragged
 
 
@@ -13,7 +13,7 @@ class PaddedRows:
     """The rows of one side of all pairs."""
 
     def __init__(self, rows: Ragged) -> None:
-        self._values, self._offsets = host_tensor(rows.values), host_tensor(rows.offsets)
+        self._values, self._offsets = stored_tensor(rows.values), stored_tensor(rows.offsets)
 
     def lengths(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the lengths of the rows `ids`, both int64 [b]; -1 is a row without tokens."""

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 from orbit_runner.data.tfrecord.source import Blocks
 
 
@@ -33,10 +33,10 @@ class RecordNames:
     def __init__(self, source: RecordFiles) -> None:
         blocks = source.blocks
         self._firsts, self._places, self._file = (
-            host_tensor(column.astype(np.int64))
+            stored_tensor(column.astype(np.int64))
             for column in (blocks.first, blocks.place, blocks.file)
         )
-        self._files = host_tensor(np.array([os.fsencode(path) for path in source.files], object))
+        self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns names such as `train-00: record 3`, string [k], of record indices, int64 [k]."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.permutation import invert, permute
 from orbit_runner.data.sampling.salts import BLOCKS, WINDOWS
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 
 
 class BlockOrder:
@@ -22,7 +22,7 @@ class BlockOrder:
     """
 
     def __init__(self, records: np.ndarray, seed: int, *, shuffle: bool) -> None:
-        self._records = host_tensor(records.astype(np.int64))
+        self._records = stored_tensor(records.astype(np.int64))
         self._size, self._seed, self._shuffle = len(records), seed, shuffle
 
     def __call__(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -92,7 +92,7 @@ class ExcludedRecords:
         self._order, self._shuffle = order, shuffle
         firsts = np.cumsum(records) - records
         block = np.searchsorted(firsts, excluded, side="right") - 1
-        self._block, self._inner = host_tensor(block), host_tensor(excluded - firsts[block])
+        self._block, self._inner = stored_tensor(block), stored_tensor(excluded - firsts[block])
 
     def __len__(self) -> int:
         return self._count

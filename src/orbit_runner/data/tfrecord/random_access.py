@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES
 from orbit_runner.data.tfrecord.index_cache import record_offsets
@@ -73,13 +73,13 @@ class _Locations:
     def __init__(self, source: JoinedRecords) -> None:
         offsets, blocks = record_offsets(source.files), source.blocks
         sizes = np.array([len(one) for one in offsets], np.int64)
-        self._offsets = host_tensor(np.concatenate(offsets))
+        self._offsets = stored_tensor(np.concatenate(offsets))
         # From the number of a record to its place in the offsets of all files.
         shift = (np.cumsum(sizes) - sizes)[blocks.file] + blocks.place - blocks.first
         self._first, self._shift, self._file = (
-            host_tensor(column.astype(np.int64)) for column in (blocks.first, shift, blocks.file)
+            stored_tensor(column.astype(np.int64)) for column in (blocks.first, shift, blocks.file)
         )
-        self._files = host_tensor(np.array([os.fsencode(path) for path in source.files], object))
+        self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
 
     def __call__(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the file, string [b], the first byte, and the end of each record, int64 [b]."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.data.sampling.exclusion import close_gaps, skip_gaps
 from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.table import host_tensor
+from orbit_runner.data.table import stored_tensor
 from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS
 from orbit_runner.data.tfrecord.order import BlockOrder, ExcludedRecords, WindowShuffle
 from orbit_runner.data.tfrecord.source import RecordSource
@@ -41,9 +41,9 @@ class Reader:
         self._shuffle = WindowShuffle(self.size, window, seed)
         self._excluded = ExcludedRecords(excluded, blocks.records, self._order, self._shuffle)
         self._chunk = _chunk_length(window, int(blocks.length.sum()) / self.size)
-        self._files = host_tensor(np.array([os.fsencode(path) for path in source.files], object))
+        self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
         columns = blocks.file, blocks.offset, blocks.length, blocks.records, blocks.first
-        self._columns = [host_tensor(column.astype(np.int64)) for column in columns]
+        self._columns = [stored_tensor(column.astype(np.int64)) for column in columns]
 
     def rows(
         self, *, start: int | tf.Tensor, epochs: int, keep: Callable[[tf.Tensor], tf.Tensor]

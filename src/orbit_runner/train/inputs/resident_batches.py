@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -10,9 +12,11 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import find_split
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.table import storage_scope
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.train.gradients import compiles_whole_steps
 from orbit_runner.train.inputs.distribute import data_error_scope
 
 _MAX_BYTES = 2**30  # if `on_device` is not set
@@ -32,8 +36,13 @@ def resident_batches(
     replicas = strategy.num_replicas_in_sync
     if data.global_batch_size % replicas:
         return None  # The pipeline reports that error.
+    gpu = _find_gpu(strategy)
+    if gpu and not requested:
+        return None
     obstacle = _obstacle(config, strategy, data)
-    chunks = None if obstacle else _make_chunks(task, data, replicas)
+    if gpu and not obstacle:
+        obstacle = _gpu_obstacle(config, strategy, data)
+    chunks = None if obstacle else _make_chunks(task, data, replicas, gpu)
     if requested and chunks is None:
         obstacle = obstacle or "this dataset is read on demand, or preprocessed for each example"
         reason = f"got true, but {obstacle}\nomit it to use an input pipeline where one is needed"
@@ -43,9 +52,10 @@ def resident_batches(
     return chunks
 
 
-def _make_chunks(task: TaskAdapter, data: Any, replicas: int) -> Chunks | None:
-    with data_error_scope(data):
-        return task.step_batches(data, replicas)
+def _make_chunks(task: TaskAdapter, data: Any, replicas: int, gpu: str) -> Chunks | None:
+    with data_error_scope(data), storage_scope(gpu) if gpu else contextlib.nullcontext():
+        chunks = task.step_batches(data, replicas)
+    return chunks and dataclasses.replace(chunks, on_gpu=bool(gpu))
 
 
 def _section(data: Any) -> str:
@@ -60,12 +70,27 @@ def _obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: 
         return "the loop over steps does not run as a graph"
     if kind in ("parameter_server", "tpu"):
         return f"runtime.distribution_strategy is {kind}"
-    if any("CPU" not in device.upper() for device in local_devices(strategy)):
-        return "steps run on a GPU"
     if PipelineOptions.from_config(data).services:
         return "tf.data services produce the batches"
     if find_split(config, data.is_training).parts > 1:
         return "images are split across devices"
+    return ""
+
+
+def _find_gpu(strategy: tf.distribute.Strategy) -> str:
+    """Returns the first device that is not a CPU, or "" if there is none."""
+    return next((name for name in local_devices(strategy) if "CPU" not in name.upper()), "")
+
+
+def _gpu_obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: Any) -> str:
+    """Returns why steps on a GPU cannot make the batches, or "" if they can.
+
+    Many of the ops have no kernels for GPUs, but XLA compiles all of them.
+    """
+    if not data.is_training:
+        return "evaluations on a GPU use a pipeline"
+    if not compiles_whole_steps(config, strategy):
+        return "on a GPU, this requires runtime.enable_xla, one replica, and no logical replicas"
     return ""
 
 

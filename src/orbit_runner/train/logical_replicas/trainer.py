@@ -30,8 +30,6 @@ class LogicalTrainer(Trainer):
     def __init__(self, config: ExperimentConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         _reject_synchronized_normalization(self.state.model)
-        # XLA compiles the shards, whose programs are the same on any number of devices.
-        self._compiles = False
 
     def _make_watch(self, config: ExperimentConfig) -> Watch | None:
         # The gradients that the optimizer gets are summed already, so there is one of each.

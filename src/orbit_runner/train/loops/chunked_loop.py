@@ -27,8 +27,11 @@ def chunked_loop(
 
     `take` runs a step on all replicas; its arguments are the batches of several steps and the row
     to use. `take_last` runs the step after them, if there is one. With `jit_compile`, XLA compiles
-    as many steps as batches are created at once.
+    as many steps as batches are created at once. If a GPU stores the dataset, it also compiles what
+    creates the batches.
     """
+    if chunks.on_gpu:
+        return _compiled_loop(chunks, take, recorder)
     if strategy.num_replicas_in_sync == 1:
         return _overlapping_loop(chunks, take, take_last, recorder, jit_compile=jit_compile)
 
@@ -49,6 +52,31 @@ def chunked_loop(
         if take_last is not None:
             batches = strategy.run(make_batches, args=(first + steps, tf.ones([], tf.int64)))
             take_last(batches, tf.zeros([], tf.int64))
+
+    return loop
+
+
+def _compiled_loop(chunks: Chunks, take: Take, recorder: Recorder | None) -> Loop:
+    """Returns a loop that runs one program of XLA for each chunk, which also creates its batches.
+
+    On a GPU, creating batches and running steps would not overlap.
+    """
+
+    @tf.function(autograph=False, jit_compile=True)
+    def piece(first: tf.Tensor, count: tf.Tensor) -> None:
+        # XLA needs static shapes. Batches that a short piece does not use are ignored.
+        _take_all(take, chunks(first, chunks.length, 0), count)
+
+    @tf.function(autograph=False)
+    def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
+        def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
+            count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
+            piece(first + done, count)
+            _record(recorder, first + done + count)
+            return [done + count]
+
+        _start(recorder, first)
+        tf.while_loop(lambda done: done < steps, take_chunk, [tf.zeros([], tf.int64)])
 
     return loop
 
