@@ -30,6 +30,8 @@ from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.reporting.text.scale import format_scale, scale_rows
 from orbit_runner.train_lib import prepare, run_experiment
 from orbit_runner.utils.mfu import GPUS, peak_flops
+from tests.support.array_records import write_array_file
+from tests.support.images import write_folder, write_records
 
 SYNTHETIC = "configs/data/synthetic.yaml"
 DENSE = Gradient("dense", "float32", 8_000_000)
@@ -223,6 +225,40 @@ def test_gradients_are_those_that_tensorflow_reduces(
 
 def _bytes(tensors: list[tf.Tensor]) -> int:
     return sum(one.shape.num_elements() * one.dtype.size for one in tensors)
+
+
+@pytest.mark.parametrize("source", ["tfrecord", "array_record", "image_folder"])
+def test_sources_say_how_a_worker_reads_their_files(source: str, tmp_path: Path) -> None:
+    if source == "image_folder":
+        paths = write_folder(tmp_path / "train", {"a": 8, "b": 8})
+        write_folder(tmp_path / "test", {"a": 2, "b": 2}, first=20)
+    else:
+        write = {"write": write_array_file} if source == "array_record" else {}
+        paths = write_records(tmp_path, [8, 8], classes=2, **write)
+    settings: dict[str, Any] = {
+        "task.model.input_size": [28, 28, 3],
+        "task.model.num_classes": 2,
+        "trainer.train_steps": 5,
+        "trainer.train_epochs": 0,
+    }
+    for section in ("train_data", "validation_data"):
+        settings[f"task.{section}.source"] = source
+        settings[f"task.{section}.global_batch_size"] = 4
+        if source == "image_folder":
+            settings[f"task.{section}.data_dir"] = tmp_path
+        else:
+            settings[f"task.{section}.data_dir"] = "''"
+            settings[f"task.{section}.input_path"] = tmp_path / "train*"
+    size = sum(path.stat().st_size for path in paths)
+
+    _, found = inspect_cluster(ScaleRequest(workers=2), "mnist", **settings)
+
+    assert found.scale.file_bytes == size
+    assert found.scale.file_reading == (ALL_EXAMPLES if source == "tfrecord" else OWN_EXAMPLES)
+    readers = 1 if source == "tfrecord" else 2
+    assert found.scale.file_bytes_per_step == pytest.approx(size / 4 / readers)
+    (row,) = (row for row in scale_rows(found.scale) if row[0] == "files of a worker")
+    assert ("every worker reads all TFRecord files" in row[2]) == (source == "tfrecord")
 
 
 @pytest.mark.slow
