@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -113,3 +115,91 @@ def test_tables_get_a_first_look(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert found["leaked"]["rows"] == 442
     assert found["repeated"]["train_data"] == {"rows": 0, "examples": []}
     assert "progression</t" in (tmp_path / "page.html").read_text()
+
+
+def test_a_cluster_is_rehearsed_without_connecting_to_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a rehearsal starts nothing")
+
+    for name in ("connect", "connect_ex", "bind"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    for owner, name in (
+        (tf.distribute, "MultiWorkerMirroredStrategy"),
+        (tf.distribute, "Server"),
+        (tf.config, "experimental_connect_to_cluster"),
+    ):
+        monkeypatch.setattr(owner, name, refuse)
+    hosts = {"worker": ["192.0.2.1:1", "192.0.2.2:1"]}  # Reserved for documentation.
+    member = {"cluster": hosts, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(member))
+    given = ["digits", "--workers=2", "--bandwidth=10", "--gpu=H100", "--distribution_strategy=off"]
+    page = tmp_path / "page.html"
+
+    assert main(["inspect", *given, QUIET, f"--html={page}"]) == 0
+    text = capsys.readouterr().out
+    assert main(["inspect", *given, QUIET, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+
+    scale = found["scale"]
+    assert (
+        scale["steps_per_epoch"] == found["schedule"]["train_steps"] / found["schedule"]["epochs"]
+    )
+    assert scale["request"]["bandwidth_gbit"] == 10
+    assert scale["ring_seconds"] == pytest.approx(53002 * 4 / 1.25e9 + 2 * 10e-6)
+    assert scale["settings"]["runtime.num_workers"] == "2"
+    assert re.search(
+        r"^rehearsal: 2 workers × 1 GPU\n  computed, not measured, .*10 Gbit/s", text, re.M
+    )
+    assert re.search(r"^  examples of a step +64  as in the config: 32 on each replica", text, re.M)
+    assert re.search(r"^  gradients +207\.04 KiB  8 trainable weights", text, re.M)
+    assert re.search(r"^  ring all-reduce +190 µs  2\(n-1\)", text, re.M)
+    assert (
+        "runner launch --workers=2 -- --experiment=digits --runtime.distribution_strategy=off "
+        in text
+    )
+    assert "<h2>Rehearsal: 2 workers × 1 GPU</h2>" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers=0"], "--workers: got '0', allowed: an integer from 1 to 65536"),
+        (["--workers=-1"], "--workers: got '-1', allowed: an integer from 1 to 65536"),
+        (["--workers=abc"], "--workers: got 'abc', allowed: an integer from 1 to 65536"),
+        (["--workers=2", "--gpus_per_worker=0"], "--gpus_per_worker: got '0', allowed: an integer"),
+        (["--workers=2", "--bandwidth=0"], "--bandwidth: got '0', allowed: a number above 0"),
+        (["--workers=2", "--bandwidth=inf"], "--bandwidth: got 'inf', allowed: a number above 0"),
+        (["--workers=2", "--gpu=H1"], "--gpu: invalid choice: 'H1' (choose from"),
+        (["--bandwidth=10"], "--bandwidth: has no effect without --workers"),
+        (
+            ["--workers=3"],
+            "    got 64, which is not a multiple of 3 (3 replicas)\n    nearest: 63 and 66",
+        ),
+        (
+            ["--workers=3", "--runtime.logical_replicas=4"],
+            "    got 4, which is not a multiple of 3, the number of devices",
+        ),
+    ],
+)
+def test_mistakes_in_the_size_of_a_cluster(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", "digits", *arguments, QUIET]) == 2
+
+    text = capsys.readouterr().err
+    assert message in text
+    assert "Traceback" not in text
+
+
+def test_rows_of_token_batches_must_be_shared_by_the_replicas(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["transformer_multi30k", "--config_file=configs/data/synthetic.yaml", "--workers=16"]
+
+    assert main(["inspect", *given, QUIET]) == 2
+
+    text = capsys.readouterr().err
+    assert "task.train_data.batch_rows_multiple" in text
+    assert "got 8, which is not a multiple of 16 (16 replicas)\n    nearest: 16" in text

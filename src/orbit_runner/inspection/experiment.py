@@ -28,7 +28,9 @@ from orbit_runner.inspection.measure import (
 )
 from orbit_runner.inspection.memory import allocator
 from orbit_runner.inspection.memory.estimate import MemoryEstimate, estimate_memory, measured_peak
+from orbit_runner.inspection.replica_facts import replica_facts
 from orbit_runner.inspection.rows import LayerRow, TensorSummary
+from orbit_runner.inspection.scale import ScalePlan, ScaleRequest, plan_scale
 from orbit_runner.inspection.schedule import Schedule, make_schedule
 from orbit_runner.inspection.step_graph import StepGraph, trace_model, trace_step
 from orbit_runner.serving.loader import make_task, single_process_runtime
@@ -46,6 +48,8 @@ from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.utils.log import phase
 
 _SECTIONS = {"training": "train_data", "validation": "validation_data"}
+# The size of a batch in tokens, and the number that its rows are a multiple of.
+_TOKEN_BATCH = ("batch_tokens", "batch_rows_multiple")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Inspection:
         fine_tuning: Which layers are frozen and loaded; empty if the config does not fine-tune.
         loss_by_class: The weight of each class in the loss; empty if all are 1.
         warnings: Why results of the run may not be what they seem.
+        scale: What a cluster would compute, read and send; None if it was not asked for.
     """
 
     name: str
@@ -102,6 +107,7 @@ class Inspection:
     fine_tuning: Sequence[LayerGroup] = ()
     loss_by_class: Mapping[str, float] = dataclasses.field(default_factory=dict)
     warnings: Sequence[str] = ()
+    scale: ScalePlan | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, without pictures."""
@@ -125,6 +131,7 @@ def inspect_experiment(
     every_layer: bool = False,
     problems: Sequence[tuple[str, str]] = (),
     run: Path | None = None,
+    scale: ScaleRequest | None = None,
 ) -> Inspection:
     """Returns what a run of a config would train.
 
@@ -134,6 +141,7 @@ def inspect_experiment(
         every_layer: Whether each layer has a row of its own.
         problems: (path, message) of the data that are known to be missing.
         run: The directory of a run that is inspected, whose assets the model is built with.
+        scale: The cluster to rehearse; the settings of `config` must be those of the cluster.
 
     Raises:
         RunnerError: The experiment cannot run, or the model cannot be built without its data.
@@ -164,7 +172,8 @@ def inspect_experiment(
         with error_message_scope():
             trainer = builder.build_trainer(plan)
             pieces = alone.trainer.gradient_accumulation_steps
-            step = trace_step(trainer, task, state.model, batch, pieces)
+            shards = alone.runtime.logical_replicas or 1
+            step = trace_step(trainer, task, state.model, batch, pieces, shards)
         calls, flops = step.calls, step.flops
     memory = estimate_memory(state, batch if step else None, step)
     measured = None
@@ -173,6 +182,10 @@ def inspect_experiment(
     local = localize(config).task
     # Model Garden's tasks have no such methods.
     table = None if config.is_official else local.data_summary()
+    rehearsal = None
+    if scale is not None:
+        facts = replica_facts(config, scale, adapter, state, plan, step, measured, batch)
+        rehearsal = plan_scale(scale, facts)
     return Inspection(
         name=config.name or "",
         replicas=replicas,
@@ -189,6 +202,7 @@ def inspect_experiment(
         fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
+        scale=rehearsal,
     )
 
 
@@ -214,16 +228,22 @@ def single_replica_config(config: ExperimentConfig, replicas: int) -> Experiment
     changes: dict[str, Any] = {
         # -1: a GPU if this machine has one.
         "runtime": single_process_runtime(runtime, -1 if runtime.num_gpus else 0).replace(
-            deterministic=runtime.deterministic
+            deterministic=runtime.deterministic,
+            # The shards of one device.
+            logical_replicas=runtime.logical_replicas // replicas,
         )
     }
     if replicas > 1:
         sections = {}
         for section in _SECTIONS.values():
             data: Any = getattr(config.task, section, None)
-            if getattr(data, "global_batch_size", 0):
-                size = max(1, data.global_batch_size // replicas)
-                sections[section] = data.replace(global_batch_size=size)
+            sizes = {
+                name: max(1, getattr(data, name) // replicas)
+                for name in ("global_batch_size", *_TOKEN_BATCH)
+                if getattr(data, name, 0)
+            }
+            if sizes:
+                sections[section] = data.replace(**sizes)
         changes["task"] = config.task.replace(**sections)
     return config.replace(**changes)
 

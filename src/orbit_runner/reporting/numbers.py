@@ -54,3 +54,24 @@ def number_or_dash(value: float | None) -> str:
 def duration_or_dash(seconds: float | None) -> str:
     """Returns a duration such as `1:02:03`, or `-` for None."""
     return "-" if seconds is None else format_duration(seconds)
+
+
+def bytes_text(count: float | None) -> str:
+    """Returns bytes in a readable unit, such as `1.50 MiB`."""
+    if count is None:
+        return "-"
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        del units[0]
+    return f"{value:.0f} B" if units[0] == "B" else f"{value:.2f} {units[0]}"
+
+
+def time_text(seconds: float) -> str:
+    """Returns a time in a readable unit, such as `12.3 ms` or `1:02:03`."""
+    if seconds >= 100:
+        return format_duration(seconds)
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs" if seconds else "0 s"

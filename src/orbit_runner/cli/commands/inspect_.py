@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
+import math
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,33 +28,41 @@ from orbit_runner.cli.flags.run_argument import run_of
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.resolve import ResolvedConfig, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
-from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
+from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
+from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest, real_settings
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.mfu import GPUS
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
 Show what an experiment would train, without training: the layers of the model, a batch of the
 training and validation data, the memory of a step, and the schedule. Nothing is written to a run
-directory."""
+directory.
+
+With --workers, also show what each replica of a cluster would compute, read and send. These figures
+are computed; nothing is started on other machines."""
 _DATA_SECTIONS = ("task.train_data", "task.validation_data")
+_MOST_WORKERS, _MOST_GPUS = 65536, 1024  # As in the settings.
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the inspection of an experiment. Returns 0."""
     flags = parse_flags(_parser(), arguments)
     _apply_experiment_argument(flags)
-    resolved = resolve(build_request(flags))
+    request = build_request(flags)
+    scale = _scale_request(flags, request)
+    resolved = resolve(request if scale is None else _add_cluster(request, scale))
     print_notes(resolved)
     missing = _find_data_problems(resolved)
     if not missing:
         _report_changed_data(flags, resolved)
     with messages_scope(flags):
-        found = _inspect(flags, resolved, missing)
+        found = _inspect(flags, resolved, missing, scale)
     if flags.images:
         _write_images(Path(flags.images), found)
     if flags.html:
@@ -86,9 +96,102 @@ def _parser() -> Parser:
         "--html", metavar="FILE", help="write the same as a self-contained HTML page"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_scale_flags(parser)
     add_progress_flags(parser)
     add_config_flags(parser)
     return parser
+
+
+def _add_scale_flags(parser: Parser) -> None:
+    group = parser.add_argument_group(
+        "rehearsal of a cluster", "for `multi_worker_mirrored`, whatever strategy the config has"
+    )
+    add = group.add_argument
+    add("--workers", type=_count(_MOST_WORKERS), metavar="N", help="number of workers")
+    add(
+        "--gpus_per_worker",
+        type=_count(_MOST_GPUS),
+        metavar="N",
+        help="number of GPUs of each worker; 1 if not given",
+    )
+    add(
+        "--bandwidth",
+        type=_parse_bandwidth,
+        metavar="GBIT",
+        help="bandwidth of the network link of a worker in each direction, in Gbit/s; "
+        f"{BANDWIDTH_GBIT:g} if not given",
+    )
+    add(
+        "--gpu",
+        choices=GPUS,
+        help="compute the time of a step from the peak of this GPU, as a lower bound; by default "
+        "only --measure shows it",
+    )
+
+
+def _count(most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
+        if not is_number or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(
+                f"got {shorten(text)!r}, allowed: an integer from 1 to {most}"
+            )
+        return int(text)
+
+    return parse
+
+
+def _parse_bandwidth(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {shorten(text)!r}, allowed: a number above 0")
+    return value
+
+
+def _scale_request(flags: argparse.Namespace, request: Request) -> ScaleRequest | None:
+    """Returns the cluster that is rehearsed, or None if no flag asks for it."""
+    if flags.workers is None:
+        for name in ("gpus_per_worker", "bandwidth", "gpu"):
+            if getattr(flags, name) is not None:
+                raise RunnerError(
+                    f"--{name}: has no effect without --workers; add --workers=N or remove it"
+                )
+        return None
+    return ScaleRequest(
+        workers=flags.workers,
+        gpus_per_worker=flags.gpus_per_worker or 1,
+        bandwidth_gbit=flags.bandwidth or BANDWIDTH_GBIT,
+        gpu=flags.gpu or "",
+        config_flags=(*_config_flags(request),),
+    )
+
+
+def _add_cluster(request: Request, scale: ScaleRequest) -> Request:
+    """Returns the request with the settings of the cluster, which override all others."""
+    flag_of = {"runtime.num_gpus": "--gpus_per_worker"}
+    added = [
+        (flag_of.get(path, "--workers"), path, value)
+        for path, value in real_settings(scale).items()
+    ]
+    return dataclasses.replace(request, flags=(*request.flags, *added))
+
+
+def _config_flags(request: Request) -> Iterator[str]:
+    """Yields the flags of a request, as another command accepts them."""
+    for name, values in (
+        ("import", request.imports),
+        ("experiment", (request.experiment,) if request.experiment else ()),
+        ("config_file", request.config_files),
+        ("gin_file", request.gin_files),
+        ("params_override", request.params_overrides),
+        ("gin_param", request.gin_params),
+    ):
+        yield from (f"--{name}={value}" for value in values)
+    for _, path, value in request.flags:
+        yield f"--{path}={value}"
 
 
 def _apply_experiment_argument(flags: argparse.Namespace) -> None:
@@ -134,7 +237,12 @@ def _is_data_problem(problem: Problem) -> bool:
     return problem.path.startswith(_DATA_SECTIONS) and "batch" not in problem.path
 
 
-def _inspect(flags: argparse.Namespace, resolved: ResolvedConfig, missing: list[Problem]) -> Any:
+def _inspect(
+    flags: argparse.Namespace,
+    resolved: ResolvedConfig,
+    missing: list[Problem],
+    scale: ScaleRequest | None,
+) -> Any:
     from orbit_runner.distribute.tf_environment import prepare_environment
 
     progress = progress_of(flags, f"inspect {resolved.config.name}")
@@ -156,6 +264,7 @@ def _inspect(flags: argparse.Namespace, resolved: ResolvedConfig, missing: list[
                 every_layer=flags.layers,
                 problems=[(one.path, one.message) for one in missing],
                 run=run_of(flags),
+                scale=scale,
             )
         except (DataError, SettingError) as error:
             if not missing:

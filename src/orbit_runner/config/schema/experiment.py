@@ -117,6 +117,15 @@ class TaskConfig(Config):
         """
         return None
 
+    def file_reading(self) -> str:
+        """Returns how a worker of a cluster reads the files of the training data.
+
+        Returns:
+            `memory`: all, once, at the start; `own`: those of its own examples; `all`: all in each
+            epoch, though it decodes only its own examples; "" if it is not known.
+        """
+        return ""
+
     def shared_examples(self) -> Any:
         """Returns the validation examples that are also training examples.
 

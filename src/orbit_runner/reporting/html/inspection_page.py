@@ -30,6 +30,13 @@ from orbit_runner.reporting.text.inspection import (
     table_title,
 )
 from orbit_runner.reporting.text.layers import TENSOR_HEAD, tensor_rows, total_rows
+from orbit_runner.reporting.text.scale import (
+    SCALE_HEAD,
+    assumptions,
+    command_rows,
+    scale_rows,
+    scale_title,
+)
 from orbit_runner.state.layer_table import HEADER, table_rows
 
 _MOST_PICTURES = 64
@@ -58,12 +65,29 @@ def inspection_page(found: Inspection) -> str:
         section("Schedule", _schedule(found.schedule)),
         section(WARNINGS.capitalize(), _warnings(found)),
         section("Measured", measured),
+        *_scale(found),
     ]
     return page(title, "\n".join(filter(None, body)))
 
 
 def _warnings(found: Inspection) -> str:
     return "".join(f"<p class=bad>{escape(text)}</p>" for text in found.warnings)
+
+
+def _scale(found: Inspection) -> list[str]:
+    plan = found.scale
+    if plan is None:
+        return []
+    content = [
+        f"<p>{escape(assumptions(plan))}</p>",
+        table(SCALE_HEAD, scale_rows(plan)),
+        *(
+            f"<p>{escape(purpose)}:<br><code>{escape(command)}</code></p>"
+            for purpose, command in command_rows(plan)
+        ),
+    ]
+    title = scale_title(plan)
+    return [section(title[:1].upper() + title[1:], "".join(content))]
 
 
 def _class_weights(found: Inspection) -> list[str]:

@@ -8,7 +8,7 @@ from orbit_runner.data.tables.summary import ColumnSummary, EqualRows, TableSumm
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.inspection.step_batches import ReplayedStep
-from orbit_runner.reporting.numbers import format_duration, number_or_dash
+from orbit_runner.reporting.numbers import bytes_text, format_duration, number_or_dash
 from orbit_runner.reporting.text.comparison import draw_curves
 from orbit_runner.reporting.text.layers import (
     LAYER_HEAD,
@@ -18,6 +18,7 @@ from orbit_runner.reporting.text.layers import (
     tensor_rows,
     total_rows,
 )
+from orbit_runner.reporting.text.scale import format_scale
 from orbit_runner.reporting.text.step import format_rows, more_rows
 from orbit_runner.state.layer_table import format_table
 
@@ -79,6 +80,9 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield ""
         yield "measured"
         yield from _pairs(measured_rows(found))
+    if found.scale is not None:
+        yield ""
+        yield from format_scale(found.scale, width)
 
 
 def format_replayed(found: ReplayedStep, name: str, most: int | None) -> Iterator[str]:
@@ -210,17 +214,6 @@ def memory_title(found: Inspection) -> str:
 def replica_suffix(found: Inspection) -> str:
     """Returns which replica values are for, or "" if there is only one."""
     return f" of one of {found.replicas} replicas" if found.replicas > 1 else ""
-
-
-def bytes_text(count: int | None) -> str:
-    """Returns bytes in a readable unit, such as `1.50 MiB`."""
-    if count is None:
-        return "-"
-    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
-        value /= 1024
-        del units[0]
-    return f"{value:.0f} B" if units[0] == "B" else f"{value:.2f} {units[0]}"
 
 
 def _measured_peak(found: Inspection) -> str:

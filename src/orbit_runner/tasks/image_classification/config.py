@@ -179,6 +179,12 @@ class ImageClassificationConfig(TaskConfig):
 
         return ImageExamples(self, data)
 
+    def file_reading(self) -> str:
+        """Returns how a worker reads the files of the training data."""
+        from orbit_runner.tasks.image_classification.sources import file_reading
+
+        return file_reading(self._source("train_data"))
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         from orbit_runner.tasks.image_classification.sources import source_files

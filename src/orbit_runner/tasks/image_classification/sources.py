@@ -29,6 +29,7 @@ from orbit_runner.data.source import ArraySource, RepeatedArray, leaves
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.framing import record_files
+from orbit_runner.data.tfrecord.joined_records import JoinedRecords
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError, first_line
 from orbit_runner.registry import SOURCES
@@ -152,6 +153,15 @@ def _row_split(config: ImageDataConfig) -> RowSplit | None:
         return None
     fractions = tuple((split.fractions or {}).items())
     return RowSplit(split.column, fractions, tuple(split.hash_of), split.seed)
+
+
+def file_reading(source: Source) -> str:
+    """Returns how a worker reads the files of a dataset: see `TaskConfig.file_reading`."""
+    if isinstance(source, ArraySource):
+        return "memory"
+    # A mixture of TFRecord files is read by index; otherwise they are read in blocks.
+    in_blocks = isinstance(source, RecordSource) and not isinstance(source, JoinedRecords)
+    return "all" if in_blocks else "own"
 
 
 def source_files(source: Source) -> list[DataFile]:

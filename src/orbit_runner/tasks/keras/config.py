@@ -259,6 +259,10 @@ class KerasConfig(TaskConfig):
         excluded = self.excluded_rows()
         return shared_arrays(train, validation, (Y, W), advice=_NO_SPLIT, excluded=excluded)
 
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files, or the arrays that a function returned, of both sections."""
         from orbit_runner.tasks.keras.sources import source_files

@@ -200,6 +200,10 @@ class RecommendationConfig(TaskConfig):
     def shared_examples(self) -> None:
         """Returns None: the latest rating of each user is held out from training."""
 
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         from orbit_runner.tasks.recommendation.sources import source_files

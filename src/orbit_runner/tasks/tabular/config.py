@@ -220,6 +220,10 @@ class TabularConfig(TaskConfig):
 
         return shared_rows(self)
 
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         from orbit_runner.tasks.tabular.sources import source_files

@@ -89,6 +89,10 @@ class TextClassificationConfig(TaskConfig):
         """Returns the validation texts that are also training texts, or None."""
         return self.to_tabular_config().shared_examples()
 
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
         return self.to_tabular_config().data_files()

@@ -194,6 +194,10 @@ class TranslationConfig(TaskConfig):
 
         return shared_pairs(self)
 
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections and of the vocabulary."""
         from orbit_runner.tasks.translation.sources import text_files

@@ -25,20 +25,27 @@ def batch_problems(
     if config.runtime.logical_replicas:
         yield from share_problems(config, replicas, mode)
         replicas, kind = config.runtime.logical_replicas, "logical "
-    for section, parts, modes in (
-        ("train_data", replicas * pieces, TRAINING),
-        ("validation_data", replicas, EVALUATING),
-    ):
-        size = getattr(config.task, section).global_batch_size
+    shared = f"{replicas} {kind}replica{'s' if replicas > 1 else ''}"
+    in_training = shared if pieces == 1 else f"{shared} × {pieces} accumulation steps"
+    sizes = [
+        ("train_data", "global_batch_size", replicas * pieces, in_training, TRAINING),
+        ("validation_data", "global_batch_size", replicas, shared, EVALUATING),
+    ]
+    data = config.task.train_data
+    # If batches have different numbers of rows, these are multiples of a number.
+    varies = getattr(data, "batch_tokens", 0) and not getattr(data, "static_batch", False)
+    if varies and not config.runtime.logical_replicas:
+        sizes.append(
+            ("train_data", "batch_rows_multiple", replicas * pieces, in_training, TRAINING)
+        )
+    for section, name, parts, text, modes in sizes:
+        size = getattr(getattr(config.task, section), name)
         if mode in modes and size % parts:
             below, above = size // parts * parts, (size // parts + 1) * parts
             near = f"{below} and {above}" if below else str(above)
-            shared = f"{replicas} {kind}replica{'s' if replicas > 1 else ''}" + (
-                f" × {pieces} accumulation steps" if parts != replicas else ""
-            )
             yield (
-                f"task.{section}.global_batch_size",
-                f"got {size}, which is not a multiple of {parts} ({shared})\nnearest: {near}",
+                f"task.{section}.{name}",
+                f"got {size}, which is not a multiple of {parts} ({text})\nnearest: {near}",
             )
 
 
