@@ -22,8 +22,8 @@ _NO_GPU_MEMORY = re.compile(
     r"CUDA_ERROR_OUT_OF_MEMORY|Status: out of memory|Dst tensor is not initialized"
 )
 _CAUSE = re.compile(rf"OOM|[Oo]ut of memory|{_NO_GPU_MEMORY.pattern}|allocate")
-# What precedes the cause: the node, or the number and the code of one of several errors.
-_PREFIX = re.compile(r"^\s*(\{\{.*?\}\}|\(\d+\) \w+:)?\s*")
+# What surrounds the cause: the node, or the number and the code of one of several errors; the op.
+_AROUND = re.compile(r"^\s*(\{\{.*?\}\}|\(\d+\) \w+:)?\s*|\s*\[Op:.*$")
 _LINE_LENGTH = 200
 _MOST_PIECES = 1024
 # How to find out which programs use a GPU, and how to share it with them.
@@ -166,7 +166,7 @@ class _Batches:
 def _memory_error(error: Exception, batches: _Batches, done: int) -> SettingError:
     if not batches.size:
         return SettingError(
-            batches.path, f"out of memory: {find_cause(error)}\nset a smaller batch size"
+            batches.path, f"out of memory: {find_cause(error)}\nlower global_batch_size in its data"
         )
     lines = [f"got {batches.describe()}", find_cause(error)]
     if done > 0:
@@ -213,6 +213,6 @@ def _device_advice(config: ExperimentConfig) -> Iterator[str]:
 
 def find_cause(error: BaseException) -> str:
     """Returns the line of an error that says which memory could not be allocated."""
-    lines = [_PREFIX.sub("", line)[:_LINE_LENGTH] for line in str(error).splitlines()]
+    lines = [_AROUND.sub("", line)[:_LINE_LENGTH] for line in str(error).splitlines()]
     lines = [line for line in lines if line]
     return next(filter(_CAUSE.search, lines), lines[0] if lines else type(error).__name__)
