@@ -94,7 +94,7 @@ _TF_FULL = "a/train/events; No space left on device"
 def test_full_disk_is_recognized_from_every_error_type(
     error: Exception, reported: str, tmp_path: Path
 ) -> None:
-    scopes = disk_error_scope(tmp_path), error_message_scope()
+    scopes = disk_error_scope(tmp_path), error_message_scope(toy_config())
     with pytest.raises(DiskError, match=reported) as caught, scopes[0], scopes[1]:
         raise error
     assert str(caught.value).endswith(

@@ -179,7 +179,13 @@ def test_grace_period_applies_to_launcher_and_members(in_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inherited", "expected"), [(None, ["0", "1"]), ("5,7,8", ["5", "7"]), ("5", ["5", ""])]
+    ("inherited", "expected"),
+    [
+        (None, ["0", "1"]),
+        ("5,7,8", ["5", "7"]),
+        ("5", ["5", ""]),
+        ("0,0", ["0", "0"]),  # two workers on one GPU
+    ],
 )
 def test_workers_on_one_machine_get_separate_gpus(
     inherited: str | None,
@@ -190,8 +196,10 @@ def test_workers_on_one_machine_get_separate_gpus(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if inherited is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", inherited)
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     specs = specs_of(plan_of("--workers=2", "--", MLP, WORKERS, "--num_gpus=1"))
     assert [spec.environ["CUDA_VISIBLE_DEVICES"] for spec in specs] == expected
+    assert {spec.environ["TF_FORCE_GPU_ALLOW_GROWTH"] for spec in specs} == {"true"}
 
 
 @pytest.mark.usefixtures("in_folder")

@@ -194,6 +194,12 @@ CASES = [
         "got [1, 2, 1, 1] (2 parts), but runtime.num_virtual_devices is 3\nset runtime.num_virtual_devices to 2 or a multiple of it",
     ),
     (
+        f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy=mirrored,runtime.num_gpus=1,runtime.num_virtual_devices=3",
+        "train",
+        TRAIN,
+        "got [1, 2, 1, 1] (2 parts), but runtime.num_virtual_devices is 3\nset runtime.num_virtual_devices to 2 or a multiple of it",
+    ),
+    (
         f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy=mirrored",
         "train",
         TRAIN,
@@ -311,6 +317,7 @@ def test_only_tpus_can_split_channels(over_digits: Over) -> None:
         f"{BOTH},{MIRRORED}",
         f"{TRAIN}=[1,1,1,1],{EVAL}=[1,1,1,1],runtime.distribution_strategy=off",
         f"{BOTH},runtime.distribution_strategy=one_device,runtime.num_virtual_devices=4",
+        f"{BOTH},runtime.distribution_strategy=one_device,runtime.num_gpus=1,runtime.num_virtual_devices=4",
         f"{TRAIN}=[1,4,1,1],{EVAL}=[4,1,1,1],{MIRRORED}",
         f"{BOTH},runtime.distribution_strategy=mirrored,runtime.num_gpus=-1",
         f"{BOTH},{TPU}",

@@ -36,7 +36,10 @@ CASES = [
     ("tpu", {"num_gpus": -1}, "num_gpus", "got -1, which has no effect under `tpu`"),
     ("off", {"num_virtual_devices": 2}, "num_virtual_devices", "got 2 under `off`, which does not support virtual devices"),
     (MIRRORED, {"num_virtual_devices": 2}, "num_virtual_devices", "uses one CPU per worker\nstart more workers: runner launch --workers=N"),
-    ("mirrored", {"num_gpus": 2, "num_virtual_devices": 2}, "num_virtual_devices", "virtual devices are CPU devices"),
+    (MIRRORED, {"num_gpus": 1, "num_virtual_devices": 2}, "num_virtual_devices", "which uses whole GPUs\nstart more workers"),
+    ("one_device", {"num_gpus": 1, "num_virtual_devices": 2}, "num_virtual_devices", "got 2 under `one_device`, which does not support virtual devices"),
+    ("mirrored", {"num_gpus": 2, "num_virtual_devices": 2}, "num_virtual_devices", "got 2 with num_gpus: 2, but virtual devices are parts of one CPU or of one GPU\nallowed: 1; or set runtime.num_gpus to 0 or 1"),
+    ("mirrored", {"num_gpus": 1, "num_virtual_devices": 2, "all_reduce_alg": "nccl"}, "all_reduce_alg", "requires a GPU for each replica, but num_virtual_devices is 2 with num_gpus: 1\nallowed: null, hierarchical_copy, reduction_to_one_device"),
     ("mirrored", {"all_reduce_alg": "ring"}, "all_reduce_alg", "got 'ring' under `mirrored`\nallowed: nccl, hierarchical_copy, reduction_to_one_device"),
     (MIRRORED, {"all_reduce_alg": "hierarchical_copy"}, "all_reduce_alg", "allowed: auto, ring, nccl"),
     (MIRRORED, {"all_reduce_alg": "nccl"}, "all_reduce_alg", "nccl requires GPUs, but num_gpus is 0"),
@@ -91,6 +94,8 @@ def test_contradictory_runtime_settings_are_reported_once(
         (SERVED, {"variable_partitioner": "min_size", "mixed_precision_dtype": "bfloat16"}),
         (SERVED, {"remote_cluster": "worker=a:1;ps=b:1"}),
         ("mirrored", {"num_workers": 1, "num_virtual_devices": 2}),
+        ("mirrored", {"num_gpus": 1, "num_virtual_devices": 2}),
+        ("mirrored", {"num_gpus": 1, "all_reduce_alg": "nccl"}),
         ("one_device", {"num_evaluators": 1, "task_type": "evaluator"}),
         ("tpu", {"tpu": "local", "tpu_platform": "v3-8", "tpu_enable_xla_dynamic_padder": True}),
     ],
@@ -101,6 +106,22 @@ def test_compatible_runtime_settings_are_accepted(
     config = over_digits(params_overrides=(_text(strategy, settings),))
 
     assert config.runtime.distribution_strategy == strategy
+
+
+@pytest.mark.parametrize(
+    ("settings", "algorithm"),
+    [
+        ({"num_gpus": 1, "num_virtual_devices": 2}, "reduction_to_one_device"),
+        ({"num_gpus": 1, "num_virtual_devices": 2, "all_reduce_alg": "hierarchical_copy"}, "hierarchical_copy"),
+        ({"num_gpus": 2}, None),
+        ({"num_gpus": 2, "all_reduce_alg": "nccl"}, "nccl"),
+        ({"num_virtual_devices": 2}, None),
+    ],
+)  # fmt: skip
+def test_virtual_gpus_are_reduced_without_nccl(
+    settings: dict[str, Any], algorithm: str | None
+) -> None:
+    assert _runtime("mirrored", **settings).effective_all_reduce == algorithm
 
 
 @pytest.mark.parametrize(

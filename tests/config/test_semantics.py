@@ -34,7 +34,7 @@ CASES = [
     ("BertConfig", "task.model={name: bert, embedding_width: 64, num_attention_heads: 5}", "task.model.num_attention_heads", "got 5, expected a divisor of the width, 64"),
     ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "got 2 under `one_device`"),
     ("RuntimeConfig", "runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "got 2 under `one_device`"),
-    ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "virtual devices are CPU devices"),
+    ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "got 2 with num_gpus: -1, but virtual devices are parts of one CPU or of one GPU"),
     ("RuntimeConfig", "runtime.all_reduce_alg=hierarchical_copy", "runtime.all_reduce_alg", "`one_device` does not all-reduce gradients"),
     ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.all_reduce_alg=nccl", "runtime.all_reduce_alg", "nccl requires GPUs"),
     ("RuntimeConfig", "runtime.loss_scale=dynamic", "runtime.loss_scale", "only float16 needs a loss scale"),
@@ -169,6 +169,10 @@ def test_every_class_with_checks_has_a_test_case() -> None:
         ("runtime.distribution_strategy=mirrored", 1),
         ("runtime.distribution_strategy=mirrored,runtime.num_gpus=4", 4),
         ("runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3", 3),
+        (
+            "runtime.distribution_strategy=mirrored,runtime.num_gpus=1,runtime.num_virtual_devices=2",
+            2,
+        ),
         ("runtime.distribution_strategy=mirrored,runtime.num_gpus=-1", None),
     ],
 )

@@ -49,7 +49,7 @@ def test_op_that_xla_cannot_compile_names_its_setting() -> None:
 
     with (
         pytest.raises(SettingError, match="does not support pooling ops with") as caught,
-        error_message_scope(),
+        error_message_scope(digits_config()),
     ):
         pool(tf.zeros([1, 4, 4, 1]))
     assert caught.value.path == "runtime.enable_xla"
@@ -61,7 +61,7 @@ def test_op_without_a_deterministic_kernel_is_named_with_its_layer() -> None:
         "A deterministic GPU implementation of Noise is not currently available.\n"
         "\t [[{{node while/body/_1/gradient_tape/net/block/noise/Grad}}]]"
     )
-    with pytest.raises(SettingError) as caught, error_message_scope():
+    with pytest.raises(SettingError) as caught, error_message_scope(digits_config()):
         raise tf.errors.UnimplementedError(None, None, message)
     assert caught.value.path == "runtime.deterministic"
     text = str(caught.value)
@@ -71,5 +71,5 @@ def test_op_without_a_deterministic_kernel_is_named_with_its_layer() -> None:
 
 def test_unimplemented_op_is_raised() -> None:
     error = tf.errors.UnimplementedError(None, None, "no kernel for [[{{node a/b}}]]")
-    with pytest.raises(tf.errors.UnimplementedError), error_message_scope():
+    with pytest.raises(tf.errors.UnimplementedError), error_message_scope(digits_config()):
         raise error

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import tensorflow as tf
 
 from orbit_runner.train.measurements.system_metrics import SystemMetrics
 from tests.support.digits import digits_config
@@ -52,3 +53,18 @@ def test_records_of_the_same_moment_share_the_values(monkeypatch: pytest.MonkeyP
     assert measure() is first
     now = 0.5
     assert measure() is not first
+
+
+def test_memory_of_gpus_is_that_of_the_fullest_one_and_the_highest_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gib = 2**30
+    used = {
+        "GPU:0": {"current": 3 * gib, "peak": 4 * gib},
+        "GPU:1": {"current": 1 * gib, "peak": 6 * gib},
+    }
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [*used])
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", used.__getitem__)
+    found = SystemMetrics()()
+    assert found["system/gpu_memory_gib"] == 3.0
+    assert found["system/gpu_peak_memory_gib"] == 6.0

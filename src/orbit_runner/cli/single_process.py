@@ -34,8 +34,7 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
     }
     if runtime.distribution_strategy == "multi_worker_mirrored":
         replicas = int(strategy.rpartition("×")[2] or 1)
-        devices = "num_gpus" if runtime.num_gpus else "num_virtual_devices"
         changes |= {"distribution_strategy": "mirrored", "all_reduce_alg": None, "num_workers": 0}
-        changes[devices] = replicas
+        changes[runtime.device_field] = replicas
     config = resolved.config.replace(runtime=runtime.replace(**changes))
     return dataclasses.replace(resolved, config=config)

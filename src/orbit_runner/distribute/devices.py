@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -10,6 +12,11 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.utils.log import note
 from orbit_runner.utils.mfu import peak_of
+
+# The part of a GPU's memory that virtual GPUs share; the rest is for CUDA and its libraries.
+_SHARED_MEMORY = 0.9
+_MIB = 2**20
+_CUDA_DRIVER = "libcuda.so.1"
 
 
 class DeviceError(SettingError):
@@ -35,9 +42,12 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     if runtime.distribution_strategy in ("off", "one_device"):
         wanted = min(wanted, runtime.parts)
     tf.config.set_visible_devices(gpus[:wanted], "GPU")
+    if runtime.divides_gpu:
+        return _divide_device(gpus[0], runtime.num_virtual_devices, _parts_of_gpu)
     if wanted:
         return tuple(f"GPU:{index}" for index in range(wanted))
-    return _configure_cpus(runtime.num_virtual_devices)
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    return _divide_device(cpu, runtime.num_virtual_devices, _parts_of_cpu)
 
 
 def note_unused_gpus(runtime: RuntimeConfig) -> None:
@@ -62,20 +72,55 @@ def _describe(gpus: list[object]) -> str:
     return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}" if gpus else "no GPU"
 
 
-def _configure_cpus(count: int) -> tuple[str, ...]:
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    current = tf.config.get_logical_device_configuration(cpu)
-    if count > len(current or [None]):
+def _divide_device(
+    device: tf.config.PhysicalDevice,
+    count: int,
+    make_parts: Callable[[int], list[tf.config.LogicalDeviceConfiguration]],
+) -> tuple[str, ...]:
+    current = len(tf.config.get_logical_device_configuration(device) or [None])
+    if count > current:
         try:
-            parts = [tf.config.LogicalDeviceConfiguration()] * count
-            tf.config.set_logical_device_configuration(cpu, parts)
+            tf.config.set_logical_device_configuration(device, make_parts(count))
         except RuntimeError:
             raise DeviceError(
-                f"got {count}, but TensorFlow has already started with {len(current or [None])} in "
+                f"got {count}, but TensorFlow has already started with {current} in "
                 "this process; the number can be set only once per process",
                 field="num_virtual_devices",
             ) from None
-    return tuple(f"CPU:{index}" for index in range(count))
+    return tuple(f"{device.device_type}:{index}" for index in range(count))
+
+
+def _parts_of_cpu(count: int) -> list[tf.config.LogicalDeviceConfiguration]:
+    return [tf.config.LogicalDeviceConfiguration()] * count
+
+
+def _parts_of_gpu(count: int) -> list[tf.config.LogicalDeviceConfiguration]:
+    """Returns equal parts of a GPU. TensorFlow requires a limit in MiB for each of them."""
+    total = gpu_memory()
+    if total is None:
+        raise DeviceError(
+            f"got {count} with num_gpus: 1, but the size of the GPU's memory, which they share, "
+            f"is unknown, because the CUDA driver ({_CUDA_DRIVER}) cannot be used\n"
+            "allowed: 1; or set runtime.num_gpus to 0, for virtual devices on the CPU",
+            field="num_virtual_devices",
+        )
+    limit = int(total * _SHARED_MEMORY) // count // _MIB
+    return [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * count
+
+
+def gpu_memory() -> int | None:
+    """Returns the bytes of memory of the first visible GPU, or None if CUDA's driver is missing."""
+    device, total = ctypes.c_int(), ctypes.c_size_t()
+    try:
+        driver = ctypes.CDLL(_CUDA_DRIVER)
+        failed = (
+            driver.cuInit(0)
+            or driver.cuDeviceGet(ctypes.byref(device), 0)
+            or driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+        )
+    except (OSError, AttributeError):  # There is no such library, or no such function.
+        return None
+    return None if failed else total.value
 
 
 def device_groups(strategy: tf.distribute.Strategy, parts: int) -> list[list[str]]:
@@ -105,7 +150,8 @@ def peak_flops_of_gpus(strategy: tf.distribute.Strategy, dtype: str) -> float | 
     `dtype` is the type of the values that are multiplied. None on a CPU, and if the peak of the
     GPUs is not known.
     """
-    current = tf.config.list_physical_devices("GPU")
+    # Virtual GPUs share one of these.
+    visible = tf.config.get_visible_devices("GPU")
     used = [name for name in local_devices(strategy) if "GPU" in name.upper()]
-    details = [tf.config.experimental.get_device_details(gpu) for gpu in current[: len(used)]]
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in visible[: len(used)]]
     return peak_of([str(found.get("device_name", "")) for found in details], dtype)

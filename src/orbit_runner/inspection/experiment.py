@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +44,15 @@ from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.train.memory_errors import TRAIN_DATA, VALIDATION_DATA
 from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.utils.log import phase
 
-_SECTIONS = {"training": "train_data", "validation": "validation_data"}
+_SECTIONS = {"training": TRAIN_DATA, "validation": VALIDATION_DATA}
+# Returns the scope in which errors about the use of a data section name their setting.
+ErrorsScope = Callable[[str], contextlib.AbstractContextManager[None]]
 # The size of a batch in tokens, and the number that its rows are a multiple of.
 _TOKEN_BATCH = ("batch_tokens", "batch_rows_multiple")
 
@@ -158,10 +163,14 @@ def inspect_experiment(
     state = build_state(alone, adapter, strategy)
     built = time.perf_counter() - start
     groups = _fine_tuning(alone, task, state)
+    # Messages name the settings of the config, not those of a replica.
+    errors_scope = functools.partial(error_message_scope, config, replicas=replicas)
     builder = RunBuilder(alone, adapter, strategy, state, "")
     schedule = _schedule(config, adapter, state.optimizer, plan, replicas)
     phase("reading a batch of each section")
-    raw = {name: _batch(alone, adapter, section) for name, section in _SECTIONS.items()}
+    raw = {
+        name: _batch(alone, adapter, section, errors_scope) for name, section in _SECTIONS.items()
+    }
     batch = raw["training"]
     step, calls, flops = None, LayerCalls(state.model), None
     trainer = None
@@ -169,7 +178,7 @@ def inspect_experiment(
     if isinstance(batch, str) or isinstance(plan, str):
         trace_model(state.model, calls)
     else:
-        with error_message_scope():
+        with errors_scope(TRAIN_DATA):
             trainer = builder.build_trainer(plan)
             pieces = alone.trainer.gradient_accumulation_steps
             shards = alone.runtime.logical_replicas or 1
@@ -178,7 +187,9 @@ def inspect_experiment(
     memory = estimate_memory(state, batch if step else None, step)
     measured = None
     if measure and step is not None and not isinstance(schedule, str):
-        measured = _measure(builder, trainer, step, batch, schedule, built, device, memory)
+        measured = _measure(
+            builder, trainer, step, batch, schedule, built, device, memory, errors_scope
+        )
     local = localize(config).task
     # Model Garden's tasks have no such methods.
     table = None if config.is_official else local.data_summary()
@@ -282,14 +293,16 @@ def _schedule(
     )
 
 
-def _batch(config: ExperimentConfig, adapter: TaskAdapter, section: str) -> Any:
+def _batch(
+    config: ExperimentConfig, adapter: TaskAdapter, section: str, errors_scope: ErrorsScope
+) -> Any:
     """Returns the first batch of a section, or why there is none."""
     data = getattr(config.for_task.task, section, None)
     if data is None or adapter.subtasks:
         return "several tasks are trained together" if adapter.subtasks else "has no such section"
     try:
         strategy = tf.distribute.get_strategy()
-        with error_message_scope():
+        with errors_scope(section):
             dataset = distribute(
                 strategy, adapter, resolve_data_config(data, config.runtime), config.runtime
             )
@@ -316,13 +329,15 @@ def _measure(
     built: float,
     device: str,
     memory: MemoryEstimate,
+    errors_scope: ErrorsScope,
 ) -> Measurement:
     phase("measuring the memory of a step")
-    with error_message_scope():
+    with errors_scope(TRAIN_DATA):
         peak = measured_peak(step, batch, device, memory) if device else None
         phase("measuring the speed")
         first, steps, seconds = training_speed(trainer)
-        batches = schedule.validation_steps or -1
+    batches = schedule.validation_steps or -1
+    with errors_scope(VALIDATION_DATA):
         evaluation = evaluation_seconds(builder.build_evaluator(batches), batches)
     speed = steps / seconds
     return Measurement(

@@ -107,17 +107,19 @@ def step_batches(
         raise RunnerError(f"the task has no single training dataset: {reason}")
     phase("making the batch")
     seeded = resolve_data_config(data, config.runtime, recoveries)
-    with error_message_scope():
+    with error_message_scope(config):
         dataset = distribute(tf.distribute.get_strategy(), adapter, seeded, runtime, first - 1)
         try:
-            return task, _batches(iter(dataset), first, last)
+            return task, _batches(config, iter(dataset), first, last)
         except StopIteration:  # While the batches of earlier steps were made.
             raise _end_error(first) from None
 
 
-def _batches(batches: Iterator[Any], first: int, last: int) -> Iterator[Any]:
+def _batches(
+    config: ExperimentConfig, batches: Iterator[Any], first: int, last: int
+) -> Iterator[Any]:
     for step in range(first, last + 1):
-        with error_message_scope():
+        with error_message_scope(config):
             batch = next(batches, None)
         if batch is None:
             raise _end_error(step)

@@ -9,12 +9,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.disk_errors import describe_disk_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat_settings
 from orbit_runner.data.tfrecord.bad_record import add_offset, find_bad_record
 from orbit_runner.distribute.spatial.grid import PartitionError
 from orbit_runner.errors import DataError, SettingError
+from orbit_runner.train.memory_errors import (
+    GPU_ADVICE,
+    TRAIN_DATA,
+    is_out_of_memory,
+    memory_error_scope,
+)
 
 # Matches what `data/tfrecord/decode.py` reports about a bad record.
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
@@ -32,13 +37,24 @@ _IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were co
 
 
 @contextlib.contextmanager
-def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
+def error_message_scope(
+    config: ExperimentConfig,
+    section: str = TRAIN_DATA,
+    *,
+    replicas: int = 1,
+    step: Callable[[], int] = lambda: 0,
+) -> Iterator[None]:
     """Raises SettingError or DataError for errors of a `with` block that have a known cause.
 
-    `step` returns the current global step.
+    Args:
+        config: The experiment.
+        section: The data section that is used: `train_data` or `validation_data`.
+        replicas: The number of replicas that share a batch.
+        step: Returns the current global step.
     """
     try:
-        yield
+        with memory_error_scope(config, section, replicas=replicas, step=step):
+            yield
     except PartitionError as error:
         # The sizes were unknown when the model was built, so the first step reports them when it is
         # traced.
@@ -65,14 +81,6 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
         # TensorFlow's message contains the record, which Python cannot decode.
         _raise_bad_example(bytes(error.object).decode(errors="replace"), step, error)
         raise
-    except tf.errors.ResourceExhaustedError as error:
-        if describe_disk_problem(error):
-            raise
-        raise SettingError(
-            "task.train_data.global_batch_size",
-            f"out of memory: {_find_line(error, 'OOM') or _find_line(error, '')}\n"
-            "lower it, or raise trainer.gradient_accumulation_steps",
-        ) from error
 
 
 @contextlib.contextmanager
@@ -83,14 +91,18 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
     """
     try:
         yield
-    except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError, MemoryError) as error:
-        if isinstance(error, tf.errors.InvalidArgumentError) and not _TOO_LARGE.search(str(error)):
+    except (tf.errors.OpError, MemoryError) as error:
+        too_large = isinstance(error, tf.errors.InvalidArgumentError) and _TOO_LARGE.search(
+            str(error)
+        )
+        if not (too_large or isinstance(error, MemoryError) or is_out_of_memory(error)):
             raise
         shape = match[1] if (match := _SHAPE.search(str(error))) else ""
         raise SettingError(
             _find_size_setting(config, shape),
             f"the model does not fit into memory{f': a tensor of shape {shape}' if shape else ''}\n"
-            "make its layers smaller, or use a machine with more memory",
+            "make its layers smaller, or use a machine with more memory"
+            + (f"\n{GPU_ADVICE}" if config.runtime.num_gpus else ""),
         ) from error
     except ValueError as error:
         name = match[1] if (match := _UNKNOWN_ACTIVATION.search(str(error))) else ""

@@ -12,6 +12,7 @@ import orbit
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.measurements.step_profiler import profile_scope
+from orbit_runner.train.memory_errors import VALIDATION_DATA, memory_error_scope
 from orbit_runner.train.nonfinite.handling import handle_divergence
 from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
@@ -111,7 +112,9 @@ def _train_to_next_stop(
 def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
-    return controller.evaluate(run.validation_steps)
+    replicas = run.local_strategy.num_replicas_in_sync
+    with memory_error_scope(run.config, VALIDATION_DATA, replicas=replicas):
+        return controller.evaluate(run.validation_steps)
 
 
 def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:

@@ -341,6 +341,6 @@ def test_record_that_changes_after_it_was_counted_is_an_error(tmp_path: Path) ->
     path.write_bytes(bytes(content))
     with (
         pytest.raises(DataError, match=r"right/train-00.*record"),
-        error_message_scope(lambda: 0),
+        error_message_scope(config),
     ):
         global_batches(lambda context: task.build_inputs(data, context, start_step=0), 1, 1, 30)

@@ -130,7 +130,9 @@ def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         request["strategy"],
     )
     run = side.run
-    with quiet_orbit_scope(), run.local_strategy.scope(), error_message_scope(lambda: run.step):
+    replicas = run.strategy.num_replicas_in_sync
+    errors = error_message_scope(run.config, replicas=replicas, step=lambda: run.step)
+    with quiet_orbit_scope(), run.local_strategy.scope(), errors:
         yield side.report()
         for line in sys.stdin:
             command = json.loads(line)

@@ -74,13 +74,15 @@ class RuntimeConfig(Config):
         0,
         ge=-1,
         le=1024,
-        help="number of GPUs per worker; 0: use the CPU, -1: all available GPUs",
+        help="number of GPUs per worker; 0: use the CPU, -1: all available GPUs. "
+        "num_virtual_devices divides 1 GPU into several",
     )
     num_virtual_devices: int = field(
         1,
         ge=1,
         le=1024,
-        help="number of virtual devices on one CPU, to try `mirrored` without GPUs",
+        help="number of virtual devices on one CPU, or on one GPU with num_gpus: 1, to try "
+        "`mirrored` without several GPUs",
     )
     logical_replicas: int = field(
         0,
@@ -122,7 +124,8 @@ class RuntimeConfig(Config):
     all_reduce_alg: str | None = field(
         None,
         allowed=ALL_REDUCE_ALGORITHMS,
-        help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow",
+        help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow, "
+        "and reduction_to_one_device for virtual devices of a GPU",
     )
     num_packs: int = field(
         1,
@@ -307,9 +310,22 @@ class RuntimeConfig(Config):
 
     @property
     def effective_all_reduce(self) -> str | None:
-        """The all-reduce algorithm in use. NCCL is used only on GPUs."""
+        """The all-reduce algorithm in use. NCCL is used only on GPUs, one replica on each."""
+        if self.all_reduce_alg is None and self.divides_gpu:
+            # TensorFlow would choose NCCL on a machine with more GPUs than virtual ones.
+            return "reduction_to_one_device"
         on_cpu = self.all_reduce_alg == "nccl" and self.num_gpus == 0
         return None if on_cpu else self.all_reduce_alg
+
+    @property
+    def divides_gpu(self) -> bool:
+        """Whether the virtual devices are parts of one GPU."""
+        return self.num_gpus == 1 and self.num_virtual_devices > 1
+
+    @property
+    def device_field(self) -> str:
+        """The setting that determines the number of devices of this process."""
+        return "num_gpus" if self.num_gpus and not self.divides_gpu else "num_virtual_devices"
 
     def num_replicas(self, workers: int = 1) -> int | None:
         """Returns the number of replicas, or None if it depends on the devices that are found."""
@@ -321,7 +337,8 @@ class RuntimeConfig(Config):
         if strategy == "multi_worker_mirrored":
             return workers * max(1, self.num_gpus)
         if strategy == "mirrored":
-            return (self.num_gpus or self.num_virtual_devices) // self.parts
+            devices: int = getattr(self, self.device_field)
+            return devices // self.parts
         return 1
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import tensorflow as tf
+
 from orbit_runner.inspection.batches import batch_bytes, batch_sizes
 from orbit_runner.inspection.memory.allocator import (
     bytes_in_use,
@@ -93,6 +95,8 @@ def measured_peak(step: StepGraph, batch: Any, device: str, memory: MemoryEstima
     `memory` has the persistent bytes: variables, batch and constants. The allocator's total would
     contain batches of the input pipeline as well.
     """
+    with tf.device(device):  # A step would copy a batch that is elsewhere, and count it again.
+        batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
     for _ in range(_WARM_UP):
         step.run(batch)
     added: list[int] = []
@@ -101,8 +105,8 @@ def measured_peak(step: StepGraph, batch: Any, device: str, memory: MemoryEstima
     while len(added) < fewest or (len(added) < most and time.perf_counter() < end):
         before = bytes_in_use(device)
         reset_peak(device)
+        # When it returns, the host has launched all kernels of a GPU, and allocated their memory.
         step.run(batch)
-        bytes_in_use(device)  # Waits for the step on a GPU.
         added.append(peak_bytes(device) - before)
     return memory.persistent + int(statistics.median(added))
 

@@ -29,6 +29,7 @@ from orbit_runner.trackers.tracking import writes_event_files
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.memory_errors import TRAIN_DATA, VALIDATION_DATA
 from orbit_runner.utils.log import note
 
 
@@ -338,7 +339,12 @@ def run_custom_trainer(
     if reporter is not None:
         reporter.restart()
     guard = signals.installed_scope() if trains else contextlib.nullcontext()
-    with run.strategy.scope(), error_message_scope(), guard:
+    errors = error_message_scope(
+        run.config,
+        TRAIN_DATA if trains else VALIDATION_DATA,
+        replicas=run.strategy.num_replicas_in_sync,
+    )
+    with run.strategy.scope(), errors, guard:
         _run_mode(run, controller, settings, mode)
         logs = controller.evaluate(steps=settings.validation_steps) if evaluates_at_end else {}
     if trains:

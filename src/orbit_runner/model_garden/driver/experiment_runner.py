@@ -376,7 +376,9 @@ class OrbitExperimentRunner:
     def _run_own_loops(self, run: Run) -> dict[str, Any]:
         exports = exports_at_end(self._config, run.task, self._mode)
         with tracking_scope(run, self._mode):
-            with run.local_strategy.scope(), error_message_scope(lambda: run.step):
+            replicas = run.strategy.num_replicas_in_sync
+            errors = error_message_scope(run.config, replicas=replicas, step=lambda: run.step)
+            with run.local_strategy.scope(), errors:
                 if self._mode == "eval" and self._evaluates_new_weights(run):
                     logs = loop.evaluate(run, self.controller)
                 else:

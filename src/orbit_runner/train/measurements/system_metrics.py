@@ -39,7 +39,10 @@ class SystemMetrics:
             f"{SYSTEM}machine_memory_percent": psutil.virtual_memory().percent,
         }
         if self._gpus:
-            found[f"{SYSTEM}gpu_memory_gib"] = max(map(_gpu_memory, self._gpus)) / _GIB
+            # The bytes of tensors, not those that TensorFlow only reserves.
+            used = [tf.config.experimental.get_memory_info(name) for name in self._gpus]
+            found[f"{SYSTEM}gpu_memory_gib"] = max(one["current"] for one in used) / _GIB
+            found[f"{SYSTEM}gpu_peak_memory_gib"] = max(one["peak"] for one in used) / _GIB
         return found
 
 
@@ -49,8 +52,3 @@ def _has_memory_info(name: str) -> bool:
     except (ValueError, tf.errors.OpError):  # Not every allocator counts.
         return False
     return True
-
-
-def _gpu_memory(name: str) -> float:
-    """Returns the bytes in use on a GPU, not those that TensorFlow only reserves."""
-    return float(tf.config.experimental.get_memory_info(name)["current"])

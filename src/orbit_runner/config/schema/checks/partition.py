@@ -81,8 +81,7 @@ def _device_problems(split: Split, runtime: RuntimeConfig) -> Problems:
     if strategy == "tpu":
         advice = f"allowed: products that divide {devices}"
     else:
-        field = "num_gpus" if runtime.num_gpus else "num_virtual_devices"
-        advice = f"set runtime.{field} to {split.parts} or a multiple of it"
+        advice = f"set runtime.{runtime.device_field} to {split.parts} or a multiple of it"
     yield split.path, f"{got}, but {reason}\n{advice}"
 
 
@@ -96,9 +95,8 @@ def _device_count(runtime: RuntimeConfig) -> tuple[int | None, str]:
         return count, f"a {platform.name} has {some}, one per {each}"
     if runtime.num_gpus < 0:
         return None, ""
-    field = "num_gpus" if runtime.num_gpus else "num_virtual_devices"
-    count = getattr(runtime, field)
-    return count, f"runtime.{field} is {count}"
+    count = getattr(runtime, runtime.device_field)
+    return count, f"runtime.{runtime.device_field} is {count}"
 
 
 def _image_problems(split: Split, config: ExperimentConfig) -> Problems:

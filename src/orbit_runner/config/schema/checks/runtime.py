@@ -42,20 +42,27 @@ def _device_problems(runtime: RuntimeConfig) -> Problems:
     several = runtime.traits.several_devices or (strategy == "one_device" and split)
     if not several and runtime.num_gpus > 1 and strategy != "tpu":
         yield "num_gpus", f"got {runtime.num_gpus} under `{strategy}`, which uses one device"
-    if runtime.num_virtual_devices > 1 and strategy == "multi_worker_mirrored":
+    if runtime.num_virtual_devices == 1:
+        return
+    got = f"got {runtime.num_virtual_devices}"
+    if strategy == "multi_worker_mirrored":
+        kind = "whole GPUs" if runtime.num_gpus else "one CPU per worker"
         yield (
             "num_virtual_devices",
-            f"got {runtime.num_virtual_devices} under `{strategy}`, which uses one CPU per worker\n"
+            f"{got} under `{strategy}`, which uses {kind}\n"
             "start more workers: runner launch --workers=N",
         )
-    elif not several and runtime.num_virtual_devices > 1:
+    elif not several:
         yield (
             "num_virtual_devices",
-            f"got {runtime.num_virtual_devices} under `{strategy}`, "
-            "which does not support virtual devices",
+            f"{got} under `{strategy}`, which does not support virtual devices",
         )
-    if runtime.num_gpus != 0 and runtime.num_virtual_devices > 1:
-        yield "num_virtual_devices", "virtual devices are CPU devices, but num_gpus is not 0"
+    elif runtime.num_gpus not in (0, 1):
+        yield (
+            "num_virtual_devices",
+            f"{got} with num_gpus: {runtime.num_gpus}, but virtual devices are parts of one CPU or "
+            "of one GPU\nallowed: 1; or set runtime.num_gpus to 0 or 1",
+        )
 
 
 def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
@@ -63,6 +70,13 @@ def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
     allowed = runtime.traits.all_reduce
     if chosen is not None and allowed and chosen not in allowed:
         yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
+    elif chosen == "nccl" and runtime.divides_gpu:
+        others = ", ".join(name for name in allowed if name != "nccl")
+        yield (
+            "all_reduce_alg",
+            f"got 'nccl', which requires a GPU for each replica, but num_virtual_devices is "
+            f"{runtime.num_virtual_devices} with num_gpus: 1\nallowed: null, {others}",
+        )
 
 
 def _inert_all_reduce(runtime: RuntimeConfig) -> Problems:
