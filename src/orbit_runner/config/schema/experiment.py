@@ -169,6 +169,11 @@ class TaskConfig(Config):
         """Whether `data_files` can identify the same data in another directory."""
         return type(self).data_files is not TaskConfig.data_files
 
+    @property
+    def batch_shapes_vary(self) -> bool:
+        """Whether training batches have many different shapes, each of which XLA compiles."""
+        return False
+
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns the height, width and channels of a section's images.
 
