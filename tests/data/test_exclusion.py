@@ -205,12 +205,15 @@ def test_sentences_in_batches_of_equal_size_move_up() -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool) -> None:
-    pairs, settings = token_pairs(201), {"batch_tokens": 256, "rows_multiple": 4}
+@pytest.mark.parametrize("shapes", [0, 3])
+def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool, shapes: int) -> None:
+    settings = {"batch_tokens": 256, "rows_multiple": 4, "batch_shapes": shapes}
+    pairs = token_pairs(201)
     plan = plan_batches(pairs, **settings)
     whole = TokenOrder(plan, SEED, shuffle=shuffle)
     # All pairs of one batch, and some others.
-    excluded = np.unique([*whole.rows(3).examples, *some_of(201, 20)])
+    batch = whole.rows(3).examples
+    excluded = np.unique([*batch[batch >= 0], *some_of(201, 20)])
     order = TokenOrder(plan.exclude(excluded), SEED, shuffle=shuffle)
     batches = train_pairs(
         pairs, **settings, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded

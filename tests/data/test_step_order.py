@@ -132,24 +132,27 @@ def test_steps_of_image_files(first: int, shards: Any) -> None:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
-    ("tokens", "shuffle", "shards", "first"),
+    ("tokens", "shapes", "shuffle", "shards", "first"),
     [
-        (256, True, (2, 2), 7_777),
-        (0, True, (2, 2), 0),
-        (1000, True, (4, 2), 0),
-        (256, True, (1, 1), 0),
-        (256, False, (1, 1), 0),
+        (256, 0, True, (2, 2), 7_777),
+        (0, 0, True, (2, 2), 0),
+        (1000, 0, True, (4, 2), 0),
+        (256, 4, True, (2, 2), 7_777),
+        (256, 0, True, (1, 1), 0),
+        (256, 0, False, (1, 1), 0),
+        (256, 2, False, (1, 1), 0),
     ],
 )
 def test_steps_of_sentence_pairs(
-    tokens: int, shuffle: bool, shards: tuple[int, int], first: int
+    tokens: int, shapes: int, shuffle: bool, shards: tuple[int, int], first: int
 ) -> None:
     pairs = token_pairs(201, longest=60)
     sequence = ShuffledSequence(pairs.size, SEED, shuffle)
     batching: dict[str, Any] = {"batch_tokens": tokens or None, "rows_multiple": 4}
     order: StepOrder = RowOrder(sequence, 12)
     if tokens:
-        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=4)
+        batching["batch_shapes"] = shapes
+        plan = plan_batches(pairs, **batching)
         order = TokenOrder(plan, SEED, shuffle=shuffle)
     else:
         batching["global_batch_size"] = 12
@@ -165,7 +168,9 @@ def test_steps_of_sentence_pairs(
 
 
 def _orders() -> dict[str, StepOrder]:
-    plan = plan_batches(token_pairs(201, longest=60), batch_tokens=256, rows_multiple=4)
+    pairs = token_pairs(201, longest=60)
+    plan = plan_batches(pairs, batch_tokens=256, rows_multiple=4)
+    shapes = plan_batches(pairs, batch_tokens=256, rows_multiple=4, batch_shapes=3)
     return {
         "shuffled": RowOrder(ShuffledSequence(211, SEED), 12),
         "batches larger than the set": RowOrder(ShuffledSequence(5, SEED), 12),
@@ -176,6 +181,8 @@ def _orders() -> dict[str, StepOrder]:
         "one block": RowOrder(RecordSequence(_RECORDS[:1], SEED, 9), 7),
         "batches of tokens": TokenOrder(plan, SEED, shuffle=True),
         "tokens in stored order": TokenOrder(plan, SEED, shuffle=False),
+        "few shapes": TokenOrder(shapes, SEED, shuffle=True),
+        "few shapes in stored order": TokenOrder(shapes, SEED, shuffle=False),
     }
 
 

@@ -108,7 +108,10 @@ def test_image_files_by_path(tmp_path: Path) -> None:
     assert {str(path) for path in paths} - files == {str(paths[2]), str(paths[-1])}
 
 
-@pytest.mark.parametrize("batching", [{"batch_tokens": 256}, {"global_batch_size": 8}])
+@pytest.mark.parametrize(
+    "batching",
+    [{"batch_tokens": 256}, {"global_batch_size": 8}, {"batch_tokens": 256, "batch_shapes": 2}],
+)
 def test_lines_of_text(batching: dict[str, int], tmp_path: Path) -> None:
     changes = {f"task__train_data__{name}": value for name, value in batching.items()}
     changes |= {} if "batch_tokens" in batching else {"task__train_data__batch_tokens": 0}

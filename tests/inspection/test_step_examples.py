@@ -226,7 +226,9 @@ def test_pictures_follow_from_the_drawn_window_and_flip(tmp_path: Path) -> None:
         assert np.abs(expected - image).mean() < 2
 
 
-@pytest.mark.parametrize("batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}])
+@pytest.mark.parametrize(
+    "batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}, {"batch_shapes": 2}]
+)
 def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set")
     changes = {f"task__train_data__{name}": value for name, value in batching.items()}

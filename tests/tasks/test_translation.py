@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
 from orbit_runner.data.text.source import EOS
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.translation.serving import translate
@@ -63,8 +66,11 @@ def test_a_run_trains_and_evaluates(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.slow
-def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path) -> None:
-    config = translation_config(write_set(tmp_path / "set"), **_no_dropout())
+@pytest.mark.parametrize("shapes", [0, 2])
+def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path, shapes: int) -> None:
+    config = translation_config(
+        write_set(tmp_path / "set"), task__train_data__batch_shapes=shapes, **_no_dropout()
+    )
     accumulating = config.replace(trainer=config.trainer.replace(gradient_accumulation_steps=2))
     (one, one_logs), (two, two_logs), (pieces, _) = (
         run(config, tmp_path / "one"),
@@ -84,9 +90,13 @@ def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_stopped_and_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shapes", [0, 2])
+def test_stopped_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, shapes: int) -> None:
+    settings = {"task__train_data__batch_shapes": shapes}
     folder = write_set(tmp_path / "set")
-    whole, half = (translation_config(folder, trainer__train_steps=steps) for steps in (4, 2))
+    whole, half = (
+        translation_config(folder, trainer__train_steps=steps, **settings) for steps in (4, 2)
+    )
     unbroken, _ = run(whole, tmp_path / "unbroken", "train")
     run(half, tmp_path / "broken", "train")
     resumed, _ = run(whole, tmp_path / "broken", "train")
@@ -184,3 +194,36 @@ def test_synthetic_source_runs_without_files(tmp_path: Path) -> None:
     assert "bleu" not in logs
     assert model.embedding_lookup.embeddings.shape == [40, 16]
     assert not (tmp_path / "run" / "assets").exists()
+
+
+@pytest.mark.slow
+def test_xla_compiles_one_program_for_each_shape_of_batches(
+    tmp_path: Path, cli: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    changes: dict[str, Any] = {
+        f"task__{section}__{name}": value
+        for section in ("train_data", "validation_data")
+        for name, value in {"source": "synthetic", "synthetic__num_examples": 150}.items()
+    }
+    config = translation_config(
+        "nowhere",
+        task__train_data__batch_shapes=3,
+        runtime__enable_xla=True,
+        runtime__xla_cache_dir=str(tmp_path / "programs"),
+        **changes,
+    )
+    steps = int(_task(config).steps_per_epoch(config.task.train_data))  # type: ignore[arg-type]
+    assert steps > 10
+    trainer = config.trainer.replace(
+        train_steps=steps, validation_interval=steps, checkpoint_interval=steps
+    )
+    (tmp_path / "a.yaml").write_text(to_yaml(config.replace(trainer=trainer)))
+
+    # TensorFlow reads the directory of programs only once in a process.
+    done = cli("run", "--experiment=a.yaml", "--model_dir=run")
+
+    assert done.returncode == 0, done.stderr
+    assert records(tmp_path / "run", "validation")
+    # One program for each shape, none for the evaluation, and the empty program that is compiled
+    # first so that TensorFlow's notice is not printed.
+    assert len([*(tmp_path / "programs").rglob("*.pb")]) == 3 + 1

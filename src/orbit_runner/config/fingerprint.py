@@ -135,6 +135,8 @@ _OMITTED_IF_EMPTY = frozenset(
             for section in ("train_data", "validation_data")
             for name in ("exclude", "files", "mixture", "class_sampling", *_LABEL_SETTINGS)
         ),
+        "task.train_data.batch_shapes",
+        "task.validation_data.batch_shapes",
     }
 )
 # Settings that later versions added, with the values that stand for the earlier behavior.

@@ -20,6 +20,7 @@ class OfficialTask(Config):
 
     input_rank: ClassVar[int] = 4
     excludes_examples: ClassVar[bool] = False
+    batch_shapes_vary: ClassVar[bool] = False
     # Defaults for fields that not all of Model Garden's classes have.
     name: ClassVar[Any] = None
     init_checkpoint: ClassVar[str] = ""

@@ -32,7 +32,12 @@ def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
     """
     shared = find_shared_examples(config)
     early_end = describe_early_end(config, plan.train_steps) if plan is not None else ""
-    texts = [early_end, *_describe_wrong_directions(config), str(shared) if shared else ""]
+    texts = [
+        early_end,
+        *_describe_wrong_directions(config),
+        str(shared) if shared else "",
+        _describe_many_shapes(config),
+    ]
     return [text for text in texts if text]
 
 
@@ -69,3 +74,17 @@ def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:
                 f"trainer.{setting} is {value}, but {better} values of {metric} are better: "
                 f"the worst evaluation would count as the best; set it to {better}"
             )
+
+
+def _describe_many_shapes(config: ExperimentConfig) -> str:
+    """Returns the warning that XLA compiles the step for many shapes of batches, or ""."""
+    runtime = config.runtime
+    uses_xla = runtime.enable_xla or runtime.distribution_strategy == "tpu"
+    if not uses_xla or not config.task.batch_shapes_vary:
+        return ""
+    by_tokens = getattr(config.task.train_data, "batch_tokens", 0)
+    fewer = "batch_shapes to 4" if by_tokens else "static_batch to true"
+    return (
+        "XLA compiles the training step again for each shape of a batch, and batches as wide as "
+        f"their longest sentence have many; set task.train_data.{fewer}"
+    )

@@ -174,14 +174,14 @@ class TaskConfig(Config):
         return None
 
     @property
-    def batch_shapes_vary(self) -> bool:
-        """Whether training batches have many shapes, each of which XLA compiles a program for."""
-        return False
-
-    @property
     def compares_data(self) -> bool:
         """Whether `data_files` can identify the same data in another directory."""
         return type(self).data_files is not TaskConfig.data_files
+
+    @property
+    def batch_shapes_vary(self) -> bool:
+        """Whether training batches have many different shapes, each of which XLA compiles."""
+        return False
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns the height, width and channels of a section's images.

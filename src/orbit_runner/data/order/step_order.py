@@ -113,7 +113,7 @@ class TokenOrder:
         plan, (epoch, turn) = self._plan, divmod(step, self._plan.steps_per_epoch)
         batch = int(self._batch_indices(np.array([turn]), epoch)[0])
         places = plan.batch_starts[batch] + np.arange(plan.batch_rows[batch], dtype=np.int64)
-        real = places < len(plan.members)
+        real = places < plan.batch_ends[batch]
         examples = plan.members[self._members(np.where(real, places, 0), epoch)]
         positions = self._count_earlier_rows(turn, epoch) + np.arange(len(places))
         return StepRows(np.where(real, examples, -1), np.full_like(places, epoch), positions)

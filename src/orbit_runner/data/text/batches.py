@@ -16,8 +16,9 @@ Batch = dict[str, tf.Tensor]
 class PairReader:
     """Reads pairs in a given order.
 
-    All batches have `width` columns. If it is None, each side has as many as its longest row in the
-    global batch. Raises DataError with the field `max_length` if a sentence is longer than `width`.
+    All batches have `width` columns. If it is None, the order decides; if it does not, each side
+    has as many as its longest row in the global batch. Raises DataError with the field `max_length`
+    if a sentence is longer than `width`.
     """
 
     def __init__(self, source: PairSource, order: Order, width: int | None) -> None:
@@ -39,7 +40,7 @@ class PairReader:
         the global batch, `id`, int64 [replicas, b], the indices of the pairs, and `counts`, bool
         [replicas, b], false for rows of padding.
         """
-        ids, counts = self._order(step)
+        ids, counts, step_width = self._order(step)
         sharers = slices.global_batch_size // slices.batch_size
         share = tf.size(ids) // sharers if self._order.rows is None else self._order.rows // sharers
         first = slices.first_replica * share
@@ -48,7 +49,7 @@ class PairReader:
         found["share"] = tf.fill(tf.shape(found["id"]), self._share(ids))
         for name, side in self._sides.items():
             # The width of the global batch, so that results are the same for all replica counts.
-            width = self._width
+            width = step_width if self._width is None else self._width
             if width is None:
                 width = tf.reduce_max(side.lengths(ids))
                 if self._order.may_be_empty:

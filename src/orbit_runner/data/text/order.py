@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -17,18 +17,23 @@ from orbit_runner.data.table import stored_tensor
 from orbit_runner.data.text.buckets import BatchPlan
 
 
+class StepPairs(NamedTuple):
+    """The pairs of the global batch of a step."""
+
+    ids: tf.Tensor  # Pair indices, int64 [rows]; -1 for a row without tokens.
+    counts: tf.Tensor  # Which rows count, bool [rows].
+    # Tokens of both sides, including padding: an int64 scalar. If None, the order does not say.
+    width: tf.Tensor | None = None
+
+
 class Order(Protocol):
     """An order of pairs."""
 
     rows: int | None  # Rows of each global batch, or None if they differ.
     may_be_empty: bool  # Whether all rows of a batch may be without tokens.
 
-    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the pairs of the global batch of a step, an int64 scalar.
-
-        The result is the pair indices, int64 [rows], -1 for a row without tokens, and which rows
-        count, bool [rows].
-        """
+    def __call__(self, step: tf.Tensor) -> StepPairs:
+        """Returns the pairs of the global batch of a step, an int64 scalar."""
         ...
 
 
@@ -41,16 +46,18 @@ class BucketOrder:
     def __init__(self, plan: BatchPlan, seed: int, *, shuffle: bool) -> None:
         self.rows: int | None = None
         self._seed, self._shuffle, self._steps = seed, shuffle, plan.steps_per_epoch
-        self._size = len(plan.members)
         self._members = stored_tensor(plan.members)
         self._offsets = stored_tensor(plan.bucket_offsets)
         self.may_be_empty = plan.is_partial
         self._starts = stored_tensor(plan.batch_starts)
+        self._ends = stored_tensor(plan.batch_ends)
         self._rows = stored_tensor(plan.batch_rows)
+        widths = plan.batch_widths
+        self._widths = None if widths is None else stored_tensor(widths)
         self._permute_within = SegmentPermutation(np.diff(plan.bucket_offsets))
 
-    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the pairs of the global batch of a step, as described in `Order`."""
+    def __call__(self, step: tf.Tensor) -> StepPairs:
+        """Returns the pairs of the global batch of a step, an int64 scalar."""
         epoch = step // self._steps
         batch = step - epoch * self._steps
         if self._shuffle:
@@ -58,13 +65,14 @@ class BucketOrder:
             batch = permute(batch[tf.newaxis], self._steps, key)[0]
         first = tf.gather(self._starts, batch)
         places = first + tf.range(tf.gather(self._rows, batch))
-        real = places < self._size
+        real = places < tf.gather(self._ends, batch)
         ids = tf.gather(
             self._members, self._member_places(tf.where(real, places, np.int64(0)), epoch)
         )
         if self.may_be_empty:
             real &= ids >= 0
-        return tf.where(real, ids, np.int64(-1)), real
+        width = None if self._widths is None else tf.gather(self._widths, batch)
+        return StepPairs(tf.where(real, ids, np.int64(-1)), real, width)
 
     def _member_places(self, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         if not self._shuffle:
@@ -96,10 +104,10 @@ class RowOrder:
         self.rows: int | None = rows
         self._sampler, self._rows = make_sampler(size, seed, shuffle, excluded), rows
 
-    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the pairs of the global batch of a step, as described in `Order`."""
+    def __call__(self, step: tf.Tensor) -> StepPairs:
+        """Returns the pairs of the global batch of a step, an int64 scalar."""
         ids, _ = self._sampler(step * self._rows + tf.range(self._rows, dtype=tf.int64))
-        return ids, tf.ones_like(ids, tf.bool)
+        return StepPairs(ids, tf.ones_like(ids, tf.bool))
 
 
 class SinglePassOrder:
@@ -116,7 +124,8 @@ class SinglePassOrder:
         self.rows: int | None = rows
         self._ids, self._size, self._rows = stored_tensor(ids.astype(np.int64)), len(lengths), rows
 
-    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the pairs of the global batch of a step, as described in `Order`."""
+    def __call__(self, step: tf.Tensor) -> StepPairs:
+        """Returns the pairs of the global batch of a step, an int64 scalar."""
         places = step * self._rows + tf.range(self._rows, dtype=tf.int64)
-        return tf.gather(self._ids, tf.minimum(places, self._size - 1)), places < self._size
+        ids = tf.gather(self._ids, tf.minimum(places, self._size - 1))
+        return StepPairs(ids, places < self._size)

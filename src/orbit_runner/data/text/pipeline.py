@@ -30,6 +30,7 @@ def train_pairs(
     max_length: int,
     static_shapes: bool = False,
     rows_multiple: int = 8,
+    batch_shapes: int = 0,
     seed: int,
     start_step: int | tf.Tensor = 0,
     shuffle: bool = True,
@@ -59,8 +60,10 @@ def train_pairs(
     sentence, including `EOS`; longer pairs must have been left out. If `static_shapes` is true, as
     required on TPUs, both sides are padded to `max_length`, and all batches have as many sentences
     as fit at that length; otherwise sides are padded to their longest sentence in the global batch.
-    If `shuffle` is false, pairs are ordered by length, or are in stored order if all batches have
-    the same number of sentences.
+    With `batch_tokens`, `batch_shapes` is the maximum number of different shapes of global batches;
+    0 is no limit. With a limit, both sides have the same length, and any batch may have a few rows
+    of padding. If `shuffle` is false, pairs are ordered by length, or are in stored order if all
+    batches have the same number of sentences.
 
     `excluded`, int64 [k], are the pairs to leave out, ascending. If all batches have the same
     number of sentences, the others move up. Otherwise, the rows of the excluded pairs stay empty,
@@ -71,7 +74,9 @@ def train_pairs(
     width = max_length if static_shapes else None
     rows = _fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, input_context)
-    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
+    order = _train_order(
+        source, rows, batch_tokens, rows_multiple, batch_shapes, seed, shuffle, excluded
+    )
     read = PairReader(source, order, width)
 
     def make_batches(number: tf.Tensor) -> Any:
@@ -94,6 +99,7 @@ def make_train_pair_reader(
     max_length: int,
     static_shapes: bool = False,
     rows_multiple: int = 8,
+    batch_shapes: int = 0,
     seed: int,
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
@@ -106,7 +112,9 @@ def make_train_pair_reader(
     width = max_length if static_shapes else None
     rows = _fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, None)
-    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
+    order = _train_order(
+        source, rows, batch_tokens, rows_multiple, batch_shapes, seed, shuffle, excluded
+    )
     read = PairReader(source, order, width)
 
     def read_batch(step: tf.Tensor) -> Any:
@@ -192,13 +200,16 @@ def _train_order(
     rows: int | None,
     batch_tokens: int | None,
     multiple: int,
+    shapes: int,
     seed: int,
     shuffle: bool,
     excluded: np.ndarray,
 ) -> Order:
     if rows is not None:
         return RowOrder(source.size, rows, seed, shuffle=shuffle, excluded=excluded)
-    plan = plan_batches(source, batch_tokens=batch_tokens or 0, rows_multiple=multiple)
+    plan = plan_batches(
+        source, batch_tokens=batch_tokens or 0, rows_multiple=multiple, batch_shapes=shapes
+    )
     return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
 
 

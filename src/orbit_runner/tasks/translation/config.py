@@ -70,6 +70,13 @@ class TranslationDataConfig(DataConfig):
     static_batch: bool = field(
         False, help="pad all batches to the same shape, as TPUs and XLA require"
     )
+    batch_shapes: int = field(
+        0,
+        ge=0,
+        le=64,
+        help="with batch_tokens: the maximum number of different shapes of training batches, as "
+        "XLA compiles each shape once; 0: each batch is as wide as its longest sentence",
+    )
     augment: str = field("none", help="data augmentation", unsupported=_NO_AUGMENT)
     augment_padding: int = field(
         4, help="pixels of padding around an image before a random crop", unsupported=_NO_AUGMENT
@@ -88,6 +95,8 @@ class TranslationDataConfig(DataConfig):
             )
         if self.batch_tokens and not self.is_training:
             yield "batch_tokens", "is not supported in evaluation; set global_batch_size instead"
+        if self.batch_shapes:
+            yield from self._batch_shapes_problems()
         if self.max_bad_records and self.source not in ("parallel_text", "synthetic"):
             yield (
                 "max_bad_records",
@@ -95,6 +104,29 @@ class TranslationDataConfig(DataConfig):
             )
         if self.synthetic.features is not None:
             yield "synthetic.features", "is not supported in translation; remove it"
+
+    @property
+    def batch_shapes_vary(self) -> bool:
+        """Whether batches have many shapes: as many as there are lengths of sentences."""
+        return not (self.static_batch or self.batch_shapes)
+
+    def _batch_shapes_problems(self) -> Iterator[tuple[str, str]]:
+        name = "batch_shapes"
+        if not self.is_training:
+            yield name, "is not supported in evaluation; set static_batch: true instead"
+        elif self.static_batch:
+            yield (
+                name,
+                f"got {self.batch_shapes}, but with static_batch: true all batches have one shape\n"
+                "remove one of them",
+            )
+        elif not self.batch_tokens:
+            yield (
+                name,
+                f"got {self.batch_shapes}, but batch_tokens is not set\n"
+                "set batch_tokens instead of global_batch_size, or remove batch_shapes; "
+                "static_batch: true gives all batches one shape",
+            )
 
 
 def training_data() -> TranslationDataConfig:
@@ -166,6 +198,11 @@ class TranslationConfig(TaskConfig):
 
         if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
             yield "validation_data.static_batch", "is false, but model.padded_decode requires true"
+
+    @property
+    def batch_shapes_vary(self) -> bool:
+        """Whether training batches have many different shapes."""
+        return self.train_data.batch_shapes_vary
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files of the datasets."""

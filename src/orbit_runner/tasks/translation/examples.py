@@ -126,7 +126,9 @@ def make_order(
     shuffle, seed, multiple = data.shuffle_buffer_size > 1, data.seed or 0, data.batch_rows_multiple
     tokens = data.batch_tokens
     if tokens and not data.static_batch:
-        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
+        plan = plan_batches(
+            pairs, batch_tokens=tokens, rows_multiple=multiple, batch_shapes=data.batch_shapes
+        )
         return TokenOrder(plan.exclude(excluded), seed, shuffle=shuffle)
     rows = data.global_batch_size
     if tokens:
