@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import first_line
-from orbit_runner.reporting.git import MAX_OUTPUT, Git, GitError
+from orbit_runner.reporting.git import MAX_OUTPUT, Git, GitError, GitTimeoutError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_atomically
 
@@ -25,21 +25,22 @@ _MAX_NAMES = 300  # in each list of the record
 _MAX_PATCHES = 20  # in a run directory
 # Untracked files with these suffixes are code or config. Notebooks contain outputs.
 _SUFFIXES = (".py", ".yaml", ".yml", ".gin", ".json", ".toml", ".cfg", ".ini", ".sh")
-_FOREIGN = (b"__pycache__", b"node_modules", b"site-packages")
+# No untracked file below such a directory, or with such a name.
+_FOREIGN = (".*", "__pycache__", "node_modules", "site-packages")
 _SECRET = re.compile(rb"secret|credential|password|passwd|api_?key", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 # Options that the user's configuration of git would otherwise change.
-_DIFF_COMMAND = (
+_DIFF = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index"),
     *("--unified=3", "--inter-hunk-context=0", "--diff-algorithm=default"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=untracked"),
-    *("HEAD", "--"),
 )
+# An untracked file is copied as it is, without the filters and line endings of the repository.
+_NO_REPOSITORY = ("--git-dir", os.devnull, "-c", "core.autocrlf=false")
 _HEAD = re.compile(rb"(.*)\n([0-9a-f]{40,64})\n(\S+)\n", re.DOTALL)
 _FILE_HEADER = re.compile(rb"^diff --git (.*)\n", re.MULTILINE)
 _SUBMODULE = re.compile(rb"^(index \S+|(new file|deleted file|old|new) mode) 160000$", re.MULTILINE)
 _BINARY = re.compile(rb"^Binary files ", re.MULTILINE)
-_PLAIN_NAME = re.compile(rb"[A-Za-z0-9._/+-]+")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,7 +199,7 @@ class _Changes:
 
 
 def _add_tracked(changes: _Changes, git: Git, own: bytes | None) -> None:
-    diff = git.output(*_DIFF_COMMAND)
+    diff = git.output(*_DIFF, "HEAD", "--")
     if len(diff) > MAX_OUTPUT:
         raise GitError(f"they are larger than {MAX_OUTPUT // 2**20} MiB")
     for name, text in diffs_by_file(diff).items():
@@ -242,12 +243,15 @@ def _run_directory_prefix(run: Path | None, root: Path) -> bytes | None:
 
 
 def _add_untracked(changes: _Changes, git: Git, own: bytes | None) -> None:
+    excluded = [f"--exclude={pattern}" for pattern in _FOREIGN]
     patterns = [f"*{suffix}" for suffix in _SUFFIXES]
-    listed = git.output("ls-files", "--others", "--exclude-standard", "-z", "--", *patterns)
+    listed = git.output(
+        "ls-files", "--others", "--exclude-standard", *excluded, "-z", "--", *patterns
+    )
     if len(listed) > MAX_OUTPUT:
         changes.notes.append("there are too many untracked files; none are in the patch")
         return
-    names = [name for name in listed.split(b"\0") if name and not _is_foreign(name)]
+    names = listed.split(b"\0")[:-1]
     generated = {_generated_directory(git.root, name) for name in names} | {own}
     if b"" in generated:
         changes.notes.append(
@@ -257,7 +261,7 @@ def _add_untracked(changes: _Changes, git: Git, own: bytes | None) -> None:
     # Files near the root come first, because those far below it may be data.
     for name in sorted(names, key=lambda name: (name.count(b"/"), name)):
         if generated.isdisjoint(_directories(name)):
-            changes.add(name, *_diff_added_file(git.root, name, changes.limit_reason))
+            changes.add(name, *_diff_added_file(git, name, changes.limit_reason))
 
 
 def _directories(name: bytes) -> Iterator[bytes]:
@@ -266,10 +270,6 @@ def _directories(name: bytes) -> Iterator[bytes]:
     while end:
         yield name[:end]
         end = name.find(b"/", end) + 1
-
-
-def _is_foreign(name: bytes) -> bool:
-    return any(part.startswith(b".") or part in _FOREIGN for part in name.split(b"/"))
 
 
 def _generated_directory(root: Path, name: bytes) -> bytes | None:
@@ -291,44 +291,25 @@ def _is_run_record(root: Path, name: bytes) -> bool:
         return False
 
 
-def _diff_added_file(root: Path, name: bytes, limit_reason: str) -> tuple[bytes, str]:
+def _diff_added_file(git: Git, name: bytes, limit_reason: str) -> tuple[bytes, str]:
     """Returns the diff that adds an untracked file, and the reason to leave it out if any."""
     if limit_reason:
         return b"", limit_reason
     if _SECRET.search(name) and not name.endswith((b".py", b".sh")):
         return b"", "may contain a secret"
-    path = root / os.fsdecode(name)
+    path = os.fsdecode(name)
     try:
-        info = path.lstat()
+        info = (git.root / path).lstat()
         if not stat.S_ISREG(info.st_mode):
             return b"", "not a regular file"
         if info.st_size > _MAX_FILE:
             return b"", f"larger than {_MAX_FILE // 2**10} KiB"
-        content = path.read_bytes()
-    except OSError as error:
+        text = git.output(*_NO_REPOSITORY, *_DIFF, "--no-index", "--", os.devnull, path)
+    except GitTimeoutError:
+        raise
+    except (GitError, OSError) as error:  # It was deleted, or it must not be read.
         return b"", first_line(error)
-    reason = "a binary file" if b"\0" in content else ""
-    return _format_addition(name, content, executable=bool(info.st_mode & stat.S_IXUSR)), reason
-
-
-def _format_addition(name: bytes, content: bytes, *, executable: bool) -> bytes:
-    old, new = _quote_name(b"a/" + name), _quote_name(b"b/" + name)
-    text = b"diff --git %s %s\nnew file mode 100%d\n" % (old, new, 755 if executable else 644)
-    if not content:
-        return text
-    lines = content.split(b"\n")
-    end = b"" if content.endswith(b"\n") else b"\\ No newline at end of file\n"
-    lines = lines if end else lines[:-1]
-    text += b"--- /dev/null\n+++ %s\n@@ -0,0 +1,%d @@\n" % (new, len(lines))
-    return text + b"".join(b"+%s\n" % line for line in lines) + end
-
-
-def _quote_name(name: bytes) -> bytes:
-    if _PLAIN_NAME.fullmatch(name):
-        return name
-    plain = (b"%c" % byte if 32 <= byte < 127 and byte not in b'"\\' else b"\\%03o" % byte
-             for byte in name)  # fmt: skip
-    return b'"%s"' % b"".join(plain)
+    return text, _skip_reason(text)
 
 
 def _limit_names(values: Mapping[str, str], notes: list[str], what: str) -> dict[str, str]:

@@ -21,6 +21,10 @@ class GitError(Exception):
     """Raised if git gives no result."""
 
 
+class GitTimeoutError(GitError):
+    """Raised if all commands together take longer than `SECONDS`."""
+
+
 class Git:
     """Runs git with a limit for the total time. Runs it in `root` once that is set."""
 
@@ -44,10 +48,12 @@ class Git:
             found = self._read_output(process)
             errors.seek(0)
             message = errors.read(1000).decode("utf-8", "backslashreplace").strip()
-        if process.returncode == 0 or len(found) > MAX_OUTPUT:
+        # `diff --no-index` exits with 1 if there is a difference.
+        is_difference = process.returncode == 1 and found.startswith(b"diff --git ")
+        if process.returncode == 0 or is_difference or len(found) > MAX_OUTPUT:
             return found
         if time.monotonic() >= self._end:
-            raise GitError(f"git took longer than {SECONDS:g} seconds")
+            raise GitTimeoutError(f"git took longer than {SECONDS:g} seconds")
         if "not a git repository" in message:
             raise GitError("not in a git repository")
         raise GitError(message.removeprefix("fatal: ") or f"git {arguments[0]} failed")
