@@ -6,17 +6,22 @@ Reading them never fails: what cannot be read becomes a note. Does not import Te
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import os
 import re
+import signal
 import stat
+import subprocess
+import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import first_line
-from orbit_runner.reporting.git import MAX_OUTPUT, Git, GitError, GitTimeoutError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_atomically
 
@@ -41,6 +46,10 @@ _HEAD = re.compile(rb"(.*)\n([0-9a-f]{40,64})\n(\S+)\n", re.DOTALL)
 _FILE_HEADER = re.compile(rb"^diff --git (.*)\n", re.MULTILINE)
 _SUBMODULE = re.compile(rb"^(index \S+|(new file|deleted file|old|new) mode) 160000$", re.MULTILINE)
 _BINARY = re.compile(rb"^Binary files ", re.MULTILINE)
+_MAX_SECONDS = 10.0  # for all commands together
+_MAX_OUTPUT = 32 * 2**20  # bytes of one command
+# Do not write the index, so that git commands of the user do not meet its lock.
+_GIT_SETTINGS = ("-c", "core.quotePath=true", "-c", "diff.autoRefreshIndex=false")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,8 +209,8 @@ class _Changes:
 
 def _add_tracked(changes: _Changes, git: Git, own: bytes | None) -> None:
     diff = git.output(*_DIFF, "HEAD", "--")
-    if len(diff) > MAX_OUTPUT:
-        raise GitError(f"they are larger than {MAX_OUTPUT // 2**20} MiB")
+    if len(diff) > _MAX_OUTPUT:
+        raise GitError(f"they are larger than {_MAX_OUTPUT // 2**20} MiB")
     for name, text in diffs_by_file(diff).items():
         # The run directory may be the root of the repository.
         if not own or not name.startswith(own):
@@ -248,7 +257,7 @@ def _add_untracked(changes: _Changes, git: Git, own: bytes | None) -> None:
     listed = git.output(
         "ls-files", "--others", "--exclude-standard", *excluded, "-z", "--", *patterns
     )
-    if len(listed) > MAX_OUTPUT:
+    if len(listed) > _MAX_OUTPUT:
         changes.notes.append("there are too many untracked files; none are in the patch")
         return
     names = listed.split(b"\0")[:-1]
@@ -316,3 +325,62 @@ def _limit_names(values: Mapping[str, str], notes: list[str], what: str) -> dict
     if len(values) > _MAX_NAMES:
         notes.append(f"{len(values) - _MAX_NAMES} more {what} are not listed")
     return dict([*values.items()][:_MAX_NAMES])
+
+
+class GitError(Exception):
+    """Raised if git gives no result."""
+
+
+class GitTimeoutError(GitError):
+    """Raised if all commands together take longer than `_MAX_SECONDS`."""
+
+
+class Git:
+    """Runs git with a limit for the total time. Runs it in `root` once that is set."""
+
+    root: Path = Path()
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + _MAX_SECONDS
+        self._environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+
+    def output(self, *arguments: str) -> bytes:
+        """Returns the output of a git command, cut after `_MAX_OUTPUT` + 1 bytes."""
+        command = ["git", *_GIT_SETTINGS, *arguments]
+        with tempfile.TemporaryFile() as errors:
+            try:
+                process = subprocess.Popen(
+                    command, cwd=self.root, env=self._environment, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                )  # fmt: skip
+            except FileNotFoundError:
+                raise GitError("git is not installed") from None
+            found = self._read_output(process)
+            errors.seek(0)
+            message = errors.read(1000).decode("utf-8", "backslashreplace").strip()
+        # `diff --no-index` exits with 1 if there is a difference.
+        is_difference = process.returncode == 1 and found.startswith(b"diff --git ")
+        if process.returncode == 0 or is_difference or len(found) > _MAX_OUTPUT:
+            return found
+        if time.monotonic() >= self._end:
+            raise GitTimeoutError(f"git took longer than {_MAX_SECONDS:g} seconds")
+        if "not a git repository" in message:
+            raise GitError("not in a git repository")
+        raise GitError(message.removeprefix("fatal: ") or f"git {arguments[0]} failed")
+
+    def _read_output(self, process: subprocess.Popen[bytes]) -> bytes:
+        timer = threading.Timer(max(0.0, self._end - time.monotonic()), _kill, [process])
+        timer.start()
+        try:
+            with process:
+                assert process.stdout is not None
+                return process.stdout.read(_MAX_OUTPUT + 1)
+        finally:
+            timer.cancel()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills git and its children, such as filters, which may keep its output open."""
+    with contextlib.suppress(OSError):
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
