@@ -20,7 +20,7 @@ def subcommands(command: str) -> tuple[str, ...]:
     if command == "data":
         return ("list", "get")
     if command == "manifest":
-        from orbit_runner.launch.deploy.targets import TARGETS
+        from orbit_runner.launch.manifests import TARGETS
 
         return tuple(TARGETS)
     return ()
