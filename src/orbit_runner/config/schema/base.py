@@ -25,7 +25,7 @@ _UNSET: Any = dataclasses.MISSING
 # and rates.
 INT_MAX, FLOAT_MAX = 2**31 - 1, 3.4e38
 # What a setting keeps if a subclass declares it again, for another default or help.
-_KEPT = ("weights", "added_later")
+_KEPT = ("weights", "added_later", "path")
 
 
 def is_finite_number(value: Any) -> bool:
@@ -59,6 +59,7 @@ def field(
     word: str = "",
     weights: Weights | None = None,
     added_later: bool = False,
+    path: str = "",
 ) -> Any:
     """Declares one setting of a config class.
 
@@ -94,6 +95,9 @@ def field(
             `schema/weights.py`. For a section, it applies to all settings in it. By default always.
         added_later: Whether a later version added the setting. At its default, which must mean
             the earlier behavior, it is not part of the fingerprint.
+        path: Whether the value is a path: `file`, `dir`, `patterns` of files, `checkpoint`, or
+            `local`, a directory that cannot be a URL. The others may be URLs, from which a run
+            copies what it needs.
 
     Returns:
         A dataclass field.
@@ -118,6 +122,7 @@ def field(
         "word": word,
         "weights": weights,
         "added_later": added_later,
+        "path": path,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 

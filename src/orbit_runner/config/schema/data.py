@@ -50,7 +50,9 @@ class DataConfig(Config):
     """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 
     source: str = source_field(None)
-    data_dir: str = field("", weights=DATA_LOCATION, help="directory of the dataset files")
+    data_dir: str = field(
+        "", path="dir", weights=DATA_LOCATION, help="directory of the dataset files"
+    )
     split: str = field(
         "",
         allowed=("", "train", "test", "all"),
@@ -66,7 +68,9 @@ class DataConfig(Config):
         factory=SyntheticConfig, help="synthetic dataset, for `source: synthetic`"
     )
     input_path: str | list[str] = field(
-        "", help="files or glob patterns, instead of the default file names of the source"
+        "",
+        path="patterns",
+        help="files or glob patterns, instead of the default file names of the source",
     )
     tfds_name: str = field("", help="name of a TFDS dataset", unsupported=_NO_TFDS)
     tfds_split: str = field("", help="split of a TFDS dataset", unsupported=_NO_TFDS)
@@ -88,6 +92,7 @@ class DataConfig(Config):
     )
     exclude: str | list[str | int] = field(
         "",
+        path="file",
         added_later=True,
         help="examples to leave out of training: a list of IDs that `runner seen` accepts, or a "
         "text file with one per line",
@@ -135,7 +140,11 @@ class DataConfig(Config):
         None, help="name of the job in the tf.data service", unsupported=_NO_SERVICE
     )
     tfds_data_dir: str = field(
-        "", weights=DATA_LOCATION, help="directory of TFDS datasets", unsupported=_NO_TFDS
+        "",
+        path="dir",
+        weights=DATA_LOCATION,
+        help="directory of TFDS datasets",
+        unsupported=_NO_TFDS,
     )
     tfds_as_supervised: bool = field(
         False, help="load TFDS examples as (input, label) pairs", unsupported=_OWN_READER

@@ -58,6 +58,7 @@ class TaskConfig(Config):
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
     init_checkpoint: str = field(
         "",
+        path="checkpoint",
         help="checkpoint, run directory or export to initialize the weights from",
     )
     init_ignore: list[str] = field(

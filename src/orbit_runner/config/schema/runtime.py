@@ -119,6 +119,7 @@ class RuntimeConfig(Config):
     # The cache of compiled programs, not the programs.
     xla_cache_dir: str = field(
         "",
+        path="local",
         weights=NEVER,
         help="directory in which XLA caches compiled programs, to speed up later runs",
     )

@@ -151,11 +151,13 @@ class ImageDataConfig(MixedDataConfig):
     )
     labels_file: str = field(
         "",
+        path="file",
         added_later=True,
         help="`source: image_csv`: CSV file with paths and labels, relative to data_dir",
     )
     classes_file: str = field(
         "",
+        path="file",
         added_later=True,
         help="`source: image_csv`: CSV file whose labels are the classes, relative to data_dir; by "
         "default labels_file",

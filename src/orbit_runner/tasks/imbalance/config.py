@@ -34,8 +34,8 @@ class MixtureSource(Config):
 
     weight: float = field(1.0, ge=0.0, help="share in the batches, relative to the other sources")
     source: str = field("", help="name of the dataset")
-    data_dir: str = field("", help="directory of the dataset files")
-    input_path: str | list[str] = field("", help="files or glob patterns")
+    data_dir: str = field("", path="dir", help="directory of the dataset files")
+    input_path: str | list[str] = field("", path="patterns", help="files or glob patterns")
     function: str = field(
         "", help="`source: arrays`: function that returns the arrays: my_package.data:load"
     )

@@ -153,6 +153,7 @@ class TranslationConfig(TaskConfig):
     validation_data: TranslationDataConfig = field(factory=validation_data, help="validation data")
     sentencepiece_model_path: str = field(
         "",
+        path="file",
         help="path of the vocabulary of both languages; by default it is built from "
         "the training text",
     )
