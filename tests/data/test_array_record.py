@@ -18,7 +18,7 @@ from orbit_runner.data.array_record.source import ArrayRecordSource, load
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.order.epochs import ShuffledOrder
 from orbit_runner.data.tfds.images import load as load_tfds
 from orbit_runner.errors import DataError
 from tests.support.array_records import write_array_file
@@ -82,7 +82,7 @@ def test_batches_are_those_of_the_index_sampler(
     folder: Path, replicas: int, pipelines: int
 ) -> None:
     source = open_set(folder)
-    order = IndexSampler(COUNT, 5, shuffle=True)
+    order = ShuffledOrder(COUNT, 5, shuffle=True)
 
     found = batches(source, 20, 6, replicas=replicas, pipelines=pipelines)
 

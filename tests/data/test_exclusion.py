@@ -11,15 +11,15 @@ import tensorflow as tf
 from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.images.example_columns import training_columns
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.order.exclusion import exclude_examples
-from orbit_runner.data.order.sequences import RecordSequence, Sequence, ShuffledSequence
-from orbit_runner.data.order.step_order import RowOrder, StepOrder, TokenOrder
+from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, ShuffledOrder, exclude_examples
+from orbit_runner.data.order.mixture import make_order
+from orbit_runner.data.order.records import RecordOrder
+from orbit_runner.data.order.sharding import replica_slices
+from orbit_runner.data.order.steps import RowOrder, StepOrder
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.ratings import synthetic
 from orbit_runner.data.ratings.interactions import leave_one_out
 from orbit_runner.data.ratings.pipeline import train_pairs as rating_pairs
-from orbit_runner.data.sampling.exclusion import make_sampler
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.sharding import replica_slices
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.pipeline import train_pairs
@@ -38,10 +38,10 @@ def some_of(size: int, count: int) -> np.ndarray:
     return np.sort(np.random.default_rng(size).permutation(size)[:count]).astype(np.int64)
 
 
-def filtered(sequence: Sequence, excluded: np.ndarray, epochs: int) -> np.ndarray:
+def filtered(order: EpochOrder, excluded: np.ndarray, epochs: int) -> np.ndarray:
     """Returns the examples of some epochs, from which the excluded ones are removed afterwards."""
-    places = np.arange(sequence.size)
-    found = [sequence.examples(places, epoch) for epoch in range(epochs)]
+    places = np.arange(order.size)
+    found = [order.examples(places, epoch) for epoch in range(epochs)]
     return np.concatenate([epoch[~np.isin(epoch, excluded)] for epoch in found])
 
 
@@ -55,10 +55,11 @@ def read_steps(make: Any, shards: tuple[int, int], steps: int) -> np.ndarray:
     ("size", "count"), [(2, 1), (7, 6), (7, 3), (97, 1), (97, 50), (1000, 999), (1797, 40)]
 )
 def test_sampler_of_tensorflow_and_of_numpy(size: int, count: int, shuffle: bool) -> None:
-    excluded, whole = some_of(size, count), ShuffledSequence(size, SEED, shuffle)
+    excluded, whole = some_of(size, count), ShuffledOrder(size, SEED, shuffle)
     left = size - count
 
-    ids, epochs = make_sampler(size, SEED, shuffle, excluded)(tf.range(3 * left, dtype=tf.int64))
+    sampler = make_order(size, SEED, shuffle, excluded, xp=TENSORFLOW)
+    ids, epochs, _ = sampler(tf.range(3 * left, dtype=tf.int64))
 
     np.testing.assert_array_equal(ids, filtered(whole, excluded, 3))
     np.testing.assert_array_equal(epochs, np.arange(3 * left) // left)
@@ -69,7 +70,8 @@ def test_sampler_of_tensorflow_and_of_numpy(size: int, count: int, shuffle: bool
 
 
 def test_compiled_sampler() -> None:
-    sampler, positions = make_sampler(97, SEED, True, some_of(97, 9)), tf.range(300, dtype=tf.int64)
+    sampler = make_order(97, SEED, True, some_of(97, 9), xp=TENSORFLOW)
+    positions = tf.range(300, dtype=tf.int64)
 
     compiled = tf.function(lambda at: sampler(at)[0], jit_compile=True)
 
@@ -82,7 +84,7 @@ def test_compiled_sampler() -> None:
     ("size", "count", "batch", "shuffle"), [(97, 9, 12, True), (7, 2, 20, True), (50, 3, 8, False)]
 )
 def test_steps_of_arrays(size: int, count: int, batch: int, shuffle: bool, shards: Any) -> None:
-    excluded, whole = some_of(size, count), ShuffledSequence(size, SEED, shuffle)
+    excluded, whole = some_of(size, count), ShuffledOrder(size, SEED, shuffle)
 
     def make(context: Any, start: int = 0) -> tf.data.Dataset:
         return train_dataset(
@@ -127,7 +129,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Any:
 )
 def test_steps_of_records(records: Any, window: int, shards: Any, count: int) -> None:
     size, batch = records.size, 12
-    excluded, whole = some_of(size, count), RecordSequence(records.blocks.records, SEED, window)
+    excluded, whole = some_of(size, count), RecordOrder(records.blocks.records, SEED, window)
 
     def make(context: Any, start: int = 0) -> tf.data.Dataset:
         slices = replica_slices(batch, context)
@@ -168,7 +170,7 @@ def test_steps_of_image_files() -> None:
         return columns.map(lambda found: found["id"])
 
     found = read_steps(make, (2, 2), 10)
-    expected = filtered(ShuffledSequence(45, SEED), excluded, 3)
+    expected = filtered(ShuffledOrder(45, SEED), excluded, 3)
     np.testing.assert_array_equal(found, expected[:80])
 
 
@@ -184,7 +186,7 @@ def test_steps_of_ratings_keep_the_negatives_of_other_examples() -> None:
 
     epochs = size * 2
     everything = rows(-(-epochs // batch))[:epochs]
-    places, whole = np.arange(size), ShuffledSequence(size, SEED)
+    places, whole = np.arange(size), ShuffledOrder(size, SEED)
     ids = np.concatenate([whole.examples(places, epoch) for epoch in range(2)])
     kept = everything[~np.isin(ids, excluded)]
     steps = len(kept) // batch
@@ -200,7 +202,7 @@ def test_sentences_in_batches_of_equal_size_move_up() -> None:
 
     found = np.concatenate([batch["inputs"][:, 0] - 3 for batch in batches.as_numpy_iterator()])
     np.testing.assert_array_equal(
-        found, filtered(ShuffledSequence(53, SEED), excluded, 2)[: len(found)]
+        found, filtered(ShuffledOrder(53, SEED), excluded, 2)[: len(found)]
     )
 
 
@@ -210,16 +212,16 @@ def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool, sh
     settings = {"batch_tokens": 256, "rows_multiple": 4, "batch_shapes": shapes}
     pairs = token_pairs(201)
     plan = plan_batches(pairs, **settings)
-    whole = TokenOrder(plan, SEED, shuffle=shuffle)
+    whole = BucketOrder(plan, SEED, shuffle=shuffle)
     # All pairs of one batch, and some others.
     batch = whole.rows(3).examples
     excluded = np.unique([*batch[batch >= 0], *some_of(201, 20)])
-    order = TokenOrder(plan.exclude(excluded), SEED, shuffle=shuffle)
+    order = BucketOrder(plan.exclude(excluded), SEED, shuffle=shuffle)
     batches = train_pairs(
         pairs, **settings, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded
     )
 
-    rows_of = BucketOrder(plan.exclude(excluded), SEED, shuffle=shuffle)
+    rows_of = BucketOrder(plan.exclude(excluded), SEED, shuffle=shuffle, xp=TENSORFLOW)
 
     steps, empty = 2 * plan.steps_per_epoch, 0
     for step, batch in enumerate(batches.take(steps).as_numpy_iterator()):
@@ -242,9 +244,9 @@ def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool, sh
 
 
 def test_nothing_changes_without_excluded_examples() -> None:
-    sampler = make_sampler(97, SEED, True, NO_EXAMPLES)
+    sampler = make_order(97, SEED, True, NO_EXAMPLES)
     plan = plan_batches(token_pairs(50), batch_tokens=512)
 
-    assert type(sampler).__name__ == "IndexSampler"
+    assert type(sampler).__name__ == "ShuffledOrder"
     assert plan.exclude(NO_EXAMPLES) is plan
     assert not plan.is_partial

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.sampling.sharding import replica_slices
+from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.tfds.images import load
 from orbit_runner.data.tfrecord.locations import RecordNames
 from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import mix, random_bits, random_uniform_int
+from orbit_runner.data.order.keyed_random import mix, random_bits, random_uniform_int
 
 _MASK = 2**64 - 1
 

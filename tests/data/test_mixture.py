@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import train_dataset
-from orbit_runner.data.order.mixture import MixtureOrder
-from orbit_runner.data.sampling.mixture import Mixture, make_mixture
-from orbit_runner.data.sampling.mixture_sampler import MixtureSampler
+from orbit_runner.data.order.mixture import Mixture, MixtureOrder, make_mixture
+from orbit_runner.data.order.steps import RowOrder
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.errors import DataError
 from tests.support.batches import global_batches, make_source
 
@@ -34,7 +34,7 @@ def _mixture(case: str, excluded: tuple[int, ...] = ()) -> tuple[Mixture, np.nda
 
 
 def _read(mixture: Mixture, count: int, *, shuffle: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    found = MixtureSampler(mixture, SEED, shuffle)(tf.range(count, dtype=tf.int64))
+    found = MixtureOrder(mixture, SEED, shuffle, TENSORFLOW)(tf.range(count, dtype=tf.int64))
     return found[0].numpy(), found[1].numpy()
 
 
@@ -81,7 +81,7 @@ def test_order_by_numpy_is_that_of_the_sampler_and_knows_where_examples_are(
     case: str, shuffle: bool
 ) -> None:
     mixture, _ = _mixture(case, excluded=(2, 3))
-    order = MixtureOrder(mixture, 6, SEED, shuffle=shuffle)
+    order = RowOrder(MixtureOrder(mixture, SEED, shuffle), 6)
     steps = 1000
     ids, passes = _read(mixture, 6 * steps, shuffle=shuffle)
 
@@ -101,9 +101,10 @@ def test_order_by_numpy_is_that_of_the_sampler_and_knows_where_examples_are(
 
 def test_late_positions_are_exact() -> None:
     mixture, groups = _mixture("no common denominator")
-    order, late = MixtureOrder(mixture, 100, SEED, shuffle=True), 4_000_000_000
+    order, late = RowOrder(MixtureOrder(mixture, SEED, True), 100), 4_000_000_000
     rows = order.rows(late)
-    ids, _ = MixtureSampler(mixture, SEED)(tf.range(100 * late, 100 * late + 100, dtype=tf.int64))
+    positions = tf.range(100 * late, 100 * late + 100, dtype=tf.int64)
+    ids = MixtureOrder(mixture, SEED, xp=TENSORFLOW)(positions).examples
     np.testing.assert_array_equal(rows.examples, ids)
     found = order.occurrences(int(ids[7]), late, late + 1)
     assert 7 in found.rows
@@ -117,7 +118,7 @@ def test_batches_do_not_depend_on_the_start_or_the_number_of_replicas(
     source = make_source(90)
     mixture, _ = _mixture("decimals")
     settings = {"global_batch_size": 8, "seed": SEED, "mixture": mixture}
-    order = MixtureOrder(mixture, 8, SEED, shuffle=True)
+    order = RowOrder(MixtureOrder(mixture, SEED, True), 8)
     for start in (0, 1_000_003):
         read = global_batches(
             lambda context, start=start: train_dataset(
@@ -131,7 +132,7 @@ def test_batches_do_not_depend_on_the_start_or_the_number_of_replicas(
 
 
 def test_compiled_sampler() -> None:
-    sampler = MixtureSampler(_mixture("decimals")[0], SEED)
+    sampler = MixtureOrder(_mixture("decimals")[0], SEED, xp=TENSORFLOW)
     positions = tf.range(300, dtype=tf.int64)
     compiled = tf.function(lambda at: sampler(at)[0], jit_compile=True)
     np.testing.assert_array_equal(compiled(positions), sampler(positions)[0])

@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.sampling import keyed_random, numpy_random, permutation
-from orbit_runner.data.sampling.numpy_permutation import (
-    invert,
-    invert_segments,
-    permute,
-    permute_segments,
-)
-from orbit_runner.data.sampling.numpy_philox import uniforms
-from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
+from orbit_runner.data.order.keyed_random import random_bits, random_uniform_int
+from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
+from orbit_runner.data.order.philox import uniforms
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 
 _SIZES = [1, 2, 3, 5, 16, 17, 97, 1797, 50_000, 65_536]
 _SEEDS = [0, 17, 2**32 - 1, 2**63 + 5, -3]
@@ -22,19 +17,19 @@ _SEGMENTS = np.array([3, 1, 0, 250, 16, 17, 2, 99])
 
 
 def _keys(seed: int, count: int) -> np.ndarray:
-    return numpy_random.random_bits(seed, np.arange(count), 5, 99)
+    return random_bits(seed, np.arange(count), 5, 99)
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_random_bits_and_integers_match_tensorflow(seed: int) -> None:
     ids, epochs = np.arange(300), np.arange(300) % 7 * 10**9
 
-    bits = numpy_random.random_bits(seed, ids, epochs, 12345)
-    numbers = numpy_random.random_uniform_int(seed, ids, epochs, 12345, 162)
+    bits = random_bits(seed, ids, epochs, 12345)
+    numbers = random_uniform_int(seed, ids, epochs, 12345, 162)
 
     tensors = tf.constant(ids), tf.constant(epochs)
-    np.testing.assert_array_equal(bits, keyed_random.random_bits(seed, *tensors, 12345))
-    expected = keyed_random.random_uniform_int(seed, *tensors, 12345, 162)
+    np.testing.assert_array_equal(bits, random_bits(seed, *tensors, 12345))
+    expected = random_uniform_int(seed, *tensors, 12345, 162)
     np.testing.assert_array_equal(numbers, expected)
 
 
@@ -47,7 +42,7 @@ def test_permutation_matches_tensorflow_and_is_inverted(size: int, seed: int) ->
 
     values = permute(places, size, keys)
 
-    expected = permutation.permute(tf.constant(places), size, tf.constant(keys))
+    expected = permute(tf.constant(places), size, tf.constant(keys))
     np.testing.assert_array_equal(values, expected)
     np.testing.assert_array_equal(invert(values, size, keys), places)
 
@@ -58,11 +53,12 @@ def test_permutation_of_segments_matches_tensorflow_and_is_inverted(seed: int) -
     places = np.concatenate([np.arange(size) for size in _SEGMENTS])
     keys = _keys(seed, len(_SEGMENTS))[segments]
 
-    values = permute_segments(places, _SEGMENTS, segments, keys)
+    permutation = SegmentPermutation(_SEGMENTS)
+    values = permutation(places, segments, keys)
 
     tensors = (tf.constant(column) for column in (places, segments, keys))
-    np.testing.assert_array_equal(values, SegmentPermutation(_SEGMENTS)(*tensors))
-    np.testing.assert_array_equal(invert_segments(values, _SEGMENTS, segments, keys), places)
+    np.testing.assert_array_equal(values, SegmentPermutation(_SEGMENTS, TENSORFLOW)(*tensors))
+    np.testing.assert_array_equal(permutation.invert(values, segments, keys), places)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2])

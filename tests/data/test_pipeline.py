@@ -13,8 +13,8 @@ import tensorflow as tf
 from orbit_runner.data import synthetic
 from orbit_runner.data.array_pipeline import PipelineOptions, eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.sampling.index_sampler import IndexSampler
-from orbit_runner.data.sampling.sharding import eval_steps
+from orbit_runner.data.order.epochs import ShuffledOrder
+from orbit_runner.data.order.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 from tests.support.batches import assert_equal_batches, contexts, global_batches, make_source
@@ -39,7 +39,7 @@ def test_batches_follow_the_sampler_order(size, batch, shuffle):
     batches = _train(source, 700 if batch == 8 else 5, batch, shuffle=shuffle)
     for step, got in enumerate(batches):
         positions = tf.range(step * batch, (step + 1) * batch, dtype=tf.int64)
-        ids = IndexSampler(size, _SEED, shuffle)(positions)[0].numpy()
+        ids = ShuffledOrder(size, _SEED, shuffle)(positions)[0].numpy()
         np.testing.assert_array_equal(got["label"], ids)
         np.testing.assert_array_equal(got["nested"]["twice"], 2 * ids)
         np.testing.assert_array_equal(got["image"], source.arrays["image"][ids])
@@ -66,7 +66,7 @@ def test_resuming_at_a_later_step_gives_the_same_batches(start_step):
 
 def test_very_large_start_step_gives_the_correct_batch():
     (far,) = _train(make_source(50), 1, 10, start_step=10**12)
-    ids, _ = IndexSampler(50, _SEED)(tf.range(10**13, 10**13 + 10, dtype=tf.int64))
+    ids, _ = ShuffledOrder(50, _SEED)(tf.range(10**13, 10**13 + 10, dtype=tf.int64))
     np.testing.assert_array_equal(far["label"], ids)
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.order.epochs import ShuffledOrder
 
 _SIZES = [1, 2, 3, 5, 16, 17, 97, 1797, 50_000, 65_536]
 
 
 def _epoch(size: int, epoch: int, seed: int = 7) -> np.ndarray:
     positions = tf.range(epoch * size, (epoch + 1) * size, dtype=tf.int64)
-    ids, epochs = IndexSampler(size, seed)(positions)
+    ids, epochs, _ = ShuffledOrder(size, seed)(positions)
     assert set(epochs.numpy()) == {epoch}
     return ids.numpy()
 
@@ -38,7 +38,7 @@ def test_orders_of_epochs_and_seeds_are_uncorrelated(size):
 def test_all_permutations_are_about_equally_likely(size):
     epochs = 200 * np.prod(range(1, size + 1))
     positions = tf.range(epochs * size, dtype=tf.int64)
-    orders = IndexSampler(size, 1)(positions)[0].numpy().reshape(-1, size)
+    orders = ShuffledOrder(size, 1)(positions)[0].numpy().reshape(-1, size)
     counts = collections.Counter(map(tuple, orders))
     assert len(counts) == np.prod(range(1, size + 1))
     assert 120 < min(counts.values()) <= max(counts.values()) < 280
@@ -59,11 +59,11 @@ def test_even_and_odd_permutations_both_occur(size):
 @pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (1797, 128), (3, 7)])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batches_continue_across_epoch_boundaries(size, batch, shuffle):
-    sampler = IndexSampler(size, 7, shuffle)
+    sampler = ShuffledOrder(size, 7, shuffle)
     row = np.concatenate([_epoch(size, e) if shuffle else np.arange(size) for e in range(24)])
     sample = tf.function(sampler)
     for step in range(24 * min(size, 20) // batch):
-        ids, epochs = sample(tf.range(step * batch, (step + 1) * batch, dtype=tf.int64))
+        ids, epochs, _ = sample(tf.range(step * batch, (step + 1) * batch, dtype=tf.int64))
         places = np.arange(step * batch, (step + 1) * batch)
         np.testing.assert_array_equal(ids, row[places])
         np.testing.assert_array_equal(epochs, places // size)
@@ -71,13 +71,13 @@ def test_batches_continue_across_epoch_boundaries(size, batch, shuffle):
 
 def test_positions_can_be_looked_up_in_any_order():
     positions = np.random.default_rng(1).permutation(5 * 97)
-    ids, _ = IndexSampler(97, 7)(tf.constant(positions))
+    ids = ShuffledOrder(97, 7)(tf.constant(positions)).examples
     row = np.concatenate([_epoch(97, epoch) for epoch in range(5)])
     np.testing.assert_array_equal(ids, row[positions])
 
 
 def test_xla_gives_the_same_order():
-    sample = tf.function(lambda p: IndexSampler(1797, 7)(p)[0], jit_compile=True)
+    sample = tf.function(lambda p: ShuffledOrder(1797, 7)(p)[0], jit_compile=True)
     np.testing.assert_array_equal(sample(tf.range(1797, dtype=tf.int64)), _epoch(1797, 0))
 
 

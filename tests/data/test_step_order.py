@@ -14,10 +14,12 @@ import tensorflow as tf
 from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.images.example_columns import training_columns
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.order.sequences import RecordSequence, ShuffledSequence
-from orbit_runner.data.order.step_order import RowOrder, StepOrder, TokenOrder, row_owners
-from orbit_runner.data.sampling.sharding import replica_slices
+from orbit_runner.data.order.epochs import ShuffledOrder
+from orbit_runner.data.order.records import RecordOrder
+from orbit_runner.data.order.sharding import replica_slices
+from orbit_runner.data.order.steps import RowOrder, StepOrder, row_owners
 from orbit_runner.data.text.buckets import plan_batches
+from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.pipeline import train_pairs
 from orbit_runner.data.tfrecord.source import load
 from tests.support.batches import contexts, make_source
@@ -72,7 +74,7 @@ def _assert_equal_steps(
 def test_steps_of_arrays(
     size: int, batch: int, shuffle: bool, shards: tuple[int, int], first: int
 ) -> None:
-    order = RowOrder(ShuffledSequence(size, SEED, shuffle), batch)
+    order = RowOrder(ShuffledOrder(size, SEED, shuffle), batch)
 
     def make(context: Any) -> tf.data.Dataset:
         return train_dataset(
@@ -105,7 +107,7 @@ def test_steps_of_records(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_set(tmp_path)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
-    order = RowOrder(RecordSequence(source.blocks.records, SEED, window), 12)
+    order = RowOrder(RecordOrder(source.blocks.records, SEED, window), 12)
 
     def make(context: Any) -> tf.data.Dataset:
         slices = replica_slices(12, context)
@@ -121,7 +123,7 @@ def test_steps_of_records(
 def test_steps_of_image_files(first: int, shards: Any) -> None:
     paths = tuple(f"{number}.png" for number in range(45))
     source = FileSource("made", paths, np.zeros(45, np.int32), ("a",), (0, 0, 0))
-    order = RowOrder(ShuffledSequence(45, SEED), 8)
+    order = RowOrder(ShuffledOrder(45, SEED), 8)
 
     def make(context: Any) -> tf.data.Dataset:
         columns = training_columns(source, replica_slices(8, context), SEED, first, 100)
@@ -147,13 +149,13 @@ def test_steps_of_sentence_pairs(
     tokens: int, shapes: int, shuffle: bool, shards: tuple[int, int], first: int
 ) -> None:
     pairs = token_pairs(201, longest=60)
-    sequence = ShuffledSequence(pairs.size, SEED, shuffle)
+    sequence = ShuffledOrder(pairs.size, SEED, shuffle)
     batching: dict[str, Any] = {"batch_tokens": tokens or None, "rows_multiple": 4}
     order: StepOrder = RowOrder(sequence, 12)
     if tokens:
         batching["batch_shapes"] = shapes
         plan = plan_batches(pairs, **batching)
-        order = TokenOrder(plan, SEED, shuffle=shuffle)
+        order = BucketOrder(plan, SEED, shuffle=shuffle)
     else:
         batching["global_batch_size"] = 12
 
@@ -172,17 +174,17 @@ def _orders() -> dict[str, StepOrder]:
     plan = plan_batches(pairs, batch_tokens=256, rows_multiple=4)
     shapes = plan_batches(pairs, batch_tokens=256, rows_multiple=4, batch_shapes=3)
     return {
-        "shuffled": RowOrder(ShuffledSequence(211, SEED), 12),
-        "batches larger than the set": RowOrder(ShuffledSequence(5, SEED), 12),
-        "stored order": RowOrder(ShuffledSequence(211, SEED, shuffle=False), 12),
-        "windows of records": RowOrder(RecordSequence(_RECORDS, SEED, 50), 7),
-        "one window": RowOrder(RecordSequence(_RECORDS, SEED, 10**6), 7),
-        "stored records": RowOrder(RecordSequence(_RECORDS, SEED, 1), 7),
-        "one block": RowOrder(RecordSequence(_RECORDS[:1], SEED, 9), 7),
-        "batches of tokens": TokenOrder(plan, SEED, shuffle=True),
-        "tokens in stored order": TokenOrder(plan, SEED, shuffle=False),
-        "few shapes": TokenOrder(shapes, SEED, shuffle=True),
-        "few shapes in stored order": TokenOrder(shapes, SEED, shuffle=False),
+        "shuffled": RowOrder(ShuffledOrder(211, SEED), 12),
+        "batches larger than the set": RowOrder(ShuffledOrder(5, SEED), 12),
+        "stored order": RowOrder(ShuffledOrder(211, SEED, shuffle=False), 12),
+        "windows of records": RowOrder(RecordOrder(_RECORDS, SEED, 50), 7),
+        "one window": RowOrder(RecordOrder(_RECORDS, SEED, 10**6), 7),
+        "stored records": RowOrder(RecordOrder(_RECORDS, SEED, 1), 7),
+        "one block": RowOrder(RecordOrder(_RECORDS[:1], SEED, 9), 7),
+        "batches of tokens": BucketOrder(plan, SEED, shuffle=True),
+        "tokens in stored order": BucketOrder(plan, SEED, shuffle=False),
+        "few shapes": BucketOrder(shapes, SEED, shuffle=True),
+        "few shapes in stored order": BucketOrder(shapes, SEED, shuffle=False),
     }
 
 
@@ -222,8 +224,8 @@ def test_example_of_ten_million_is_found_without_a_table(kind: str) -> None:
     records = np.full(size // 50, 50)
     records[::1000] = 17
     sequences = {
-        "examples": ShuffledSequence(size, SEED),
-        "records": RecordSequence(records, SEED, 10_000),
+        "examples": ShuffledOrder(size, SEED),
+        "records": RecordOrder(records, SEED, 10_000),
     }
     order = RowOrder(sequences[kind], batch)
 

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
+from orbit_runner.data.order.permutation import SegmentPermutation
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
 from orbit_runner.errors import DataError
@@ -343,7 +344,7 @@ def test_services_give_the_same_training_batches():
 
 def test_each_segment_is_shuffled_within_its_bounds():
     sizes = np.array([1, 2, 3, 0, 5, 64, 65, 1000])
-    within = SegmentPermutation(sizes)
+    within = SegmentPermutation(sizes, TENSORFLOW)
     segments = np.repeat(np.arange(len(sizes)), sizes)
     firsts = np.repeat(np.cumsum(sizes) - sizes, sizes)
     places = np.arange(sizes.sum()) - firsts

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import eval_dataset
-from orbit_runner.data.sampling.sharding import eval_steps
+from orbit_runner.data.order.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.pipeline import eval_records

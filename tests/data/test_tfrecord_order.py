@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.tfrecord.order import BlockOrder, WindowShuffle
+from orbit_runner.data.order.records import BlockOrder, WindowShuffle
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 
 _RECORDS = np.array([64, 6, 1, 64, 64, 64, 2, 5])
 
@@ -16,7 +17,7 @@ def _epoch(number: int) -> tf.Tensor:
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("records", [_RECORDS, _RECORDS[:1], np.full(500, 64)])
 def test_epoch_reads_each_block_once(shuffle, records):
-    order = BlockOrder(records, 3, shuffle=shuffle)
+    order = BlockOrder(records, 3, shuffle=shuffle, xp=TENSORFLOW)
     for epoch in (0, 1, 10**9):
         blocks, starts = order(_epoch(epoch))
         np.testing.assert_array_equal(np.sort(blocks), np.arange(len(records)))
@@ -44,7 +45,7 @@ def test_window_shuffle_maps_positions_one_at_a_time():
 
 
 def _orders(seed: int, epoch: int) -> list[np.ndarray]:
-    blocks, _ = BlockOrder(np.full(2000, 64), seed, shuffle=True)(_epoch(epoch))
+    blocks, _ = BlockOrder(np.full(2000, 64), seed, shuffle=True, xp=TENSORFLOW)(_epoch(epoch))
     one_window = WindowShuffle(2000, 2000, seed)(tf.range(2000, dtype=tf.int64), _epoch(epoch))
     two = WindowShuffle(4000, 2000, seed)(tf.range(4000, dtype=tf.int64), _epoch(epoch)).numpy()
     return [blocks.numpy(), one_window.numpy(), two[2000:] - 2000]

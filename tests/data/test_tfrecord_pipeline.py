@@ -9,11 +9,12 @@ import tensorflow as tf
 from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.sharding import ReplicaSlices, replica_slices
+from orbit_runner.data.order.records import BlockOrder, WindowShuffle
+from orbit_runner.data.order.sharding import ReplicaSlices, replica_slices
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.decode import Decoder
-from orbit_runner.data.tfrecord.order import BlockOrder, WindowShuffle
 from orbit_runner.data.tfrecord.pipeline import select_own_positions, train_records
 from orbit_runner.data.tfrecord.source import RecordSource, load
 from orbit_runner.errors import DataError
@@ -56,7 +57,7 @@ def _row(source: RecordSource, buffer: int, epochs: int, seed: int = _SEED) -> n
     found, blocks = [], source.blocks
     for epoch in range(epochs):
         at = tf.constant(epoch, tf.int64)
-        order, _ = BlockOrder(blocks.records, seed, shuffle=buffer > 1)(at)
+        order, _ = BlockOrder(blocks.records, seed, shuffle=buffer > 1, xp=TENSORFLOW)(at)
         stream = np.concatenate(
             [blocks.first[block] + np.arange(blocks.records[block]) for block in order]
         )
@@ -117,7 +118,7 @@ def test_very_large_start_step_gives_the_correct_batch(source):
     step = 27 * 10**12
     (far,) = _train(source, 1, start_step=step, shuffle_buffer_size=7, batch=10)
     epoch = tf.constant(10**12, tf.int64)
-    order, _ = BlockOrder(source.blocks.records, _SEED, shuffle=True)(epoch)
+    order, _ = BlockOrder(source.blocks.records, _SEED, shuffle=True, xp=TENSORFLOW)(epoch)
     blocks = source.blocks
     stream = np.concatenate([blocks.first[k] + np.arange(blocks.records[k]) for k in order])
     moved = WindowShuffle(_SIZE, 7, _SEED)(tf.range(10, dtype=tf.int64), epoch)
@@ -198,7 +199,7 @@ def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_
     position, settings = start_step * 8, {"shuffle_buffer_size": 40, "start_step": start_step}
     (expected,) = _train(source, 1, batch=8, **settings)
     epoch, place = divmod(position, source.size)
-    order, starts = BlockOrder(source.blocks.records, _SEED, shuffle=True)(
+    order, starts = BlockOrder(source.blocks.records, _SEED, shuffle=True, xp=TENSORFLOW)(
         tf.constant(epoch, tf.int64)
     )
     window = place // 40 * 40

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, CroppedImages
-from orbit_runner.data.sampling.exclusion import make_sampler
-from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.sharding import count_eval_steps
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture, make_order
+from orbit_runner.data.order.sharding import count_eval_steps
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource, leaves, stored_rows
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.table import Table
@@ -44,11 +44,12 @@ def train_chunks(
     them. Raises `DataError` if `augmentation` is set and there are no images [n, height, width,
     channels].
     """
-    sampler = make_sampler(source.size, seed, shuffle, excluded, mixture)
+    order = make_order(source.size, seed, shuffle, excluded, mixture, TENSORFLOW)
     read, batch_size = _make_reader(source, augmentation, seed), global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:
-        batches = _read_batches(read, positions, *sampler(tf.reshape(positions, [-1])))
+        rows = order(tf.reshape(positions, [-1]))
+        batches = _read_batches(read, positions, rows.examples, rows.epochs)
         return batches if element is None else element(batches)
 
     return Chunks(

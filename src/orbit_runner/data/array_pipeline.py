@@ -11,9 +11,9 @@ import tensorflow as tf
 from orbit_runner.data.array_batches import eval_chunks, train_chunks
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.sharding import replica_slices
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture
+from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tf_pipeline import endless_dataset, one_pass_dataset
 

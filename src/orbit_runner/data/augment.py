@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import random_uniform_int
-from orbit_runner.data.sampling.salts import CROP_FLIP
+from orbit_runner.data.order.image_draws import CropFlips, crop_flips
 from orbit_runner.data.source import RepeatedArray, stored_rows
 from orbit_runner.data.table import stored_tensor
 
@@ -24,19 +23,9 @@ class CropFlip:
     padding: int = 4  # Zeros added on each side, in pixels.
     flip: bool = True  # Whether to mirror half of the images from left to right.
 
-    def draw(
-        self, seed: int, ids: tf.Tensor, epochs: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the first row, the first column and the flip of each image of a batch.
-
-        Rows and columns are positions in the padded image (int64 [b], 0 to 2·padding); flips are
-        bool [b]. `ids` (the numbers of the examples) and `epochs` are int64 [b].
-        """
-        places = 2 * self.padding + 1
-        # One number for all three, because each draw takes a dozen ops.
-        drawn = random_uniform_int(seed, ids, epochs, CROP_FLIP, places**2 * (1 + self.flip))
-        pairs, left = drawn // places, drawn % places
-        return pairs % places, left, pairs >= places
+    def draw(self, seed: int, ids: tf.Tensor, epochs: tf.Tensor) -> CropFlips:
+        """Returns the draws of a batch; `ids` and `epochs` are int64 [b]."""
+        return crop_flips(seed, ids, epochs, padding=self.padding, flip=self.flip)
 
 
 def crop_flip(

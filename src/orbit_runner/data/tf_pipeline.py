@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.sharding import ReplicaSlices
+from orbit_runner.data.order.sharding import ReplicaSlices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.step_batches import Chunks
 

@@ -13,8 +13,8 @@ from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import MAX_EPOCHS
-from orbit_runner.data.order.step_order import Occurrences, StepOrder, StepRows, row_owners
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
+from orbit_runner.data.order.steps import Occurrences, StepOrder, row_owners
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
 from orbit_runner.run_directory.data_record import (
     DataChanged,
@@ -253,7 +253,7 @@ class TrainingOrder:
         return found
 
 
-def _row_numbers(rows: StepRows, row: int) -> dict[str, Any]:
+def _row_numbers(rows: Rows, row: int) -> dict[str, Any]:
     example = int(rows.examples[row])
     return {
         "row": row,

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.data.order.sequences import ShuffledSequence
-from orbit_runner.data.order.step_order import StepRows
-from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.data.order.epochs import Rows, ShuffledOrder
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.tasks.examples import find_excluded, order_of
 
 
@@ -41,11 +40,11 @@ class ArrayExamples:
         self.source, self._describe_row, self._find_row = name, describe_row, find_row
         self.id_help = f"an index as `runner batch` prints it, or {unit}"
         self.excluded = find_excluded(data, size, self.find)
-        sequence = ShuffledSequence(size, data.seed or 0, data.shuffle_buffer_size > 1)
+        sequence = ShuffledOrder(size, data.seed or 0, data.shuffle_buffer_size > 1)
         self.order = order_of(data, sequence, self.excluded, mixture(self.excluded))
 
     def describe(
-        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
     ) -> list[dict[str, Any]]:
         """Returns what is known about each chosen row."""
         del text

@@ -12,7 +12,7 @@ from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.data.array_batches import eval_chunks, train_chunks
 from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 

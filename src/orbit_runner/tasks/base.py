@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task
 
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.assets import Assets

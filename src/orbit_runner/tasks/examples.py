@@ -11,12 +11,9 @@ import numpy as np
 
 from orbit_runner.config.example_ids import read_ids
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.data.order.exclusion import exclude_examples
-from orbit_runner.data.order.mixture import MixtureOrder
-from orbit_runner.data.order.sequences import Sequence
-from orbit_runner.data.order.step_order import RowOrder, StepOrder, StepRows
-from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows, exclude_examples
+from orbit_runner.data.order.mixture import Mixture, MixtureOrder
+from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.errors import DataError, RunnerError, nearest_name_hint
 
 # `FILE:NUMBER`, or the place of an example as `runner batch` prints it: `a.csv, row 7`.
@@ -43,7 +40,7 @@ class TrainingExamples(Protocol):
     id_help: str
 
     def describe(
-        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
     ) -> list[dict[str, Any]]:
         """Returns where each of some rows comes from, its label, and what was drawn for it.
 
@@ -109,17 +106,17 @@ def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np
 
 
 def order_of(
-    data: DataConfig, sequence: Sequence, excluded: np.ndarray, mixture: Mixture | None = None
+    data: DataConfig, order: EpochOrder, excluded: np.ndarray, mixture: Mixture | None = None
 ) -> StepOrder:
     """Returns which examples are in the batch of each step.
 
-    `sequence` is the order of all examples in each epoch, from which `excluded` are left out. A
-    `mixture`, which does not contain them, replaces that order.
+    `order` is that of all examples, from which `excluded` are left out. A `mixture`, which does not
+    contain them, replaces that order.
     """
-    if mixture is None:
-        return RowOrder(exclude_examples(sequence, excluded), data.global_batch_size)
-    shuffle = data.shuffle_buffer_size > 1
-    return MixtureOrder(mixture, data.global_batch_size, data.seed or 0, shuffle=shuffle)
+    if mixture is not None:
+        mixed = MixtureOrder(mixture, data.seed or 0, data.shuffle_buffer_size > 1)
+        return RowOrder(mixed, data.global_batch_size)
+    return RowOrder(exclude_examples(order, excluded), data.global_batch_size)
 
 
 def index_of(text: str, size: int) -> int | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.sampling import keyed_random
+from orbit_runner.data.order import keyed_random
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.data.tables.hashing import hash_rows, hash_texts, mix, value_bits
 from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value

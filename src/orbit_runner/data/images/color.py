@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import random_bits
-from orbit_runner.data.sampling.salts import JITTER
+from orbit_runner.data.order.keyed_random import JITTER, random_bits
 
 
 def jitter(

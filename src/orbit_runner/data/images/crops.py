@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from orbit_runner.data.order.image_draws import ASPECTS, CROP_ATTEMPTS
-from orbit_runner.data.sampling.keyed_random import random_bits
-from orbit_runner.data.sampling.salts import AREA_CROP
+from orbit_runner.data.order.keyed_random import AREA_CROP, random_bits
 
 
 def central_window(size: tf.Tensor, fraction: float) -> tf.Tensor:

@@ -10,8 +10,7 @@ import tensorflow as tf
 from orbit_runner.data.images.decode import round_to_uint8
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.order.image_draws import ERASING_TRIALS
-from orbit_runner.data.sampling.keyed_random import random_bits
-from orbit_runner.data.sampling.salts import ERASING
+from orbit_runner.data.order.keyed_random import ERASING, random_bits
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,10 +14,10 @@ from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.decode_errors import zero_or_raise
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.join_sources import ImageSource
-from orbit_runner.data.sampling.exclusion import make_sampler
-from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.sharding import ReplicaSlices
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture, make_order
+from orbit_runner.data.order.sharding import ReplicaSlices
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.table import Table, stored_tensor
 from orbit_runner.data.tfrecord import random_access
 from orbit_runner.data.tfrecord.joined_records import JoinedRecords
@@ -54,11 +54,11 @@ def training_columns(
             )
         )
     shuffle = shuffle_buffer_size > 1
-    sampler = make_sampler(source.size, seed, shuffle, excluded, mixture)
+    order = make_order(source.size, seed, shuffle, excluded, mixture, TENSORFLOW)
 
     def batch(element: tf.Tensor) -> Columns:
-        ids, epochs = sampler(slices.positions(element[tf.newaxis], start_step)[0])
-        return _set_batch_size(slices.batch_size, {"id": ids, "epoch": epochs})
+        rows = order(slices.positions(element[tf.newaxis], start_step)[0])
+        return _set_batch_size(slices.batch_size, {"id": rows.examples, "epoch": rows.epochs})
 
     return _add_records(source, tf.data.Dataset.range(_ENDLESS).map(batch))
 

@@ -23,9 +23,9 @@ from orbit_runner.data.images.mixing import Mixer, Mixing
 from orbit_runner.data.images.train_image import Preprocessing, augment
 from orbit_runner.data.join_sources import ImageSource
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.sharding import count_eval_steps, replica_slices
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture
+from orbit_runner.data.order.sharding import count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.errors import DataError
 

@@ -1,1 +1,1 @@
-"""The examples of each step, the steps of each example, and random draws; NumPy only."""
+"""Which example is at which position of training, which process reads it, and what is drawn."""

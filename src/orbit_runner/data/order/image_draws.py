@@ -1,7 +1,7 @@
-"""The random draws of image augmentation, computed by NumPy. Does not import TensorFlow.
+"""The random draws of image augmentation. Does not import TensorFlow.
 
-Each function draws the same numbers as the op that augments the images. Arguments: `ids`, the
-indices of the examples, and `epochs`, both int64 [b].
+The functions for arrays make the draws of the ops that augment images; those for NumPy only draw
+the same numbers again. Arguments: `ids`, the indices of the examples, and `epochs`, both int64 [b].
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from orbit_runner.data.sampling.numpy_philox import random_words, to_floats, uniforms
-from orbit_runner.data.sampling.numpy_random import random_bits, random_uniform_int
-from orbit_runner.data.sampling.salts import (
+from orbit_runner.data.order.arrays import Array
+from orbit_runner.data.order.keyed_random import (
     AREA_CROP,
     COLUMN,
     CROP_FLIP,
@@ -26,7 +26,10 @@ from orbit_runner.data.sampling.salts import (
     MIXED,
     ROW,
     SHARE,
+    random_bits,
+    random_uniform_int,
 )
+from orbit_runner.data.order.philox import random_words, to_floats, uniforms
 
 QUANTILES = 2**14
 ERASING_TRIALS = 10
@@ -36,27 +39,25 @@ ASPECTS = (3 / 4, 4 / 3)
 _CROP_WORDS = 64
 
 
-@dataclasses.dataclass(frozen=True)
-class CropFlips:
-    """The draws of `CropFlip`: first row and column in the padded image, and flip, all [b]."""
+class CropFlips(NamedTuple):
+    """The draws of `CropFlip`, all [b]."""
 
-    top: np.ndarray
-    left: np.ndarray
-    flipped: np.ndarray
+    top: Array  # The first row in the padded image, int64 from 0 to 2·padding.
+    left: Array  # The first column.
+    flipped: Array  # Whether the image is mirrored from left to right, bool.
 
 
-def crop_flips(
-    seed: int, ids: np.ndarray, epochs: np.ndarray, *, padding: int, flip: bool
-) -> CropFlips:
-    """Returns the draws of `CropFlip.draw`."""
+def crop_flips(seed: int, ids: Array, epochs: Array, *, padding: int, flip: bool) -> CropFlips:
+    """Returns the draws of `CropFlip` for NumPy arrays or tensors."""
     places = 2 * padding + 1
+    # One number for all three, because each draw takes a dozen ops.
     drawn = random_uniform_int(seed, ids, epochs, CROP_FLIP, places**2 * (1 + flip))
     pairs, left = drawn // places, drawn % places
     return CropFlips(pairs % places, left, pairs >= places)
 
 
-def flips(seed: int, ids: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-    """Returns which images `augment` mirrors from left to right: bool [b]."""
+def flips(seed: int, ids: Array, epochs: Array) -> Array:
+    """Returns which images are mirrored from left to right, for NumPy arrays or tensors: bool."""
     return random_uniform_int(seed, ids, epochs, FLIP, 2) == 1
 
 

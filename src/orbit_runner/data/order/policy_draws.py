@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.sampling.numpy_philox import to_floats, words_of_call
+from orbit_runner.data.order.philox import to_floats, words_of_call
 
 # Operations whose magnitude gets a random sign, and those that have no magnitude.
 _SIGNED = frozenset({"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.sampling.permutation import walk_cycles
+from orbit_runner.data.order.permutation import walk_cycles
 
 
 def draw_distinct(sizes: tf.Tensor, keys: tf.Tensor, count: int) -> tf.Tensor:

@@ -6,10 +6,10 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.sharding import replica_slices
 from orbit_runner.data.tf_pipeline import endless_dataset, one_pass_dataset
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
+from orbit_runner.data.order.mixture import make_order
+from orbit_runner.data.order.sharding import count_eval_steps
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.ratings.distinct import draw_distinct
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.negatives import NegativeItems
-from orbit_runner.data.sampling.exclusion import make_sampler
-from orbit_runner.data.sampling.keyed_random import random_bits, scale
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.salts import NEGATIVES
-from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.table import Table, stored_tensor
 
@@ -45,7 +45,7 @@ class TrainingPairs:
         excluded: np.ndarray = NO_EXAMPLES,
     ) -> None:
         self._each, self._seed = 1 + num_negatives, seed
-        self._sampler = make_sampler(source.size * self._each, seed, shuffle, excluded)
+        self._order = make_order(source.size * self._each, seed, shuffle, excluded, xp=TENSORFLOW)
         self._users, self._items = Table(source.users), Table(source.items)
         self._negatives = NegativeItems(
             source.users, source.items, source.num_users, source.num_items
@@ -56,7 +56,7 @@ class TrainingPairs:
 
         `positions`, int64 [b], are in the infinite sequence of examples.
         """
-        ids, epochs = self._sampler(positions)
+        ids, epochs, _ = self._order(positions)
         choices = ids // self._each
         chosen = tf.equal(ids, choices * self._each)
         users = self._users(choices, epochs)

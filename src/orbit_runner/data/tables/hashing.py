@@ -9,22 +9,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from orbit_runner.data.order.keyed_random import GOLDEN, MULTIPLIERS
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLIERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_GOLDEN = np.uint64(GOLDEN)
 _NAN_BITS = np.uint64(0x7FC00000)
 _BLOCK_ROWS = 2**14
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """Returns the finalizer of SplitMix64 of each value, uint64, the same shape.
-
-    `data.sampling.keyed_random.mix` is the same function for TensorFlow.
-    """
+    """Returns the same as `keyed_random.mix`, in half the time for many values: uint64."""
     values = values.copy()
     shifted = np.empty_like(values)
-    for shift, multiplier in _MULTIPLIERS:
+    for shift, multiplier in MULTIPLIERS:
         values ^= np.right_shift(values, np.uint64(shift), out=shifted)
         values *= np.uint64(multiplier)
     values ^= np.right_shift(values, np.uint64(31), out=shifted)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.sampling.sharding import ReplicaSlices
-from orbit_runner.data.text.order import Order
+from orbit_runner.data.order.sharding import ReplicaSlices
+from orbit_runner.data.text.order import PairOrder
 from orbit_runner.data.text.padding import PaddedRows
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.errors import DataError
@@ -21,7 +21,7 @@ class PairReader:
     if a sentence is longer than `width`.
     """
 
-    def __init__(self, source: PairSource, order: Order, width: int | None) -> None:
+    def __init__(self, source: PairSource, order: PairOrder, width: int | None) -> None:
         longest = int(source.lengths.max())
         if width is not None and longest > width:
             raise DataError(
@@ -42,7 +42,11 @@ class PairReader:
         """
         ids, counts, step_width = self._order(step)
         sharers = slices.global_batch_size // slices.batch_size
-        share = tf.size(ids) // sharers if self._order.rows is None else self._order.rows // sharers
+        share = (
+            tf.size(ids) // sharers
+            if self._order.row_count is None
+            else self._order.row_count // sharers
+        )
         first = slices.first_replica * share
         own = slice(first, first + slices.replicas * share)
         found = {"id": ids[own], "counts": counts[own]}

@@ -5,34 +5,38 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
 
-from orbit_runner.data.sampling.exclusion import make_sampler
-from orbit_runner.data.sampling.keyed_random import random_bits
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.permutation import permute
-from orbit_runner.data.sampling.salts import BATCHES, PAIRS
-from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
-from orbit_runner.data.table import stored_tensor
+from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
+from orbit_runner.data.order.epochs import Order, Rows
+from orbit_runner.data.order.keyed_random import BATCHES, PAIRS, random_bits
+from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
+from orbit_runner.data.order.steps import Occurrences
 from orbit_runner.data.text.buckets import BatchPlan
 
 
 class StepPairs(NamedTuple):
     """The pairs of the global batch of a step."""
 
-    ids: tf.Tensor  # Pair indices, int64 [rows]; -1 for a row without tokens.
-    counts: tf.Tensor  # Which rows count, bool [rows].
+    ids: Array  # Pair indices, int64 [rows]; -1 for a row without tokens.
+    counts: Array  # Which rows count, bool [rows].
     # Tokens of both sides, including padding: an int64 scalar. If None, the order does not say.
-    width: tf.Tensor | None = None
+    width: Array | None = None
 
 
-class Order(Protocol):
+class PairOrder(Protocol):
     """An order of pairs."""
 
-    rows: int | None  # Rows of each global batch, or None if they differ.
-    may_be_empty: bool  # Whether all rows of a batch may be without tokens.
+    @property
+    def row_count(self) -> int | None:
+        """The number of rows of each global batch, or None if they differ."""
+        ...
 
-    def __call__(self, step: tf.Tensor) -> StepPairs:
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether all rows of a batch may be without tokens."""
+        ...
+
+    def __call__(self, step: Array) -> StepPairs:
         """Returns the pairs of the global batch of a step, an int64 scalar."""
         ...
 
@@ -40,74 +44,110 @@ class Order(Protocol):
 class BucketOrder:
     """The batches of a plan, in a different order in each epoch.
 
-    If `shuffle` is false, pairs and batches are ordered from short to long.
+    If `shuffle` is false, pairs and batches are ordered from short to long. `xp` are the functions
+    for the steps of `__call__`; the other methods are for orders of NumPy arrays.
     """
 
-    def __init__(self, plan: BatchPlan, seed: int, *, shuffle: bool) -> None:
-        self.rows: int | None = None
-        self._seed, self._shuffle, self._steps = seed, shuffle, plan.steps_per_epoch
-        self._members = stored_tensor(plan.members)
-        self._offsets = stored_tensor(plan.bucket_offsets)
-        self.may_be_empty = plan.is_partial
-        self._starts = stored_tensor(plan.batch_starts)
-        self._ends = stored_tensor(plan.batch_ends)
-        self._rows = stored_tensor(plan.batch_rows)
-        widths = plan.batch_widths
-        self._widths = None if widths is None else stored_tensor(widths)
-        self._permute_within = SegmentPermutation(np.diff(plan.bucket_offsets))
+    row_count = None
 
-    def __call__(self, step: tf.Tensor) -> StepPairs:
+    def __init__(self, plan: BatchPlan, seed: int, *, shuffle: bool, xp: Arrays = NUMPY) -> None:
+        self.size = int((plan.members >= 0).sum())
+        self.steps_per_epoch = float(plan.steps_per_epoch)
+        self.may_be_empty = plan.is_partial
+        self._plan, self._seed, self._shuffle, self._xp = plan, seed, shuffle, xp
+        self._members, self._offsets = xp.store(plan.members), xp.store(plan.bucket_offsets)
+        self._starts, self._ends = xp.store(plan.batch_starts), xp.store(plan.batch_ends)
+        self._rows = xp.store(plan.batch_rows)
+        widths = plan.batch_widths
+        self._widths = None if widths is None else xp.store(widths)
+        self._permute_within = SegmentPermutation(np.diff(plan.bucket_offsets), xp)
+
+    def __call__(self, step: Array) -> StepPairs:
         """Returns the pairs of the global batch of a step, an int64 scalar."""
-        epoch = step // self._steps
-        batch = step - epoch * self._steps
-        if self._shuffle:
-            key = random_bits(self._seed, tf.zeros([1], tf.int64), epoch, BATCHES)
-            batch = permute(batch[tf.newaxis], self._steps, key)[0]
-        first = tf.gather(self._starts, batch)
-        places = first + tf.range(tf.gather(self._rows, batch))
-        real = places < tf.gather(self._ends, batch)
-        ids = tf.gather(
-            self._members, self._member_places(tf.where(real, places, np.int64(0)), epoch)
-        )
+        xp, steps = self._xp, self._plan.steps_per_epoch
+        epoch = step // steps
+        batch = self._batches(step - epoch * steps, epoch)
+        places = xp.take(self._starts, batch) + xp.arange(xp.take(self._rows, batch))
+        real = places < xp.take(self._ends, batch)
+        ids = xp.take(self._members, self._member_places(xp.where(real, places, 0), epoch))
         if self.may_be_empty:
             real &= ids >= 0
-        width = None if self._widths is None else tf.gather(self._widths, batch)
-        return StepPairs(tf.where(real, ids, np.int64(-1)), real, width)
+        width = None if self._widths is None else xp.take(self._widths, batch)
+        return StepPairs(xp.where(real, ids, -1), real, width)
 
-    def _member_places(self, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+    def rows(self, step: int) -> Rows:
+        """Returns the rows of the global batch of a step."""
+        epoch, turn = divmod(step, self._plan.steps_per_epoch)
+        ids = self(np.int64(step)).ids
+        places = self._count_earlier_rows(turn, epoch) + np.arange(len(ids))
+        return Rows(ids, np.full_like(places, epoch), places)
+
+    def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
+        """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
+        plan, each = self._plan, self._plan.steps_per_epoch
+        epochs = np.arange(first // each, max(first // each, -(-stop // each)), dtype=np.int64)
+        members = np.flatnonzero(plan.members == example)
+        if not len(members):  # It is left out.
+            epochs = epochs[:0]
+        places = self._places_of_member(int(members.max(initial=0)), epochs)
+        batches = np.searchsorted(plan.batch_starts, places, side="right") - 1
+        turns = batches
+        if self._shuffle:
+            turns = invert(batches, each, random_bits(self._seed, 0, epochs, BATCHES))
+        rows = places - plan.batch_starts[batches]
+        before = [
+            self._count_earlier_rows(int(turn), int(epoch))
+            for turn, epoch in zip(turns, epochs, strict=True)
+        ]
+        positions = rows + np.array(before, np.int64)
+        return Occurrences(epochs * each + turns, rows, epochs, positions).select_steps(first, stop)
+
+    def _batches(self, turns: Array, epoch: Array) -> Array:
+        """Returns the batches of the plan that are read in some turns of an epoch."""
+        if not self._shuffle:
+            return turns
+        key = random_bits(self._seed, 0, epoch, BATCHES)
+        return permute(turns, self._plan.steps_per_epoch, key)
+
+    def _member_places(self, places: Array, epoch: Array) -> Array:
+        """Returns which members of the plan are at places of an epoch."""
         if not self._shuffle:
             return places
-        buckets = tf.searchsorted(self._offsets, places, side="right", out_type=tf.int64) - 1
-        firsts = tf.gather(self._offsets, buckets)
+        buckets = self._xp.count_at_most(self._offsets, places) - 1
+        firsts = self._xp.take(self._offsets, buckets)
         keys = random_bits(self._seed, buckets, epoch, PAIRS)
         return firsts + self._permute_within(places - firsts, buckets, keys)
 
+    def _count_earlier_rows(self, turn: int, epoch: int) -> int:
+        """Returns the number of rows that an epoch reads before a turn."""
+        return int(self._plan.batch_rows[self._batches(np.arange(turn), epoch)].sum())
 
-class RowOrder:
-    """Batches with the same number of sentences, in the order of `make_sampler`.
+    def _places_of_member(self, member: int, epochs: np.ndarray) -> np.ndarray:
+        """Returns the place of a member of the plan in each epoch."""
+        if not self._shuffle:
+            return np.full(len(epochs), member, np.int64)
+        offsets = self._plan.bucket_offsets
+        bucket = np.searchsorted(offsets, [member], side="right") - 1
+        keys = random_bits(self._seed, bucket, epochs, PAIRS)
+        inner = self._permute_within.invert(member - offsets[bucket], bucket, keys)
+        return offsets[bucket] + inner
 
-    If `shuffle` is false, pairs are in stored order. `excluded`, int64 [k], are the pairs to leave
-    out, ascending.
+
+class FixedRowOrder:
+    """Batches with the same number of sentences, in another order of the pairs.
+
+    `order` has the kind of arrays that `xp` is for.
     """
 
     may_be_empty = False
 
-    def __init__(
-        self,
-        size: int,
-        rows: int,
-        seed: int,
-        *,
-        shuffle: bool,
-        excluded: np.ndarray = NO_EXAMPLES,
-    ) -> None:
-        self.rows: int | None = rows
-        self._sampler, self._rows = make_sampler(size, seed, shuffle, excluded), rows
+    def __init__(self, order: Order, rows: int, xp: Arrays) -> None:
+        self.row_count, self._order, self._xp = rows, order, xp
 
-    def __call__(self, step: tf.Tensor) -> StepPairs:
+    def __call__(self, step: Array) -> StepPairs:
         """Returns the pairs of the global batch of a step, an int64 scalar."""
-        ids, _ = self._sampler(step * self._rows + tf.range(self._rows, dtype=tf.int64))
-        return StepPairs(ids, tf.ones_like(ids, tf.bool))
+        ids = self._order(step * self.row_count + self._xp.arange(self.row_count)).examples
+        return StepPairs(ids, ids >= 0)
 
 
 class SinglePassOrder:
@@ -119,13 +159,15 @@ class SinglePassOrder:
 
     may_be_empty = False
 
-    def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool) -> None:
+    def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool, xp: Arrays) -> None:
         ids = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
-        self.rows: int | None = rows
-        self._ids, self._size, self._rows = stored_tensor(ids.astype(np.int64)), len(lengths), rows
+        self._ids, self._size = xp.store(ids.astype(np.int64)), len(lengths)
+        self.row_count, self._xp = rows, xp
 
-    def __call__(self, step: tf.Tensor) -> StepPairs:
+    def __call__(self, step: Array) -> StepPairs:
         """Returns the pairs of the global batch of a step, an int64 scalar."""
-        places = step * self._rows + tf.range(self._rows, dtype=tf.int64)
-        ids = tf.gather(self._ids, tf.minimum(places, self._size - 1))
-        return StepPairs(ids, places < self._size)
+        places = step * self.row_count + self._xp.arange(self.row_count)
+        real = places < self._size
+        return StepPairs(
+            self._xp.take(self._ids, self._xp.where(real, places, self._size - 1)), real
+        )

@@ -9,12 +9,19 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.sharding import ReplicaSlices, count_eval_steps, replica_slices
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import make_order
+from orbit_runner.data.order.sharding import ReplicaSlices, count_eval_steps, replica_slices
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.text.batches import Batch, PairReader
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
-from orbit_runner.data.text.order import BucketOrder, Order, RowOrder, SinglePassOrder
+from orbit_runner.data.text.order import (
+    BucketOrder,
+    FixedRowOrder,
+    PairOrder,
+    SinglePassOrder,
+)
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.errors import DataError
 
@@ -156,7 +163,7 @@ def eval_pairs(
     """
     slices = replica_slices(global_batch_size, input_context)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
-    order = SinglePassOrder(source.lengths, global_batch_size, by_length=by_length)
+    order = SinglePassOrder(source.lengths, global_batch_size, by_length=by_length, xp=TENSORFLOW)
     read = PairReader(source, order, max_length if static_shapes else None)
 
     def make_batches(number: tf.Tensor) -> Any:
@@ -204,13 +211,14 @@ def _train_order(
     seed: int,
     shuffle: bool,
     excluded: np.ndarray,
-) -> Order:
+) -> PairOrder:
     if rows is not None:
-        return RowOrder(source.size, rows, seed, shuffle=shuffle, excluded=excluded)
+        order = make_order(source.size, seed, shuffle, excluded, xp=TENSORFLOW)
+        return FixedRowOrder(order, rows, TENSORFLOW)
     plan = plan_batches(
         source, batch_tokens=batch_tokens or 0, rows_multiple=multiple, batch_shapes=shapes
     )
-    return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
+    return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle, xp=TENSORFLOW)
 
 
 def _make_dataset(

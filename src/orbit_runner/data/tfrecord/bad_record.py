@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.order.records import BlockOrder
 from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
@@ -28,7 +29,6 @@ from orbit_runner.data.tfrecord.framing import (
     record_starts,
     scan,
 )
-from orbit_runner.data.tfrecord.order import BlockOrder
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 
@@ -178,8 +178,8 @@ def _records(source: RecordSource, order: ReadingOrder, step: int) -> Iterator[_
 
 
 def _epoch_blocks(source: RecordSource, order: ReadingOrder, epoch: int) -> np.ndarray:
-    row = BlockOrder(source.blocks.records, order.seed, shuffle=order.shuffle)
-    return row(tf.constant(epoch, tf.int64))[0].numpy()
+    blocks, _ = BlockOrder(source.blocks.records, order.seed, shuffle=order.shuffle)(epoch)
+    return blocks
 
 
 def _all_record_starts(path: Path) -> Iterator[int]:

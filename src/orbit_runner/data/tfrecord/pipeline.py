@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
-from orbit_runner.data.sampling.sharding import ReplicaSlices, count_eval_steps, replica_slices
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.decode import Decoder

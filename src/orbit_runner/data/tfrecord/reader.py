@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.sampling.exclusion import close_gaps, skip_gaps
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES, skip_gaps
+from orbit_runner.data.order.records import BlockOrder, WindowShuffle
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.table import stored_tensor
 from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS
-from orbit_runner.data.tfrecord.order import BlockOrder, ExcludedRecords, WindowShuffle
 from orbit_runner.data.tfrecord.source import RecordSource
 
 _BLOCKS_AT_ONCE = 8
@@ -37,9 +37,11 @@ class Reader:
     ) -> None:
         blocks, self.size = source.blocks, source.size
         window = min(max(1, shuffle_buffer_size), self.size)
-        self._order = BlockOrder(blocks.records, seed, shuffle=shuffle_buffer_size > 1)
+        self._order = BlockOrder(
+            blocks.records, seed, shuffle=shuffle_buffer_size > 1, xp=TENSORFLOW
+        )
         self._shuffle = WindowShuffle(self.size, window, seed)
-        self._excluded = ExcludedRecords(excluded, blocks.records, self._order, self._shuffle)
+        self._excluded = _ExcludedRecords(excluded, blocks.records, self._order, self._shuffle)
         self._chunk = _chunk_length(window, int(blocks.length.sum()) / self.size)
         self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
         columns = blocks.file, blocks.offset, blocks.length, blocks.records, blocks.first
@@ -76,7 +78,7 @@ class Reader:
             ids: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:
             places = first + tf.range(tf.size(ids, tf.int64))
-            places, numbers = (places, places) if gaps is None else close_gaps(places, gaps)
+            places, numbers = (places, places) if gaps is None else _close_gaps(places, gaps)
             positions = epoch * size + numbers
             kept = tf.boolean_mask(places, (positions >= start) & keep(positions))
             # Select and shuffle in one step, and before decoding, because a chunk may be large.
@@ -131,3 +133,43 @@ def _chunk_length(window: int, record_bytes: float) -> int:
     """Returns the number of records to read at once, in whole windows: each call takes time."""
     records = min(_CHUNK_RECORDS, int(_CHUNK_BYTES / record_bytes))
     return window * max(1, records // window)
+
+
+class _ExcludedRecords:
+    """Records that are left out of the order of blocks and windows.
+
+    `excluded`, int64 [k], are their indices, and `records`, int64 [blocks], are the numbers of
+    records of the blocks.
+    """
+
+    def __init__(
+        self, excluded: np.ndarray, records: np.ndarray, order: BlockOrder, shuffle: WindowShuffle
+    ) -> None:
+        self._count, self._blocks = len(excluded), len(records)
+        self._order, self._shuffle = order, shuffle
+        firsts = np.cumsum(records) - records
+        block = np.searchsorted(firsts, excluded, side="right") - 1
+        self._block, self._inner = stored_tensor(block), stored_tensor(excluded - firsts[block])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def places(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Returns their places in an epoch of all records, ascending: int64 [k]."""
+        blocks, starts = self._order(epoch)
+        start_of = tf.scatter_nd(blocks[:, tf.newaxis], starts, [self._blocks])
+        index = tf.gather(start_of, self._block) + self._inner
+        return tf.sort(self._shuffle.invert(index, epoch))
+
+
+def _close_gaps(places: tf.Tensor, gaps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the places that are not gaps, and their places without the gaps: int64 [m] each.
+
+    `places` of the whole epoch, int64 [b], and `gaps`, int64 [k], are ascending.
+    """
+    below, upto = (
+        tf.searchsorted(gaps, places, side=side, out_type=tf.int64) for side in ("left", "right")
+    )
+    others = tf.equal(below, upto)
+    kept = tf.boolean_mask(places, others)
+    return kept, kept - tf.boolean_mask(below, others)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.order.epochs import Rows
 from orbit_runner.data.order.image_draws import (
     area_crop,
     crop_flips,
@@ -16,7 +17,6 @@ from orbit_runner.data.order.image_draws import (
     mixtures,
 )
 from orbit_runner.data.order.policy_draws import auto_augment, rand_augment
-from orbit_runner.data.order.step_order import StepRows
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import Size, Source, image_spec, is_ready
 
@@ -43,7 +43,7 @@ class AugmentationDraws:
         self._mixes = data.mixup_and_cutmix if streamed else None
         self._size = image_spec(source, input_size)[0][:2] if streamed else (0, 0)
 
-    def row_describer(self, rows: StepRows) -> _DescribeRow:
+    def row_describer(self, rows: Rows) -> _DescribeRow:
         """Returns a function that describes the draws for a row: values by name, {} if none."""
         key = self._seed, rows.examples, rows.epochs
         columns = [*self._columns(key, rows)]
@@ -54,7 +54,7 @@ class AugmentationDraws:
 
         return describe_row
 
-    def _columns(self, key: _Key, rows: StepRows) -> Iterator[_DescribeRow]:
+    def _columns(self, key: _Key, rows: Rows) -> Iterator[_DescribeRow]:
         """Yields the parts of the augmentation in the order in which they are applied."""
         data = self._data
         if self._augments_images:

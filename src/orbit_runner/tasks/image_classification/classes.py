@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig

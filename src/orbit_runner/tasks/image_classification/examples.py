@@ -10,8 +10,8 @@ import numpy as np
 
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.order.sequences import RecordSequence, Sequence, ShuffledSequence
-from orbit_runner.data.order.step_order import StepRows
+from orbit_runner.data.order.epochs import EpochOrder, Rows, ShuffledOrder
+from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.source import ArraySource, stored_rows
 from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape, int_of
 from orbit_runner.data.tfrecord.framing import record_data, record_starts
@@ -62,7 +62,7 @@ class ImageExamples:
         self.order = order_of(data, _sequence(self._source, data), self.excluded, mixture)
 
     def describe(
-        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
     ) -> list[dict[str, Any]]:
         """Returns file, label and augmentation of each chosen row."""
         del text
@@ -175,11 +175,11 @@ class ImageExamples:
         return {"label": label}
 
 
-def _sequence(source: Source, data: ImageDataConfig) -> Sequence:
+def _sequence(source: Source, data: ImageDataConfig) -> EpochOrder:
     seed, window = data.seed or 0, data.shuffle_buffer_size
     if isinstance(source, RecordSource):
-        return RecordSequence(source.blocks.records, seed, window)
-    return ShuffledSequence(source.size, seed, window > 1)
+        return RecordOrder(source.blocks.records, seed, window)
+    return ShuffledOrder(source.size, seed, window > 1)
 
 
 def _array_row(array: Any, number: int) -> Any:

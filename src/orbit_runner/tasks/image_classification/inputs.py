@@ -14,7 +14,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records

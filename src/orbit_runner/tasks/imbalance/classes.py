@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.sampling.mixture import Mixture, make_mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture, make_mixture
 from orbit_runner.data.source import stored_rows
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.errors import DataError

@@ -24,8 +24,8 @@ from orbit_runner.data.fingerprint import (
 )
 from orbit_runner.data.join_sources import join_arrays
 from orbit_runner.data.npz_file import read_npz
-from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource, leaves
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.distribute.tf_environment import prepare_environment

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError

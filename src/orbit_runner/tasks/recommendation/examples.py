@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.order.exclusion import exclude_examples
-from orbit_runner.data.order.sequences import ShuffledSequence
-from orbit_runner.data.order.step_order import RowOrder, StepRows
+from orbit_runner.data.order.epochs import Rows, ShuffledOrder, exclude_examples
+from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
+from orbit_runner.data.order.steps import RowOrder
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource
-from orbit_runner.data.sampling.numpy_random import random_bits, scale
-from orbit_runner.data.sampling.salts import NEGATIVES
 from orbit_runner.tasks.examples import (
     find_excluded,
     index_of,
@@ -36,12 +34,12 @@ class RatingExamples:
         self._group_size, self._seed = 1 + data.num_negatives, data.seed or 0
         self._size = self._ratings.size * self._group_size
         self.excluded = find_excluded(data, self._size, self.find)
-        sequence = ShuffledSequence(self._size, self._seed, data.shuffle_buffer_size > 1)
+        sequence = ShuffledOrder(self._size, self._seed, data.shuffle_buffer_size > 1)
         self.source = self._ratings.name
         self.order = RowOrder(exclude_examples(sequence, self.excluded), data.global_batch_size)
 
     def describe(
-        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
     ) -> list[dict[str, Any]]:
         """Returns user, item, label and the line of the choice of each chosen row."""
         del text

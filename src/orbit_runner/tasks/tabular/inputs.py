@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tables.summary import TablePart

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from orbit_runner.data.sampling.mixture import Mixture
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.summary import TablePart

@@ -16,8 +16,8 @@ from orbit_runner.data.fingerprint import (
     describe_files,
 )
 from orbit_runner.data.join_sources import join_tables
-from orbit_runner.data.sampling.mixture import Mixture
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.bad_rows import exclude_bad_rows
 from orbit_runner.data.tables.build import CellError

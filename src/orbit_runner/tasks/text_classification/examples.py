@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.order.sequences import ShuffledSequence
-from orbit_runner.data.order.step_order import StepRows
+from orbit_runner.data.order.epochs import Rows, ShuffledOrder
 from orbit_runner.tasks.examples import find_excluded, find_row, order_of
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, table_mixture
@@ -26,12 +25,12 @@ class TextExamples:
         self.source = self._part.source.name
         self.excluded = find_excluded(data, self._part.size, self.find)
         shuffle = data.shuffle_buffer_size > 1
-        sequence = ShuffledSequence(self._part.size, data.seed or 0, shuffle)
+        sequence = ShuffledOrder(self._part.size, data.seed or 0, shuffle)
         mixture = table_mixture(config.to_tabular_config(), data, self.excluded)
         self.order = order_of(data, sequence, self.excluded, mixture)
 
     def describe(
-        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
     ) -> list[dict[str, Any]]:
         """Returns file and row, the class, and perhaps the text of each chosen row."""
         found = []

@@ -12,13 +12,12 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.files import named_files
-from orbit_runner.data.order.exclusion import exclude_examples
-from orbit_runner.data.order.sequences import ShuffledSequence
-from orbit_runner.data.order.step_order import RowOrder, StepOrder, StepRows, TokenOrder
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
+from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.text import parallel_text
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
 from orbit_runner.data.text.lines import count_lines
+from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.tasks.assets import Assets
@@ -61,7 +60,7 @@ class PairExamples:
         self.order = make_order(self._pairs, data, self.excluded)
 
     def describe(
-        self, rows: StepRows, chosen: np.ndarray, *, text: bool = False
+        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
     ) -> list[dict[str, Any]]:
         """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
         return [self._describe(int(pair), text) for pair in rows.examples[chosen]]
@@ -129,12 +128,12 @@ def make_order(
         plan = plan_batches(
             pairs, batch_tokens=tokens, rows_multiple=multiple, batch_shapes=data.batch_shapes
         )
-        return TokenOrder(plan.exclude(excluded), seed, shuffle=shuffle)
+        return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
     rows = data.global_batch_size
     if tokens:
         length = data.max_seq_length
         rows = count_batch_rows(batch_tokens=tokens, max_length=length, rows_multiple=multiple)
-    return RowOrder(exclude_examples(ShuffledSequence(pairs.size, seed, shuffle), excluded), rows)
+    return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
 
 
 # A file with its number of rows and the number of the first: lines count from 1, records from 0.

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.numpy_exclusion import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.text.buckets import steps_per_epoch
 from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
 from orbit_runner.data.text.source import PairSource

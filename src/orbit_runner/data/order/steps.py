@@ -1,0 +1,81 @@
+"""Which examples are in the batch of a step, and the inverse. Does not import TensorFlow.
+
+Steps and epochs are numbered from 0, as in the input pipelines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+
+from orbit_runner.data.order.epochs import Order, Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Occurrences:
+    """The occurrences of an example in training, by step; all columns are int64 [k]."""
+
+    steps: np.ndarray
+    rows: np.ndarray  # Rows of the global batch.
+    epochs: np.ndarray
+    places: np.ndarray  # Positions in the epoch, in reading order.
+
+    def select_steps(self, first: int, stop: int) -> Occurrences:
+        """Returns the occurrences from step `first` to step `stop` - 1."""
+        inside = (self.steps >= first) & (self.steps < stop)
+        columns = (self.steps, self.rows, self.epochs, self.places)
+        return Occurrences(*(column[inside] for column in columns))
+
+
+class StepOrder(Protocol):
+    """The order of the examples of training, by step."""
+
+    @property
+    def size(self) -> int:
+        """The number of examples of an epoch."""
+        ...
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """The number of steps in which each example is read once."""
+        ...
+
+    def rows(self, step: int) -> Rows:
+        """Returns the rows of the global batch of a step."""
+        ...
+
+    def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
+        """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
+        ...
+
+
+class RowOrder:
+    """Batches with the same number of rows, which continue across the ends of epochs."""
+
+    def __init__(self, order: Order, batch_size: int) -> None:
+        self.size, self.steps_per_epoch = order.size, order.size / batch_size
+        self._order, self._batch_size = order, batch_size
+
+    def rows(self, step: int) -> Rows:
+        """Returns the rows of the global batch of a step."""
+        first = step * self._batch_size
+        return self._order(np.arange(first, first + self._batch_size, dtype=np.int64))
+
+    def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
+        """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
+        size = self._batch_size
+        positions = self._order.positions(example, first * size, stop * size)
+        rows = self._order(positions)
+        return Occurrences(positions // size, positions % size, rows.epochs, rows.places)
+
+
+def row_owners(rows: int, replicas: int, workers: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which worker and which replica get each row of a global batch, int64 [rows] each.
+
+    It is the division of `ReplicaSlices`. `rows` must be a multiple of the number of replicas in
+    sync, which must be a multiple of the number of workers.
+    """
+    replica = np.arange(rows, dtype=np.int64) // (rows // replicas)
+    return replica // (replicas // workers), replica

@@ -1,1 +1,0 @@
-"""Which example is at which position of an epoch, and which process reads it."""
