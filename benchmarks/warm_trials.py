@@ -73,7 +73,8 @@ def _measure_batch(warm: bool) -> tuple[float, float]:
         _train_all(launcher, folder)
         launcher.close()
         if warm:
-            forkserver._forkserver._stop()  # Its processor time counts only after this.
+            # Its processor time counts only after this.
+            forkserver._forkserver._stop()  # type: ignore[attr-defined]
         return time.perf_counter() - start, _processor_seconds() - busy
 
 

@@ -78,7 +78,7 @@ def prepare_server() -> None:
         traceback.print_exc()
         reason = f"{type(error).__name__}: {error}; see {log}"
     # Not `module.__file__`: some modules are only imported when they are asked for a name.
-    names = [vars(module).get("__file__") for module in [*sys.modules.values()]]
+    names = [vars(module).get("__file__") for module in [*sys.modules.values()] if module]
     files = _stamps(name for name in names if isinstance(name, str))
     _server = _Server(os.getpid(), path, files, reason)
 

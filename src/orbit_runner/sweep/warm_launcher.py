@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import types
 from collections.abc import Iterator, Mapping
 from multiprocessing.process import BaseProcess
@@ -22,6 +23,7 @@ from orbit_runner.utils.log import note
 _PRELOAD = "orbit_runner.sweep.preload"
 # `multiprocessing` returns this exit code if the server was killed, and its forks with it.
 _SERVER_LOST = 255
+_RETRY_SECONDS = 0.2
 # Read when a GPU is used first, not when TensorFlow is imported.
 _LATE_VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 
@@ -84,6 +86,7 @@ class WarmLauncher:
                 return (None, reason) if reason else (process, "")
             except (OSError, EOFError) as error:
                 failure = str(error) or "end of file"
+                time.sleep(_RETRY_SECONDS)  # until `multiprocessing` can wait for it
         self._failure = f"the process that forks trials ended ({failure}); see {self._log}"
         return None, self._failure
 
