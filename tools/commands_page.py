@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orbit_runner.cli.main import COMMANDS
 from orbit_runner.cli.main import main as run_command
-from orbit_runner.launch.deploy.targets import SWEEP_TARGETS, TARGETS
+from orbit_runner.launch.manifests import SWEEP_TARGETS, TARGETS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _COLUMNS = "88"

@@ -73,6 +73,10 @@ class Registry:
         """Returns whether an entry is registered. Does not load entry points."""
         return name in self._entries
 
+    def registered(self) -> tuple[Entry, ...]:
+        """Returns the entries that are registered so far. Does not load entry points."""
+        return tuple(self._entries.values())
+
     def entries(self) -> list[Entry]:
         """Returns all entries, including those of entry points, sorted by name."""
         self._load_entry_points()

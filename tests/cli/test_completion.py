@@ -73,7 +73,7 @@ def offered(*words: str) -> list[str]:
         (["data", "get", "ml-1"], ["ml-100k", "ml-1m"]),
         (["data", "get", "--dir=runs/s"], ["--dir=runs/sweep/"]),
         (["manifest", "k"], ["kubernetes"]),
-        (["manifest", "slurm", "--part"], ["--partition="]),
+        (["manifest", "vertex", "--ima"], ["--image="]),
         (["manifest", "slurm", "--sweep=over."], ["--sweep=over.yaml"]),
         (["launch", "--wor"], ["--workers="]),
         (["launch", "--workers=2", "--", "--mod"], ["--mode=", "--model_dir="]),

@@ -81,8 +81,7 @@ def test_mode_help_lists_every_mode_and_the_default(run_command: RunCommand) -> 
 )
 def test_docs_spell_flags_as_help_does(path: Path) -> None:
     flags = {
-        *("max_restarts", "data_workers", "volume_claim"),
-        *("gpus_per_worker", "accelerator_type", "machine_type"),
+        *("max_restarts", "data_workers", "gpus_per_worker"),
         *(option.lstrip("-") for a in run_parser()._actions for option in a.option_strings),
     }
     dashed = re.findall(r"--([a-z]+(?:-[a-z]+)+)", path.read_text(encoding="utf-8"))

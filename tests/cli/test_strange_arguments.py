@@ -83,7 +83,7 @@ CASES = [
     (["data", "get", "mnist", "--dir="], "--dir: is empty"),
     (["data", "get", "nope"], "unknown dataset 'nope'"),
     (["manifest", "foo"], "unknown place 'foo'"),
-    (["manifest", "slurm", "--experiment=digits", "--max_restarts=-1"], "got '-1', expected an integer"),
+    (["manifest", "slurm", "--experiment=digits", "--name=-1"], "got '-1', expected lowercase letters"),
     (["launch"], "come after `--`"),
     (["launch", "--"], "no task is set"),
     (["server", "--role=worker", "--cluster=worker=a:b"], "got port 'b'"),

@@ -5,18 +5,27 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orbit_runner.config.fingerprint import can_affect_weights, config_fingerprint
+from orbit_runner.config.fingerprint import (
+    can_affect_weights,
+    cannot_affect_weights,
+    config_fingerprint,
+)
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.callbacks import CallbackConfig
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.config.schema.runtime import ClusterConfig, PreemptionConfig, RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.config.serialize import flat_settings, to_yaml
+from orbit_runner.registry import TASKS
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 
 STOPPING = "trainer.early_stopping={patience: 3}"
@@ -240,6 +249,77 @@ def test_setting_can_affect_weights_depending_on_another_setting(
 def test_setting_of_a_custom_task_can_affect_the_weights(over_digits: Callable[..., Any]) -> None:
     assert can_affect_weights("task.of_ones_own", over_digits())
     assert can_affect_weights("task.name", over_digits())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Logging(Config):
+    level: int = field(0, help="a setting of a section that cannot change the weights")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _CustomData(DataConfig):
+    data_dir: str = field("elsewhere", help="declared again, with another default")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _CustomTask(TaskConfig):
+    train_data: _CustomData = field(factory=_CustomData, help="data")
+    verbose: bool = field(False, weights=NEVER, help="cannot change the weights")
+    logging: _Logging = field(factory=_Logging, weights=NEVER, help="a section that cannot")
+    metrics: list[str] = field((), help="has the name of a setting of another task")
+    moves_data: bool = field(False, weights=NEVER, help="whether data can move")
+
+    @property
+    def compares_data(self) -> bool:
+        return self.moves_data
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OtherTask(TaskConfig):
+    verbose: bool = field(False, help="a setting of the same name that can change the weights")
+
+
+@pytest.fixture
+def registered() -> Iterator[Callable[..., None]]:
+    """Registers the config class of a task; afterwards, the registry is as before."""
+    before = dict(TASKS._entries)
+    yield lambda name, config: TASKS.register(name, config=config, target="none:None")
+    TASKS._entries.clear()
+    TASKS._entries.update(before)
+
+
+def test_custom_task_declares_what_can_affect_the_weights() -> None:
+    config = ExperimentConfig(task=_CustomTask())
+    harmless = {path for path in flat_settings(config) if not can_affect_weights(path, config)}
+
+    assert {"task.verbose", "task.logging.level"} <= harmless
+    assert "task.metrics" not in harmless
+    assert config_fingerprint(config) == config_fingerprint(
+        config.replace(task=_CustomTask(verbose=True, logging=_Logging(level=3)))
+    )
+    assert config_fingerprint(config) != config_fingerprint(
+        config.replace(task=_CustomTask(metrics=("a",)))
+    )
+
+
+def test_setting_that_is_declared_again_keeps_its_effect_on_the_weights() -> None:
+    for moves, expected in ((True, False), (False, True)):
+        config = ExperimentConfig(task=_CustomTask(moves_data=moves))
+        assert can_affect_weights("task.train_data.data_dir", config) is expected
+
+
+def test_path_alone_is_harmless_only_if_it_is_for_every_task(
+    registered: Callable[..., None],
+) -> None:
+    assert cannot_affect_weights("task.validation_data.cache")
+    assert not cannot_affect_weights("task.train_data.cache")
+    assert not cannot_affect_weights("task.verbose")
+    registered("custom", _CustomTask)
+    assert cannot_affect_weights("task.verbose")
+    assert cannot_affect_weights("task.logging.level")
+    registered("other", _OtherTask)
+    assert not cannot_affect_weights("task.verbose")
+    assert cannot_affect_weights("task.logging.level")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -55,37 +54,14 @@ def test_batches_of_digits_have_the_shapes_and_values_of_the_pipeline(digits: In
     assert (weights.name, weights.low, weights.high) == ("weights", 1, 1)
 
 
-def test_memory_of_digits_is_that_of_the_variables_and_of_a_graph(digits: Inspection) -> None:
+def test_sizes_are_those_of_the_variables_and_of_the_batch(digits: Inspection) -> None:
     memory = digits.memory
 
-    assert memory.weights == memory.gradients == pytest.approx(53002 * 4, abs=8 * 256)
-    assert memory.optimizer == pytest.approx(2 * 53002 * 4, abs=20 * 256)
+    assert memory.weights == memory.gradients == 53002 * 4
+    # Two averages of Adam, and the number of steps.
+    assert memory.optimizer == 2 * 53002 * 4 + 8
     assert memory.average == 0
     assert memory.inputs == 64 * 64 + 64 * 4
-    # The output of the first convolution at least, which the backward pass reads.
-    assert (memory.activations or 0) > 64 * 64 * 32 * 4
-    assert memory.peak == sum(
-        part or 0
-        for part in (
-            memory.weights,
-            memory.optimizer,
-            memory.inputs,
-            memory.activations,
-            memory.temporary,
-            memory.unused,
-            memory.constants,
-        )
-    )
-
-
-def test_activations_grow_with_the_batch() -> None:
-    small, large = (
-        inspect_experiment(config_of("digits_mlp", **{"task.train_data.global_batch_size": size}))
-        for size in (256, 1024)
-    )
-
-    assert small.memory.weights == large.memory.weights
-    assert (large.memory.activations or 0) > 3 * (small.memory.activations or 0) > 0
 
 
 def test_learning_rates_and_counts_are_those_of_a_run(tmp_path: Path) -> None:
@@ -160,9 +136,6 @@ def test_resnet_on_synthetic_data_adds_up() -> None:
     assert measured.steps_per_second > 0
     assert images is not None
     assert images.dtype == np.uint8
-    # Twice 4.2 MB for each of the 19 convolutions, on average.
-    assert 150e6 < (found.memory.peak or 0) < 300e6
-    assert dataclasses.asdict(found.memory)["average"] == 0
 
 
 @pytest.mark.parametrize(

@@ -1,34 +1,63 @@
-"""The estimated memory of experiments against what TensorFlow's allocator reports."""
+"""The measured memory of a step, against sizes known by hand."""
 
 from __future__ import annotations
 
 import json
-import subprocess
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
-SYNTHETIC = "--config_file=configs/data/synthetic.yaml"
+from orbit_runner.cli.main import main
 
 
 @pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.parametrize(("batch", "units"), [(1024, 128), (16, 4096)])
+def test_measured_peak_is_that_of_the_tensors_of_a_step(
+    batch: int, units: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = f"--task.train_data.global_batch_size={batch}"
+    layers = f"--task.model.hidden_units=[{units},{units}]"
+
+    assert main(["inspect", "digits_mlp", size, layers, "--measure", "--json", "--quiet"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    memory, measured = found["memory"], found["measured"]
+    assert measured["device"] == "CPU:0"
+    held = memory["weights"] + memory["optimizer"] + memory["inputs"]
+    # The backward pass reads the normalized pixels, and the outputs of both layers before and after
+    # dropout.
+    activations = batch * (64 + 4 * units) * 4
+    most = held + 3 * (activations + memory["gradients"])
+    assert held + activations < measured["peak_bytes"] < most
+
+
 @pytest.mark.parametrize(
-    "flags",
+    ("program", "exit_code", "message"),
     [
-        ["digits_mlp", "--task.train_data.global_batch_size=1024"],
-        ["mnist", SYNTHETIC],
-        ["ncf_movielens", SYNTHETIC, "--task.train_data.global_batch_size=65536"],
+        (
+            "echo broken >&2; exit 7",
+            7,
+            "--measure: the process that measures .* code 7; .*\nbroken",
+        ),
+        ("kill -9 $$", 137, "--measure: the process that measures .* code 137;"),
+        ("echo note >&2; echo runner: too large >&2; exit 3", 3, "^runner: too large$"),
     ],
 )
-def test_estimate_is_close_to_the_measured_peak(flags: list[str]) -> None:
-    # In a process of its own, because the allocator is chosen when TensorFlow starts.
-    command = [sys.executable, "-m", "orbit_runner", "inspect", *flags]
-    # Two threads run ops in an order, and with a peak, that depends on what else the machine does.
-    command.append("--runtime.inter_op_threads=1")
-    done = subprocess.run(
-        [*command, "--measure", "--json", "--quiet"], check=True, stdout=subprocess.PIPE
-    )
-    found = json.loads(done.stdout)
+def test_error_of_the_measuring_process_is_shown(
+    program: str,
+    exit_code: int,
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
 
-    assert found["memory"]["peak"] == pytest.approx(found["measured"]["peak_bytes"], rel=0.2)
+    assert main(["inspect", "digits_mlp", "--measure", "--quiet"]) == exit_code
+
+    assert re.search(message, capfd.readouterr().err)

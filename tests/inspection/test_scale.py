@@ -219,6 +219,8 @@ def test_gradients_are_those_that_tensorflow_reduces(
     run_experiment(strategy, task, "train", config, str(tmp_path))
 
     assert len(found.scale.sparse_gradients) == 4
+    sent = found.scale.dense_gradient_bytes + found.scale.sparse_gradient_bytes
+    assert found.memory.gradients == sent < found.memory.weights
     assert reduced
     assert set(reduced) == {(found.scale.dense_gradient_bytes, found.scale.sparse_gradient_bytes)}
 

@@ -77,6 +77,11 @@ def test_ops_of_a_graph_that_makes_its_batches(name: str, expected: StepPart) ->
         (Op("Adam/CollectiveReduceV2", "CollectiveReduceV2", "graph"), StepPart(REDUCTION)),
         (Op("update/ResourceApplyMomentum", "ResourceApplyMomentum", "graph"), StepPart(OPTIMIZER)),
         (Op("net/stem/MatMul", "MatMul", "pipeline"), StepPart(PIPELINE)),
+        (Op("update/ResourceApplyMomentum", "fusion", "compiled"), StepPart(OPTIMIZER)),
+        (Op("while/net/stem/MatMul", "fusion", "compiled"), StepPart("stem")),
+        (Op("gradient_tape/net/stem/MatMul", "dot", "compiled"), StepPart("stem", True)),
+        (Op("make_batches/while/Xor", "fusion", "compiled"), StepPart(INPUT)),
+        (Op("while/ArgMax", "fusion", "compiled"), StepPart(OTHERS)),
         (Op("dot.3", "dot", "xla"), StepPart(COMPILED)),
     ],
 )

@@ -12,7 +12,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.profiling.profile import Profile, read_profile
 from orbit_runner.profiling.trace_files import TraceDescription, newest_trace, read_description
 from orbit_runner.reporting.text.profile import format_profile, kind_rows, part_rows, verdict
-from tests.support.xspaces import Plane, fetch, new_xspace, steps, write_trace
+from tests.support.xspaces import Plane, add_program, fetch, new_xspace, steps, write_trace
 
 KNOWN = TraceDescription("small", "net", ("dense", "out"), ("SGD",), cores=2, cpu_seconds=0.012)
 
@@ -155,6 +155,41 @@ def test_ops_of_a_gpu_are_those_of_its_streams(tmp_path: Path) -> None:
     assert found.wait_seconds == pytest.approx(1.5e-3)
     assert found.busy == pytest.approx(0.5)
     assert "GPU:0 is 50% busy" in "\n".join(format_profile(found, 10))
+
+
+def test_ops_of_programs_on_a_gpu_have_the_layers_of_the_graph(tmp_path: Path) -> None:
+    xspace = _on_processors()
+    dense = "while/net/dense/MatMul"
+    names = {"fusion.1": dense, "fusion.2": "gradient_tape/net/out/MatMul", "copy.3": ""}
+    add_program(xspace, 5, "step", names)
+    launched = {"tf_op": "while/xla_run:_XlaRun", "hlo_module": "step", "program_id": 5}
+    Plane(xspace, "/device:GPU:0").line(
+        "Stream #1(Compute)",
+        ("kernel_a", 11, 13, {**launched, "hlo_op": "fusion.1"}),
+        ("kernel_b", 13, 14, {**launched, "hlo_op": "fusion.2"}),
+        ("kernel_c", 14, 15, {**launched, "hlo_op": "copy.3"}),
+    )
+
+    found = _profile(xspace, tmp_path)
+
+    assert _kinds(found) == {"fusion": (1.5, 1.0), "copy": (0.5, 0.5)}
+    assert _parts(found)["dense"] == (1.0, 0.0)
+    assert _parts(found)["out"] == (0.0, 0.5)
+
+
+def test_ops_of_two_programs_on_a_processor_keep_their_layers(tmp_path: Path) -> None:
+    xspace = new_xspace()
+    Plane(xspace, "/host:CPU").line("python", steps(1, 10, 20)).line(
+        "tf_Compute/1",
+        ("dot.1", 11, 13, {"hlo_op": "dot.1", "program_id": 5}),
+        ("dot.1", 13, 14, {"hlo_op": "dot.1", "program_id": 6}),
+    )
+    add_program(xspace, 5, "step", {"dot.1": "net/dense/MatMul"})
+    add_program(xspace, 6, "step", {"dot.1": "gradient_tape/net/out/MatMul"})
+
+    found = _profile(xspace, tmp_path)
+
+    assert _parts(found) == {"dense": (2.0, 0.0), "out": (0.0, 1.0)}
 
 
 def test_ops_of_a_tpu_are_those_of_its_line_of_xla_ops(tmp_path: Path) -> None:

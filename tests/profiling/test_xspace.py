@@ -6,10 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.profiling.xspace import read_xspace, stats_of, xspace_class
+from orbit_runner.profiling.xspace import (
+    CompiledPrograms,
+    message_class,
+    read_xspace,
+    stats_of,
+)
+from tests.support.xspaces import add_program, new_xspace
 
 STATS = {
     "text": {"str_value": "a"},
@@ -57,7 +64,16 @@ def test_values_are_those_that_tensorflow_wrote(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_declared_fields_have_the_numbers_and_types_of_tensorflow() -> None:
+@pytest.mark.parametrize(
+    ("ours", "theirs", "known"),
+    [
+        ("XSpace", xplane_pb2.XSpace, "XStat.ref_value"),
+        ("HloProto", hlo_pb2.HloProto, "HloInstructionProto.metadata"),
+    ],
+)
+def test_declared_fields_have_the_numbers_and_types_of_tensorflow(
+    ours: str, theirs: Any, known: str
+) -> None:
     def fields(descriptor: Any, seen: set[str]) -> dict[str, tuple[int, int, bool]]:
         if descriptor.name in seen:
             return {}
@@ -68,11 +84,28 @@ def test_declared_fields_have_the_numbers_and_types_of_tensorflow() -> None:
                 found |= fields(field.message_type, seen | {descriptor.name})
         return found
 
-    ours = fields(xspace_class().DESCRIPTOR, set())
-    theirs = fields(xplane_pb2.XSpace.DESCRIPTOR, set())
+    declared = fields(message_class(ours).DESCRIPTOR, set())
+    expected = fields(theirs.DESCRIPTOR, set())
 
-    assert "XStat.ref_value" in ours
-    assert {name: theirs[name] for name in ours} == ours
+    assert known in declared
+    assert {name: expected[name] for name in declared} == declared
+
+
+def test_ops_of_programs_have_the_names_of_the_ops_that_they_are_from() -> None:
+    xspace = new_xspace()
+    add_program(xspace, 7, "step", {"dot.1": "net/a/MatMul", "copy.2": ""})
+    add_program(xspace, 9, "step", {"dot.1": "net/b/MatMul"})
+    xspace.planes[0].event_metadata[11].stats.add(metadata_id=1, bytes_value=b"damaged")
+
+    programs = CompiledPrograms(xspace)
+
+    for program, expected in ((7, "net/a/MatMul"), (9, "net/b/MatMul")):
+        assert programs.op_name("dot.1", {"program_id": program}) == expected
+    # Without the number, the name of the module decides, and the first program has it.
+    assert programs.op_name("dot.1", {"hlo_module": "step"}) == "net/a/MatMul"
+    for stats in ({}, {"program_id": 11}, {"hlo_module": "other"}):
+        assert programs.op_name("dot.1", stats) == ""
+    assert programs.op_name("copy.2", {"program_id": 7}) == ""
 
 
 @pytest.mark.parametrize("content", [b"no protocol buffer", b"\x0a\xff"])

@@ -65,6 +65,15 @@ def _intend_to_add(root: Path) -> None:
     git("add", "--intent-to-add", "soon.txt", cwd=root)
 
 
+def _convert(root: Path) -> None:
+    git("config", "core.autocrlf", "input", cwd=root)
+    git("config", "filter.pointer.clean", "echo pointer", cwd=root)
+    (root / ".git/info/attributes").write_text("*.json filter=pointer\n*.ini -diff\n")
+    (root / "windows.py").write_bytes(b"a = 1\r\n")
+    (root / "net.json").write_text("{}\n")
+    (root / "net.ini").write_text("[net]\n")
+
+
 def _configure(root: Path) -> None:
     for name, value in (
         *(("diff.noprefix", "true"), ("diff.mnemonicPrefix", "true"), ("color.ui", "always")),
@@ -82,7 +91,7 @@ def _configure(root: Path) -> None:
     "change",
     [
         edit, _stage, _rename, _rename_in_index, _name_strangely, _end_strangely, _change_modes,
-        _link, _remove_from_index, _intend_to_add, _configure,
+        _link, _remove_from_index, _intend_to_add, _convert, _configure,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("folder", ["", "pkg"])

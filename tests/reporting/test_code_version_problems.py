@@ -85,7 +85,7 @@ def test_missing_git_is_a_note(repository: Path, monkeypatch: pytest.MonkeyPatch
 def test_git_that_takes_too_long_is_killed(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbit_runner.reporting.git.SECONDS", 1.0)
+    monkeypatch.setattr("orbit_runner.reporting.code_version._MAX_SECONDS", 1.0)
     os.mkfifo(repository.parent / "pipe")
     reader = os.open(repository.parent / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     (repository / ".gitattributes").write_text("*.txt filter=slow\n")
@@ -104,8 +104,7 @@ def test_git_that_takes_too_long_is_killed(
 
 
 def test_output_of_git_is_limited(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("reporting.git", "reporting.code_version"):
-        monkeypatch.setattr(f"orbit_runner.{module}.MAX_OUTPUT", 2**20)
+    monkeypatch.setattr("orbit_runner.reporting.code_version._MAX_OUTPUT", 2**20)
     (repository / "notes.txt").write_text("x\n" * 2**20)
 
     assert read_code_version().notes == (

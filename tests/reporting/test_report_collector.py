@@ -14,13 +14,13 @@ import tf_keras
 
 from orbit_runner.cli.main import main
 from orbit_runner.reporting.report_data import collection
+from orbit_runner.reporting.report_data.collection import unchanged_scope
 from orbit_runner.reporting.report_data.collector import ReportCollector
 from orbit_runner.reporting.report_data.files import (
     EvaluationData,
     ReportData,
     read_data,
 )
-from orbit_runner.reporting.report_data.validation_batches import unchanged_scope
 
 _EQUAL = ("--train_steps=40", "--trainer.validation_interval=10", "--runtime.intra_op_threads=0")
 

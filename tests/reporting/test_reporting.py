@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.reporting.numbers import sparkline
 from orbit_runner.reporting.results import Results, print_results, rows
 from orbit_runner.reporting.run_record import RunRecord, describe_software
-from orbit_runner.reporting.sparkline import sparkline
 
 
 def _results(**changes: Any) -> Results:

@@ -24,11 +24,14 @@ from orbit_runner.run_directory.config import written_settings
 from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.data_record import DataRecord, has_record
 from orbit_runner.run_directory.history import read_history
-from orbit_runner.run_directory.metric_records import read_curves, read_last_records
-from orbit_runner.run_directory.recoveries import read_recoveries
+from orbit_runner.run_directory.metric_records import (
+    read_curves,
+    read_last_records,
+    read_recoveries,
+    read_skipped_steps,
+)
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.run_directory.skipped_steps import read_skipped_steps
 from orbit_runner.sweep.results import read_results
 from orbit_runner.utils.files import cut_records, recorded_steps, repair_records
 from orbit_runner.utils.log import PlainMessages, log_scope

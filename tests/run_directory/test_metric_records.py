@@ -1,10 +1,17 @@
-"""Curves of long runs: few points, and none of their extremes lost."""
+"""Curves, recoveries from divergence and skipped steps, as recorded in `metrics.jsonl`."""
 
 import json
 import math
 from pathlib import Path
 
-from orbit_runner.run_directory.metric_records import read_curves
+import pytest
+
+from orbit_runner.run_directory.metric_records import (
+    read_curves,
+    read_recoveries,
+    read_skipped_steps,
+    recoveries_of,
+)
 
 _RECORDS = 5000
 
@@ -44,3 +51,56 @@ def test_values_that_are_not_numbers_stay_in_a_long_curve(tmp_path: Path) -> Non
     with path.open("a") as file:
         file.write(json.dumps({"split": "train", "step": 10**6, "loss": None}) + "\n")
     assert math.isnan(read_curves(path, 500)[("train", "loss")][10**6])
+
+
+@pytest.mark.parametrize(
+    ("events", "parts"),
+    [
+        ([], [(1, 0)]),
+        ([("recovered", 20, 1)], [(1, 0), (21, 1)]),
+        ([("recovered", 20, 1), ("recovered", 40, 2)], [(1, 0), (21, 1), (41, 2)]),
+        # The checkpoint of step 20 was damaged.
+        ([("recovered", 20, 1), ("recovered", 10, 2)], [(1, 0), (11, 2)]),
+        ([("recovered", 0, 1)], [(1, 1)]),
+        # Stopped before a checkpoint had the number of recoveries.
+        ([("recovered", 20, 1), ("resumed", 20, 0)], [(1, 0)]),
+        ([("recovered", 20, 1), ("resumed", 30, 0)], [(1, 0), (21, 1), (31, 0)]),
+    ],
+)
+def test_parts_of_a_run(
+    events: list[tuple[str, int, int]], parts: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = [{"step": 5, "split": "train", "training_loss": 1.0}]
+    for name, step, count in events:
+        lines.append({"step": step, "split": "event", "event": "diverged", "reason": "x"})
+        lines.append({"step": step, "split": "event", "event": name, "recoveries": count})
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    path.write_text(f'{text}{{"recoveries": 7, "event": "recov')
+
+    found = read_recoveries(path)
+
+    assert found == parts
+    for first, count in parts:
+        assert recoveries_of(found, first) == count
+        assert first == 1 or recoveries_of(found, first - 1) != count
+
+
+def test_run_without_records_has_no_recoveries(tmp_path: Path) -> None:
+    assert read_recoveries(tmp_path / "metrics.jsonl") == [(1, 0)]
+
+
+@pytest.mark.parametrize("lists", [[], [[7]], [[7], [7, 9]], [[7], [], [7, 8]], [[7, 9], []]])
+def test_last_event_counts(lists: list[list[int]], tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = [{"step": 5, "split": "train", "training_loss": 1.0}]
+    for steps in lists:
+        lines.append({"step": 5, "split": "event", "event": "skipped", "skipped": steps})
+        lines.append({"step": 5, "split": "event", "event": "resumed", "recoveries": 0})
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    path.write_text(f'{text}{{"skipped": [1, ')
+    assert read_skipped_steps(path) == (tuple(lists[-1]) if lists else ())
+
+
+def test_run_without_records_skipped_nothing(tmp_path: Path) -> None:
+    assert read_skipped_steps(tmp_path / "metrics.jsonl") == ()

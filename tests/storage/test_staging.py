@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import pytest
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.base import field
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.storage import staged_config
 from orbit_runner.storage.objects import ObjectStore
+from orbit_runner.storage.path_settings import path_problems
 from orbit_runner.storage.paths import PathError
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.storage.staging import stage, stage_file
@@ -98,6 +103,34 @@ def test_only_files_that_match_input_path_are_downloaded(
     ]
     assert downloads(proxy) == ["train-0.tfrecord", "train-1.tfrecord"]
     assert local.task.validation_data is config.task.validation_data
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _CustomData(DataConfig):
+    data_dir: str = field("", help="declared again")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _CustomTask(TaskConfig):
+    train_data: _CustomData = field(factory=_CustomData, help="data")
+    words: str = field("", path="file", help="a file")
+    scratch: str = field("", path="local", help="a directory on this machine")
+    address: str = field("", help="not a path")
+
+
+def test_custom_task_gets_local_copies_of_the_paths_that_it_declares(store: ObjectStore) -> None:
+    store.write("words.txt", b"w")
+    url = f"{store.url}/words.txt"
+    data = _CustomData(data_dir=store.url)
+    task = _CustomTask(train_data=data, words=url, scratch="~/a", address=url)
+
+    local = localize(ExperimentConfig(task=task)).task
+
+    assert Path(local.words).read_bytes() == b"w"
+    assert (Path(local.train_data.data_dir) / "words.txt").is_file()
+    assert (local.scratch, local.address) == (str(Path("~/a").expanduser()), url)
+    remote = ExperimentConfig(task=task.replace(scratch=url))
+    assert [path for path, _ in path_problems(remote)] == ["task.scratch"]
 
 
 def test_images_and_labels_of_a_csv_file_are_downloaded(store: ObjectStore) -> None:

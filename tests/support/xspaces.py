@@ -12,7 +12,7 @@ from orbit_runner.profiling.trace_files import (
     TraceFiles,
     write_description,
 )
-from orbit_runner.profiling.xspace import xspace_class
+from orbit_runner.profiling.xspace import message_class
 
 MS = 10**9  # in picoseconds
 START = "ExecutorState::ProcessAsync::Start"
@@ -65,7 +65,23 @@ def fetch(start: float, end: float) -> tuple[Event, Event]:
 
 def new_xspace() -> Any:
     """Returns an empty `XSpace`."""
-    return xspace_class()()
+    return message_class("XSpace")()
+
+
+def add_program(xspace: Any, number: int, module: str, ops: dict[str, str]) -> None:
+    """Adds a program of XLA: the names of its ops, and those of the ops that they are from."""
+    plane = next((one for one in xspace.planes if one.name == "/host:metadata"), None)
+    if plane is None:
+        plane = xspace.planes.add(name="/host:metadata")
+        plane.stat_metadata[1].name = "Hlo Proto"
+    program = message_class("HloProto")()
+    program.hlo_module.name = module
+    computation = program.hlo_module.computations.add()
+    for name, origin in ops.items():
+        computation.instructions.add(name=name).metadata.op_name = origin
+    metadata = plane.event_metadata[number]
+    metadata.name = f"{module}({number})"
+    metadata.stats.add(metadata_id=1, bytes_value=program.SerializeToString())
 
 
 def write_trace(

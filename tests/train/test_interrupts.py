@@ -1,5 +1,6 @@
 """Signals and notices of preemption, as the loop sees them."""
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -44,14 +45,37 @@ def _send(guard: SignalGuard, clock: Clock, signals: list[tuple[int, float]]) ->
 def test_second_signal_leaves_at_once(number: int) -> None:
     clock = Clock()
     guard = SignalGuard(on_terminate=True, clock=clock)
-    _send(guard, clock, [(number, 0.0), (number, 0.5)])  # To the process and to its group.
+    _send(guard, clock, [(number, 0.0), (number, 4.5)])  # To the process and to its group.
     assert guard.received == number
     with pytest.raises(LeftAtOnce, match="nothing has been saved") as caught:
         _send(guard, clock, [(number, 0.5)])
     assert caught.value.exit_code == 128 + number
 
 
-def test_second_interrupt_leaves_at_once_even_within_a_second() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_second_signal_of_a_request_does_not_kill_a_run_that_has_saved(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills: list[tuple[int, int]] = []
+    monkeypatch.setattr("os.kill", lambda *arguments: kills.append(arguments))
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        clock = Clock()
+        _send(SignalGuard(on_terminate=True, clock=clock), clock, [(number, 0.0)])
+        handler = signal.getsignal(number)
+        assert callable(handler)
+        clock.now += 4.5
+        handler(number, None)
+        assert not kills
+        clock.now += 0.5
+        handler(number, None)
+        assert kills == [(os.getpid(), number)]
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+def test_second_interrupt_leaves_at_once_even_within_five_seconds() -> None:
     clock = Clock()
     guard = SignalGuard(on_terminate=True, clock=clock)
     with pytest.raises(KeyboardInterrupt):

@@ -95,6 +95,24 @@ def test_layers_of_the_network_have_a_forward_and_a_backward_pass(
     assert (described.model, described.optimizers) == ("cnn", ("Adam",))
 
 
+@pytest.mark.parametrize("on_device", [True, False])
+def test_layers_of_compiled_steps_have_both_passes(on_device: bool, tmp_path: Path) -> None:
+    config = digits_config(
+        trainer__train_steps=20, trainer__profile_steps="[11, 20]", runtime__enable_xla=True,
+        task__train_data__on_device=on_device,
+    )  # fmt: skip
+
+    found = _profiled(config, tmp_path)
+
+    parts = {row.part: row for row in found.parts}
+    for layer in ("dense1", "logits"):
+        assert parts[layer].forward > 0
+        assert parts[layer].backward > 0
+    assert {"optimizer", "loss"} <= {*parts}
+    # Ops whose origin XLA does not keep, such as copies.
+    assert parts["programs of XLA"].share < 0.2
+
+
 def test_batches_of_a_pipeline_are_waited_for(tmp_path: Path) -> None:
     changes = {"task__train_data__on_device": False, "trainer__train_steps": 20}
     config = cnn_config(**changes, trainer__profile_steps="[11, 20]")

@@ -15,10 +15,13 @@ from orbit_runner.run_directory.branch import ancestry, read_branch
 from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.data_record import has_record, inexact_data, read_record
 from orbit_runner.run_directory.history import read_history
-from orbit_runner.run_directory.metric_records import read_curves, read_last_records
-from orbit_runner.run_directory.recoveries import read_recoveries
+from orbit_runner.run_directory.metric_records import (
+    read_curves,
+    read_last_records,
+    read_recoveries,
+    read_skipped_steps,
+)
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.run_directory.skipped_steps import read_skipped_steps
 from orbit_runner.sweep.results import (
     RESULTS_FILE,
     SeedResult,

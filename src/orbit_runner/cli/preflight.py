@@ -20,9 +20,9 @@ from orbit_runner.config.diff import differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.fingerprint import (
-    DATA_DIRECTORIES,
     can_affect_weights,
     excludes_same_examples,
+    is_data_location,
 )
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import (
@@ -198,7 +198,7 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
         for found in differences(before, now)
         if can_affect_weights(found.path, before)
         or can_affect_weights(found.path, now)
-        or (found.path in DATA_DIRECTORIES and not records_data)
+        or (is_data_location(found.path, now) and not records_data)
     ]
     if excludes_same_examples(before, now):
         changed = [found for found in changed if found.path != EXCLUDE]

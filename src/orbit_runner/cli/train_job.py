@@ -27,7 +27,6 @@ from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdo
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import Diverged, ExportFailed
 from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
-from orbit_runner.reporting.phase_times import PhaseTimes, phase_times_scope
 from orbit_runner.reporting.report_data.collector import ReportCollector
 from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.run_directory.metric_records import SPEED
@@ -35,7 +34,7 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
-from orbit_runner.utils.log import note
+from orbit_runner.utils.log import PhaseTimes, note, phase_times_scope
 from orbit_runner.utils.user_code import user_code
 
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.audit.run_diff import RunDiff, compare_runs
+from orbit_runner.config.declarations import path_kind
 from orbit_runner.config.diff import differences
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.data.fingerprint import DataFile
@@ -19,8 +20,8 @@ from orbit_runner.differences.findings import Finding
 from orbit_runner.differences.recorded_run import RecordedRun
 from orbit_runner.reporting.comparison import format_value
 
-# Settings that only locate data, whose contents are compared instead.
-_LOCATIONS = ("input_path", "data_dir", "tfds_data_dir")
+# The kinds of paths that only locate data, whose contents are compared instead.
+_LOCATIONS = ("dir", "patterns")
 _DESCRIPTIVE_SETTINGS = ("name", "description")
 # Numerics that a setting determines, so that the difference is reported once.
 _SETTING_OF = {
@@ -117,7 +118,7 @@ def _written_settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iter
 
 def _is_location(path: str, left: RecordedRun, right: RecordedRun) -> bool:
     section, _, name = path.removeprefix("task.").rpartition(".")
-    return name in _LOCATIONS and all(
+    return path_kind(name) in _LOCATIONS and all(
         run.data is not None and section in run.data for run in (left, right)
     )
 

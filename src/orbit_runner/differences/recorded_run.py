@@ -16,8 +16,8 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.config_values import read_settings
 from orbit_runner.run_directory.data_record import read_record
 from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.recoveries import read_recoveries
 from orbit_runner.run_directory.run_summary import read_summary
 
 

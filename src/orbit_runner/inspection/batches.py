@@ -30,13 +30,8 @@ def named_tensors(batch: Any) -> Iterator[tuple[str, Any]]:
 
 def batch_bytes(batch: Any) -> int:
     """Returns the bytes of the tensors in a batch, without those of strings."""
-    return sum(batch_sizes(batch))
-
-
-def batch_sizes(batch: Any) -> list[int]:
-    """Returns the bytes of each tensor in a batch, without those of strings."""
     tensors = (value for _, value in named_tensors(batch) if value.dtype != tf.string)
-    return [int(tf.size(value)) * value.dtype.size for value in tensors]
+    return sum(int(tf.size(value)) * value.dtype.size for value in tensors)
 
 
 def pictures(batch: Any) -> tuple[np.ndarray, list[str]] | None:

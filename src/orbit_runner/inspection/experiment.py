@@ -23,13 +23,14 @@ from orbit_runner.inspection.batches import batch_summary, pictures, sentences
 from orbit_runner.inspection.layers import LayerCalls, layer_rows
 from orbit_runner.inspection.measure import (
     Measurement,
+    StepSizes,
     evaluation_seconds,
     resident_peak,
     run_seconds,
+    step_peak,
+    step_sizes,
     training_speed,
 )
-from orbit_runner.inspection.memory import allocator
-from orbit_runner.inspection.memory.estimate import MemoryEstimate, estimate_memory, measured_peak
 from orbit_runner.inspection.replica_facts import replica_facts
 from orbit_runner.inspection.rows import LayerRow, TensorSummary
 from orbit_runner.inspection.scale import ScalePlan, ScaleRequest, plan_scale
@@ -86,7 +87,7 @@ class Inspection:
         layers: The layers of the model.
         step_flops: Floating-point operations of a step of a replica; None if unknown.
         batches: The batches by name: `training` and `validation`.
-        memory: The memory of a step.
+        memory: The sizes of what a step reads and changes.
         schedule: The schedule, or why it is unknown.
         measured: The measured times of a few steps; None if they were not run.
         every_layer: Whether each layer has a row of its own.
@@ -103,7 +104,7 @@ class Inspection:
     layers: Sequence[LayerRow]
     step_flops: int | None
     batches: dict[str, Batch]
-    memory: MemoryEstimate
+    memory: StepSizes
     schedule: Schedule | str
     measured: Measurement | None
     every_layer: bool = False
@@ -124,7 +125,6 @@ class Inspection:
         )
         for batch in found["batches"].values():
             del batch["images"]
-        found["memory"]["peak"] = self.memory.peak
         del found["every_layer"]
         return found
 
@@ -133,6 +133,7 @@ def inspect_experiment(
     config: ExperimentConfig,
     *,
     measure: bool = False,
+    peak: tuple[int | None, str] = (None, ""),
     every_layer: bool = False,
     problems: Sequence[tuple[str, str]] = (),
     run: Path | None = None,
@@ -142,7 +143,9 @@ def inspect_experiment(
 
     Args:
         config: The experiment.
-        measure: Whether to run a few steps, and measure speed and memory.
+        measure: Whether to run a few steps, and measure their speed.
+        peak: The peak of the memory of a step, and its device: the result of `measure_peak` in
+            another process.
         every_layer: Whether each layer has a row of its own.
         problems: (path, message) of the data that are known to be missing.
         run: The directory of a run that is inspected, whose assets the model is built with.
@@ -152,58 +155,37 @@ def inspect_experiment(
         RunnerError: The experiment cannot run, or the model cannot be built without its data.
     """
     start = time.perf_counter()
-    replicas = config.runtime.num_replicas(max(1, config.runtime.num_workers)) or 1
-    alone = single_replica_config(localize(config), replicas)
-    task = make_task(alone, run, alone.runtime.num_gpus)
-    strategy, adapter = tf.distribute.get_strategy(), adapt(task)
-    plan = _plan(config, adapter, problems)
-    alone = follow_run(alone, 0 if isinstance(plan, str) else plan.train_steps)
-    device = allocator.measurable_device() if measure else ""
-    phase("building the model")
-    state = build_state(alone, adapter, strategy)
+    replica = _Replica(config, run, problems)
     built = time.perf_counter() - start
+    alone, task, state, plan = replica.config, replica.task, replica.state, replica.plan
     groups = _fine_tuning(alone, task, state)
-    # Messages name the settings of the config, not those of a replica.
-    errors_scope = functools.partial(error_message_scope, config, replicas=replicas)
-    builder = RunBuilder(alone, adapter, strategy, state, "")
-    schedule = _schedule(config, adapter, state.optimizer, plan, replicas)
+    schedule = _schedule(config, replica.adapter, state.optimizer, plan, replica.count)
     phase("reading a batch of each section")
-    raw = {
-        name: _batch(alone, adapter, section, errors_scope) for name, section in _SECTIONS.items()
-    }
+    raw = {name: replica.read_batch(section) for name, section in _SECTIONS.items()}
     batch = raw["training"]
-    step, calls, flops = None, LayerCalls(state.model), None
-    trainer = None
-    phase("tracing a training step")
-    if isinstance(batch, str) or isinstance(plan, str):
+    trainer, step = replica.trace(batch)
+    if step is None:
+        calls = LayerCalls(state.model)
         trace_model(state.model, calls)
     else:
-        with errors_scope(TRAIN_DATA):
-            trainer = builder.build_trainer(plan)
-            pieces = alone.trainer.gradient_accumulation_steps
-            shards = alone.runtime.logical_replicas or 1
-            step = trace_step(trainer, task, state.model, batch, pieces, shards)
-        calls, flops = step.calls, step.flops
-    memory = estimate_memory(state, batch if step else None, step)
+        calls = step.calls
     measured = None
     if measure and step is not None and not isinstance(schedule, str):
-        measured = _measure(
-            builder, trainer, step, batch, schedule, built, device, memory, errors_scope
-        )
+        measured = _measure(replica, trainer, schedule, built, peak)
     local = localize(config).task
     # Model Garden's tasks have no such methods.
     table = None if config.is_official else local.data_summary()
     rehearsal = None
     if scale is not None:
-        facts = replica_facts(config, scale, adapter, state, plan, step, measured, batch)
+        facts = replica_facts(config, scale, replica.adapter, state, plan, step, measured, batch)
         rehearsal = plan_scale(scale, facts)
     return Inspection(
         name=config.name or "",
-        replicas=replicas,
+        replicas=replica.count,
         layers=layer_rows(state.model, calls, every=every_layer),
-        step_flops=flops,
+        step_flops=step.flops if step else None,
         batches={name: _describe_batch(task, one) for name, one in raw.items()},
-        memory=memory,
+        memory=step_sizes(state, batch if step else None, step),
         schedule=schedule,
         measured=measured,
         every_layer=every_layer,
@@ -215,6 +197,86 @@ def inspect_experiment(
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
         scale=rehearsal,
     )
+
+
+def measure_peak(
+    config: ExperimentConfig,
+    *,
+    problems: Sequence[tuple[str, str]] = (),
+    run: Path | None = None,
+) -> tuple[int | None, str]:
+    """Returns the peak of the memory of a training step in bytes, and the device.
+
+    The peak is None if no step can be run, or if it cannot be measured (see `step_peak`). Should be
+    called in a process of its own: what else a process keeps on a device would leave less for the
+    step. The arguments and errors are those of `inspect_experiment`.
+    """
+    replica = _Replica(config, run, problems)
+    batch = replica.read_batch(TRAIN_DATA)
+    _, step = replica.trace(batch)
+    if step is None:
+        return None, ""
+    with replica.errors_scope(TRAIN_DATA):
+        return step_peak(replica.state, batch, step)
+
+
+class _Replica:
+    """What a run would build for one of its replicas.
+
+    Attributes:
+        count: The number of replicas of the run.
+        config: The config of a run with this replica only.
+        plan: The plan, or why it is unknown.
+        errors_scope: See `ErrorsScope`. Messages name the settings of the run.
+    """
+
+    def __init__(
+        self, config: ExperimentConfig, run: Path | None, problems: Sequence[tuple[str, str]]
+    ) -> None:
+        self.count = config.runtime.num_replicas(max(1, config.runtime.num_workers)) or 1
+        alone = single_replica_config(localize(config), self.count)
+        self.task = make_task(alone, run, alone.runtime.num_gpus)
+        strategy = tf.distribute.get_strategy()
+        self.adapter = adapt(self.task)
+        self.plan = _plan(config, self.adapter, problems)
+        self.config = follow_run(alone, 0 if isinstance(self.plan, str) else self.plan.train_steps)
+        phase("building the model")
+        self.state = build_state(self.config, self.adapter, strategy)
+        self.errors_scope: ErrorsScope = functools.partial(
+            error_message_scope, config, replicas=self.count
+        )
+        self.builder = RunBuilder(self.config, self.adapter, strategy, self.state, "")
+
+    def read_batch(self, section: str) -> Any:
+        """Returns the first batch of a section, or why there is none."""
+        data = getattr(self.config.for_task.task, section, None)
+        if self.adapter.subtasks:
+            return "several tasks are trained together"
+        if data is None:
+            return "has no such section"
+        runtime = self.config.runtime
+        try:
+            strategy = tf.distribute.get_strategy()
+            with self.errors_scope(section):
+                dataset = distribute(
+                    strategy, self.adapter, resolve_data_config(data, runtime), runtime
+                )
+                return next(iter(dataset))
+        except StopIteration:
+            return "the dataset has no batches"
+        except RunnerError as error:
+            return str(error)
+
+    def trace(self, batch: Any) -> tuple[Any, StepGraph | None]:
+        """Returns a trainer and a traced step of it; None for both without a batch or a plan."""
+        phase("tracing a training step")
+        if isinstance(batch, str) or isinstance(self.plan, str):
+            return None, None
+        with self.errors_scope(TRAIN_DATA):
+            trainer = self.builder.build_trainer(self.plan)
+            pieces = self.config.trainer.gradient_accumulation_steps
+            shards = self.config.runtime.logical_replicas or 1
+            return trainer, trace_step(trainer, self.task, self.state.model, batch, pieces, shards)
 
 
 def _fine_tuning(config: ExperimentConfig, task: Any, state: TrainState) -> list[LayerGroup]:
@@ -293,26 +355,6 @@ def _schedule(
     )
 
 
-def _batch(
-    config: ExperimentConfig, adapter: TaskAdapter, section: str, errors_scope: ErrorsScope
-) -> Any:
-    """Returns the first batch of a section, or why there is none."""
-    data = getattr(config.for_task.task, section, None)
-    if data is None or adapter.subtasks:
-        return "several tasks are trained together" if adapter.subtasks else "has no such section"
-    try:
-        strategy = tf.distribute.get_strategy()
-        with errors_scope(section):
-            dataset = distribute(
-                strategy, adapter, resolve_data_config(data, config.runtime), config.runtime
-            )
-            return next(iter(dataset))
-    except StopIteration:
-        return "the dataset has no batches"
-    except RunnerError as error:
-        return str(error)
-
-
 def _describe_batch(task: Any, batch: Any) -> Batch:
     if isinstance(batch, str):
         return Batch(problem=batch)
@@ -321,24 +363,18 @@ def _describe_batch(task: Any, batch: Any) -> Batch:
 
 
 def _measure(
-    builder: RunBuilder,
+    replica: _Replica,
     trainer: Any,
-    step: StepGraph,
-    batch: Any,
     schedule: Schedule,
     built: float,
-    device: str,
-    memory: MemoryEstimate,
-    errors_scope: ErrorsScope,
+    peak: tuple[int | None, str],
 ) -> Measurement:
-    phase("measuring the memory of a step")
-    with errors_scope(TRAIN_DATA):
-        peak = measured_peak(step, batch, device, memory) if device else None
-        phase("measuring the speed")
+    phase("measuring the speed")
+    with replica.errors_scope(TRAIN_DATA):
         first, steps, seconds = training_speed(trainer)
     batches = schedule.validation_steps or -1
-    with errors_scope(VALIDATION_DATA):
-        evaluation = evaluation_seconds(builder.build_evaluator(batches), batches)
+    with replica.errors_scope(VALIDATION_DATA):
+        evaluation = evaluation_seconds(replica.builder.build_evaluator(batches), batches)
     speed = steps / seconds
     return Measurement(
         build_seconds=built,
@@ -347,7 +383,7 @@ def _measure(
         steps_per_second=speed,
         evaluation_seconds=evaluation,
         run_seconds=run_seconds(schedule, speed, first, evaluation),
-        peak_bytes=peak,
-        device=device,
+        peak_bytes=peak[0],
+        device=peak[1],
         resident_bytes=resident_peak(),
     )

@@ -1,19 +1,44 @@
-"""Measures the speed of a few steps, and how long the whole run would take."""
+"""Sizes of what a step needs, its measured memory and speed, and the time of the whole run."""
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.inspection.batches import batch_bytes
 from orbit_runner.inspection.schedule import Schedule
+from orbit_runner.inspection.step_graph import StepGraph
+from orbit_runner.state.train_state import TrainState
 
 _WARM_UP = 2
 _SECONDS, _MOST_STEPS = 3.0, 500
 _TIMED_BATCHES = 2
+_FEWEST_PEAKS, _MOST_PEAKS, _PEAK_SECONDS = 5, 25, 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class StepSizes:
+    """Bytes of what a training step of a replica reads and changes, without activations.
+
+    Attributes:
+        weights: The weights.
+        optimizer: The variables of the optimizer.
+        average: The average of the weights, if there is one.
+        gradients: All gradients together. Not all of them need exist at the same time.
+        inputs: The batch; None if there is none.
+    """
+
+    weights: int
+    optimizer: int
+    average: int
+    gradients: int
+    inputs: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +52,7 @@ class Measurement:
         steps_per_second: Their speed.
         evaluation_seconds: The estimated time of an evaluation; None if it is unknown.
         run_seconds: The estimated time of the run, with evaluations; None without a schedule.
-        peak_bytes: The measured peak of the memory in a step; None if it cannot be measured.
+        peak_bytes: The peak of the memory of a step, as `step_peak` measures it; None if unknown.
         device: The device of the peak.
         resident_bytes: The largest resident set of this process; None if unknown.
     """
@@ -41,6 +66,54 @@ class Measurement:
     peak_bytes: int | None
     device: str
     resident_bytes: int | None
+
+
+def step_sizes(state: TrainState, batch: Any, step: StepGraph | None) -> StepSizes:
+    """Returns the sizes for a step on a batch; both are None if there are no data."""
+    dense = variable_bytes(state.model.trainable_weights)
+    return StepSizes(
+        weights=variable_bytes(state.model.weights),
+        optimizer=variable_bytes(state.optimizer_variables()),
+        average=variable_bytes(state.ema.averages if state.ema is not None else ()),
+        gradients=dense if step is None else sum(one.size for one in step.gradients),
+        inputs=None if batch is None else batch_bytes(batch),
+    )
+
+
+def variable_bytes(variables: Iterable[Any]) -> int:
+    """Returns the bytes of variables, each counted once."""
+    distinct = {id(one): one for one in variables}.values()
+    return sum(one.shape.num_elements() * one.dtype.size for one in distinct)
+
+
+def step_peak(state: TrainState, batch: Any, step: StepGraph) -> tuple[int | None, str]:
+    """Runs a step several times. Returns the peak of its memory in bytes, and the device.
+
+    The peak is the sizes of the variables and the batch, and the most that a step adds to them, as
+    TensorFlow's allocator counts it: the median of several steps. The allocator's total would
+    contain the data in memory as well. The peak is None if the allocator does not count: that of a
+    CPU does so only if the process was started with `TF_CPU_ALLOCATOR_USE_BFC=true`.
+    """
+    device = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+    try:
+        tf.config.experimental.get_memory_info(device)
+    except (ValueError, RuntimeError):
+        return None, device
+    with tf.device(device):  # A step would copy a batch that is elsewhere, and count it again.
+        batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+    before = tf.config.experimental.get_memory_info(device)["current"]
+    for _ in range(_WARM_UP):
+        step.run(batch)
+    added: list[int] = []
+    end = time.perf_counter() + _PEAK_SECONDS
+    while len(added) < _FEWEST_PEAKS or (len(added) < _MOST_PEAKS and time.perf_counter() < end):
+        tf.config.experimental.reset_memory_stats(device)
+        # When it returns, the host has launched all kernels of a GPU, and allocated their memory.
+        step.run(batch)
+        added.append(tf.config.experimental.get_memory_info(device)["peak"] - before)
+    sizes = step_sizes(state, batch, step)
+    held = sizes.weights + sizes.optimizer + sizes.average + batch_bytes(batch)
+    return held + int(statistics.median(added)), device
 
 
 def training_speed(trainer: Any) -> tuple[float, int, float]:

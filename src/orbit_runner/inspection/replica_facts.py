@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +9,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
 from orbit_runner.inspection.batches import batch_bytes
-from orbit_runner.inspection.measure import Measurement
+from orbit_runner.inspection.measure import Measurement, variable_bytes
 from orbit_runner.inspection.scale import ReplicaFacts, ScaleRequest
 from orbit_runner.inspection.step_graph import StepGraph, describe_gradient
 from orbit_runner.state.replica_state import replica_local_variables
@@ -44,7 +43,7 @@ def replica_facts(
         train_steps=known.train_steps if known else None,
         checkpoint_interval=known.checkpoint_interval if known else 0,
         gradients=gradients,
-        averaged_size=_total_bytes(replica_local_variables(state.model)),
+        averaged_size=variable_bytes(replica_local_variables(state.model)),
         logical_replicas=runtime.logical_replicas,
         flops=step.flops if step else None,
         dtype=dtype,
@@ -79,9 +78,4 @@ def _checkpoint_bytes(state: TrainState) -> int:
     saved = tf.train.TrackableView(checkpoint).descendants()
     averages = state.ema.averages if state.ema is not None else ()
     found = [one for one in saved if isinstance(one, tf.Variable)]
-    return _total_bytes([*found, *state.optimizer_variables(), *averages])
-
-
-def _total_bytes(variables: Sequence[Any]) -> int:
-    distinct = {id(one): one for one in variables}.values()
-    return sum(one.shape.num_elements() * one.dtype.size for one in distinct)
+    return variable_bytes([*found, *state.optimizer_variables(), *averages])

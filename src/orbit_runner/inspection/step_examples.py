@@ -21,10 +21,13 @@ from orbit_runner.run_directory.data_record import (
     data_changes,
     difference_from_record,
 )
+from orbit_runner.run_directory.metric_records import (
+    read_recoveries,
+    read_skipped_steps,
+    recoveries_of,
+)
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.recoveries import read_recoveries, recoveries_of
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.run_directory.skipped_steps import read_skipped_steps
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Union
 
 from official.modeling.hyperparams import base_config, oneof
 
+from orbit_runner.config.declarations import path_kind
 from orbit_runner.config.parsing.conversion import Mismatch, convert
 from orbit_runner.config.schema.base import Config, OneOf, config_class
 from orbit_runner.model_garden.unused_fields import unused_reason
@@ -113,12 +114,12 @@ def mirror_class(
         (
             name,
             _union_of(hints[name], more[name]) if name in more else hints[name],
-            _field(value, unused_reason(cls, name)),
+            _field(name, value, unused_reason(cls, name)),
         )
         for name, value in _defaults(cls).items()
         if name in hints
     ]
-    specs += [(name, Any, _field(None)) for name in extras]
+    specs += [(name, Any, _field(name, None)) for name in extras]
     made = dataclasses.make_dataclass(
         cls.__name__, specs, bases=bases, frozen=True, kw_only=True, eq=bases[0] is not OneOf,
         namespace={"__doc__": f"{cls.__module__}.{cls.__qualname__}", "mirrors": cls},
@@ -136,13 +137,13 @@ def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
     cls: Any = type(config)
     hints = _hints(cls)
     declared = [
-        (name, hints[name], _field(value))
+        (name, hints[name], _field(name, value))
         for name, value in _defaults(cls).items()
         if name not in known and name in hints
     ]
     # A plain `hyperparams.Config` declares no fields and has whatever it was created with.
     undeclared = [
-        (name, Any, _field(mirror(getattr(config, name), fixed=True)))
+        (name, Any, _field(name, mirror(getattr(config, name), fixed=True)))
         for name in _extras(config)
         if name not in known
     ]
@@ -178,8 +179,9 @@ def _fits(value: Any, hint: Any) -> bool:
     return True
 
 
-def _field(default: Any, dead: str = "") -> Any:
+def _field(name: str, default: Any, dead: str = "") -> Any:
     metadata = {"help": _HELP, "merged": True, "unsupported": "", "ignored": dead}
+    metadata["path"] = path_kind(name)
     return dataclasses.field(default_factory=lambda: default, metadata=metadata)
 
 

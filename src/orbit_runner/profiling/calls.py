@@ -10,13 +10,13 @@ from typing import Any
 
 from orbit_runner.profiling.intervals import Interval, self_times
 from orbit_runner.profiling.trace_files import MARKER, STEPS
-from orbit_runner.profiling.xspace import stats_of
+from orbit_runner.profiling.xspace import CompiledPrograms, stats_of
 
 # What TensorFlow's executor and the programs of XLA call their events.
 _OP = re.compile(r"([^:]+):([A-Za-z_]\w*)")
 _EAGER = re.compile(r"EagerLocalExecute: ([A-Za-z]\w*)")  # The name of a function begins with `__`.
 _START, _DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
-_HLO_OP, _TF_OP, _STEP = "hlo_op", "tf_op", "step_num"
+_HLO_OP, _PROGRAM, _TF_OP, _STEP = "hlo_op", "program_id", "tf_op", "step_num"
 _STREAM, _XLA_OPS = "Stream", "XLA Ops"
 _PIPELINE = "tf_data"  # how the names of the threads of tf.data begin
 _DEVICE = "/device:"
@@ -31,8 +31,9 @@ class Op:
     Attributes:
         name: Its name, with those of its scopes.
         kind: Its type, such as `MatMul`.
-        source: `graph`; `eager` for an op that Python runs; `pipeline` for one of tf.data; `xla`
-            for one of a compiled program.
+        source: `graph`; `eager` for an op that Python runs; `pipeline` for one of tf.data;
+            `compiled` for one of a program of XLA that is from a graph, whose name it has; `xla`
+            for one that is not, or whose origin is unknown.
     """
 
     name: str
@@ -74,7 +75,7 @@ class RecordedSteps:
 
 def read_calls(xspace: Any) -> RecordedSteps:
     """Returns the calls during the steps. `xspace` is from `read_xspace`."""
-    found = RecordedSteps()
+    found, programs = RecordedSteps(), CompiledPrograms(xspace)
     hosts = [plane for plane in xspace.planes if plane.name.startswith("/host:CPU")]
     for plane in hosts:
         _read_windows(plane, found)
@@ -82,18 +83,20 @@ def read_calls(xspace: Any) -> RecordedSteps:
     for plane in hosts:
         for line in plane.lines:
             source = "pipeline" if line.name.startswith(_PIPELINE) else "graph"
-            _add_calls(found.host, _host_calls(plane, line, found.windows, source))
+            calls_of_line = _host_calls(plane, line, found.windows, source, programs)
+            _add_calls(found.host, calls_of_line)
         found.fetches += _fetches(plane, found.windows)
         if all(op.source == "pipeline" for op in found.host):
             for line in plane.lines:
-                _add_calls(found.host, _host_calls(plane, line, found.windows, "eager"))
+                calls_of_line = _host_calls(plane, line, found.windows, "eager", programs)
+                _add_calls(found.host, calls_of_line)
     for plane in xspace.planes:
         if plane.name.startswith(_DEVICE):
             calls: dict[Op, Calls] = {}
             for line in plane.lines:
                 # Other lines repeat the same events, grouped by step or module.
                 if line.name.startswith(_STREAM) or line.name == _XLA_OPS:
-                    _add_calls(calls, _device_calls(plane, line, found.windows))
+                    _add_calls(calls, _device_calls(plane, line, found.windows, programs))
             if calls:
                 found.devices[plane.name.removeprefix(_DEVICE)] = calls
     return found
@@ -130,19 +133,23 @@ def _add_calls(calls: dict[Op, Calls], found: Iterator[OpCall]) -> None:
 
 
 def _host_calls(
-    plane: Any, line: Any, windows: Sequence[Interval], source: str
+    plane: Any, line: Any, windows: Sequence[Interval], source: str, programs: CompiledPrograms
 ) -> Iterator[OpCall]:
-    ops: dict[int, Op | None] = {}
+    program = next((id for id, one in plane.stat_metadata.items() if one.name == _PROGRAM), None)
+    ops: dict[tuple[int, int], Op | None] = {}
     for event in line.events:
-        key = event.metadata_id
+        # Ops of different programs may have the same name.
+        numbers = (stat.int64_value or stat.uint64_value for stat in event.stats
+                   if stat.metadata_id == program)  # fmt: skip
+        key = event.metadata_id, next(numbers, 0)
         if key not in ops:
-            ops[key] = _parse_op(plane, event, source)
+            ops[key] = _parse_op(plane, event, source, programs)
         op, interval = ops[key], _interval(line, event)
         if op is not None and _is_inside(interval, windows):
             yield op, interval
 
 
-def _parse_op(plane: Any, event: Any, source: str) -> Op | None:
+def _parse_op(plane: Any, event: Any, source: str, programs: CompiledPrograms) -> Op | None:
     """Returns the op of an event; None if it is no call of an op."""
     name = plane.event_metadata[event.metadata_id].name
     if source == "eager":
@@ -150,23 +157,33 @@ def _parse_op(plane: Any, event: Any, source: str) -> Op | None:
         return Op(match[1], match[1], source) if match else None
     if match := _OP.fullmatch(name):
         return Op(match[1], match[2], source)
-    if _HLO_OP in stats_of(plane, event.stats):
-        return Op(name, _kind_of_hlo(name), "xla")
-    return None
+    stats = stats_of(plane, event.stats)
+    return _compiled_op(name, stats, programs) if _HLO_OP in stats else None
 
 
-def _device_calls(plane: Any, line: Any, windows: Sequence[Interval]) -> Iterator[OpCall]:
+def _compiled_op(hlo_op: str, stats: dict[str, Any], programs: CompiledPrograms) -> Op:
+    name = programs.op_name(hlo_op, stats)
+    return Op(name or hlo_op, _kind_of_hlo(hlo_op), "compiled" if name else "xla")
+
+
+def _device_calls(
+    plane: Any, line: Any, windows: Sequence[Interval], programs: CompiledPrograms
+) -> Iterator[OpCall]:
     for event in line.events:
         interval = _interval(line, event)
         if not _is_inside(interval, windows):
             continue
         metadata = plane.event_metadata[event.metadata_id]
         stats = {**stats_of(plane, metadata.stats), **stats_of(plane, event.stats)}
-        yield _op_of_kernel(metadata.display_name or metadata.name, stats), interval
+        yield _op_of_kernel(metadata.display_name or metadata.name, stats, programs), interval
 
 
-def _op_of_kernel(kernel: str, stats: dict[str, Any]) -> Op:
+def _op_of_kernel(kernel: str, stats: dict[str, Any], programs: CompiledPrograms) -> Op:
     """Returns the op that launched a kernel; the kernel itself if that is unknown."""
+    if hlo_op := str(stats.get(_HLO_OP) or ""):
+        compiled = _compiled_op(hlo_op, stats, programs)
+        if compiled.source == "compiled":
+            return compiled
     op, hlo = str(stats.get(_TF_OP) or ""), str(stats.get(_HLO_OP) or "")
     if match := _OP.fullmatch(op):
         return Op(match[1], _kind_of_hlo(hlo) if hlo else match[2], "graph")

@@ -21,6 +21,8 @@ LOSS, OPTIMIZER, REDUCTION = "loss", "optimizer", "reduction over replicas"
 COMPILED, OTHERS = "programs of XLA", "metrics and others"
 
 _TAPE = "gradient_tape"
+_BATCHES = "make_batches"  # The scope of what makes batches in a compiled program.
+_NAMED = ("graph", "compiled")  # The sources of ops whose names have scopes.
 # Parts of a name that TensorFlow adds when it inlines loops and functions, and for replicas.
 _LOOP = re.compile(r"while(_\d+)?|body|cond|_\d+|(Stateful)?PartitionedCall(_\d+)?|replica_\d+")
 _CALL = re.compile(r"PartitionedCall(_\d+)?")
@@ -47,9 +49,9 @@ class OpAttribution:
 
     def __init__(self, description: TraceDescription, ops: Iterable[Op], *, fetches: bool) -> None:
         """`fetches` is whether batches come from tf.data, and not from ops of the same graph."""
-        names = [op.name.split("/") for op in ops if op.source == "graph"]
-        backward = [parts for parts in names if _TAPE in parts]
-        bare = [_strip_loops(parts) for parts in backward]
+        named = [(op.source, op.name.split("/")) for op in ops if op.source in _NAMED]
+        backward = [parts for source, parts in named if source == "graph" and _TAPE in parts]
+        bare = [_strip_loops(parts) for _, parts in named if _TAPE in parts]
         self._model, self._fetches = description.model or _guess_model(bare), fetches
         self._layers = _layer_tree(description.layers)
         self._optimizers = {name.lower() for name in description.optimizers}
@@ -59,17 +61,17 @@ class OpAttribution:
 
     def attribute(self, op: Op) -> StepPart:
         """Returns the place of an op."""
-        if op.source != "graph":
+        if op.source not in _NAMED:
             of_eager = INPUT if GET_NEXT in op.kind else OTHERS
             return StepPart({"pipeline": PIPELINE, "xla": COMPILED}.get(op.source, of_eager))
         if op.kind.startswith(_REDUCTIONS):
             return StepPart(REDUCTION)
         parts = op.name.split("/")
-        if self._makes_batches(parts):
+        if _BATCHES in parts or (op.source == "graph" and self._makes_batches(parts)):
             return StepPart(INPUT)
         parts = _strip_loops(parts)
         backward = _TAPE in parts
-        if not backward and (self._is_update(parts) or op.kind.startswith(_UPDATES)):
+        if not backward and (self._is_update(parts) or parts[-1].startswith(_UPDATES)):
             return StepPart(OPTIMIZER)
         if layer := self._layer(parts):
             return StepPart(layer, backward)

@@ -1,14 +1,15 @@
 """Reads `*.xplane.pb`, the files of TensorFlow's profiler, without importing TensorFlow.
 
 A file is a protocol buffer, an `XSpace`. It has planes, such as the processor or a GPU; a plane has
-lines, such as threads; and a line has events. Events refer to names in tables of their plane. Only
-the fields that are used are declared here; the parser skips the others.
+lines, such as threads; and a line has events. Events refer to names in tables of their plane. The
+plane `/host:metadata` contains the programs of XLA that ran, as messages `HloProto`. Only the
+fields that are used are declared here; the parser skips the others.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from orbit_runner.errors import RunnerError, first_line
 _PACKAGE = "orbit_runner.profiling"
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _INT64, _UINT64, _DOUBLE = _FIELD.TYPE_INT64, _FIELD.TYPE_UINT64, _FIELD.TYPE_DOUBLE
-_STRING = _FIELD.TYPE_STRING
-# Message to its fields: name, number, and type or message. `*` marks a repeated field, and `{}` a
-# map from an int64.
+_STRING, _BYTES = _FIELD.TYPE_STRING, _FIELD.TYPE_BYTES
+_PROGRAMS, _PROGRAM = "/host:metadata", "Hlo Proto"
+# Message to its fields: name, number, and type or message. `*` marks a repeated field, `?` one that
+# is not, and `{}` a map from an int64.
 _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
     "XSpace": (("planes", 1, "*XPlane"),),
     "XPlane": (
@@ -44,6 +46,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
         ("uint64_value", 3, _UINT64),
         ("int64_value", 4, _INT64),
         ("str_value", 5, _STRING),
+        ("bytes_value", 6, _BYTES),
         ("ref_value", 7, _UINT64),
     ),
     "XEventMetadata": (
@@ -53,6 +56,11 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
         ("stats", 5, "*XStat"),
     ),
     "XStatMetadata": (("id", 1, _INT64), ("name", 2, _STRING)),
+    "HloProto": (("hlo_module", 1, "?HloModuleProto"),),
+    "HloModuleProto": (("name", 1, _STRING), ("computations", 3, "*HloComputationProto")),
+    "HloComputationProto": (("instructions", 2, "*HloInstructionProto"),),
+    "HloInstructionProto": (("name", 1, _STRING), ("metadata", 7, "?OpMetadata")),
+    "OpMetadata": (("op_name", 2, _STRING),),
 }
 
 
@@ -63,7 +71,7 @@ def read_xspace(path: Path) -> Any:
         RunnerError: The file cannot be read, or is not an `XSpace`.
     """
     try:
-        return xspace_class().FromString(path.read_bytes())
+        return message_class("XSpace").FromString(path.read_bytes())
     except OSError as error:
         raise RunnerError(f"{path}: cannot be read: {error.strerror}") from error
     except DecodeError as error:
@@ -82,12 +90,57 @@ def _value(plane: Any, stat: Any) -> Any:
     # A number of 0 and an empty text have no field, and mean the same here.
     if stat.ref_value:
         return plane.stat_metadata[stat.ref_value].name
-    return stat.str_value or stat.int64_value or stat.uint64_value or stat.double_value
+    numbers = stat.int64_value or stat.uint64_value or stat.double_value
+    return stat.str_value or stat.bytes_value or numbers
+
+
+class CompiledPrograms:
+    """The programs of XLA in a trace: which op of a TensorFlow graph each of their ops is from.
+
+    XLA keeps the names of the ops that it compiles. For a fusion, that is the name of its last op.
+    """
+
+    def __init__(self, xspace: Any) -> None:
+        # By the number of the program, or by the name of its module, and by the name of the op.
+        self._names: dict[tuple[int | str, str], str] = {}
+        for plane in xspace.planes:
+            if plane.name != _PROGRAMS:
+                continue
+            for number in sorted(plane.event_metadata):
+                program = stats_of(plane, plane.event_metadata[number].stats).get(_PROGRAM)
+                if isinstance(program, bytes):
+                    self._add(number, program)
+
+    def _add(self, number: int, program: bytes) -> None:
+        try:
+            module = message_class("HloProto").FromString(program).hlo_module
+        except DecodeError:  # Its ops have no names then.
+            return
+        for computation in module.computations:
+            for op in computation.instructions:
+                if op.metadata.op_name:
+                    self._names[number, op.name] = op.metadata.op_name
+                    self._names.setdefault((module.name, op.name), op.metadata.op_name)
+
+    def op_name(self, hlo_op: str, stats: Mapping[str, Any]) -> str:
+        """Returns the name of the op of a graph; "" if the trace does not have it.
+
+        Args:
+            hlo_op: The name of the op of the program.
+            stats: The statistics of its event, which name the program.
+        """
+        keys = (stats.get("program_id", 0), stats.get("hlo_module", ""))
+        return next((self._names[key, hlo_op] for key in keys if (key, hlo_op) in self._names), "")
 
 
 @functools.cache
-def xspace_class() -> Any:
-    """Returns the class of the message `XSpace`."""
+def message_class(name: str) -> Any:
+    """Returns the class of a message, such as `XSpace`."""
+    return message_factory.GetMessageClass(_messages().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+@functools.cache
+def _messages() -> descriptor_pool.DescriptorPool:
     file = descriptor_pb2.FileDescriptorProto(
         name="orbit_runner/xspace.proto", package=_PACKAGE, syntax="proto3"
     )
@@ -98,7 +151,7 @@ def xspace_class() -> Any:
     # A pool of its own, because TensorFlow's has messages of the same format.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.XSpace"))
+    return pool
 
 
 def _declare(message: Any, name: str, number: int, kind: Any) -> None:
@@ -106,8 +159,10 @@ def _declare(message: Any, name: str, number: int, kind: Any) -> None:
     if not isinstance(kind, str):
         field.type = kind
         return
-    field.type, field.label = _FIELD.TYPE_MESSAGE, _FIELD.LABEL_REPEATED
-    field.type_name = f".{_PACKAGE}.{kind.lstrip('*{}')}"
+    field.type = _FIELD.TYPE_MESSAGE
+    if not kind.startswith("?"):
+        field.label = _FIELD.LABEL_REPEATED
+    field.type_name = f".{_PACKAGE}.{kind.lstrip('*?{}')}"
     if kind.startswith("{}"):
         # A map is a repeated message of pairs, whose name protobuf prescribes.
         pair = message.nested_type.add(

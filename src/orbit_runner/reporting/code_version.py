@@ -6,17 +6,22 @@ Reading them never fails: what cannot be read becomes a note. Does not import Te
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import os
 import re
+import signal
 import stat
+import subprocess
+import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import first_line
-from orbit_runner.reporting.git import MAX_OUTPUT, Git, GitError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_atomically
 
@@ -25,21 +30,26 @@ _MAX_NAMES = 300  # in each list of the record
 _MAX_PATCHES = 20  # in a run directory
 # Untracked files with these suffixes are code or config. Notebooks contain outputs.
 _SUFFIXES = (".py", ".yaml", ".yml", ".gin", ".json", ".toml", ".cfg", ".ini", ".sh")
-_FOREIGN = (b"__pycache__", b"node_modules", b"site-packages")
+# No untracked file below such a directory, or with such a name.
+_FOREIGN = (".*", "__pycache__", "node_modules", "site-packages")
 _SECRET = re.compile(rb"secret|credential|password|passwd|api_?key", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 # Options that the user's configuration of git would otherwise change.
-_DIFF_COMMAND = (
+_DIFF = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index"),
     *("--unified=3", "--inter-hunk-context=0", "--diff-algorithm=default"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=untracked"),
-    *("HEAD", "--"),
 )
+# An untracked file is copied as it is, without the filters and line endings of the repository.
+_NO_REPOSITORY = ("--git-dir", os.devnull, "-c", "core.autocrlf=false")
 _HEAD = re.compile(rb"(.*)\n([0-9a-f]{40,64})\n(\S+)\n", re.DOTALL)
 _FILE_HEADER = re.compile(rb"^diff --git (.*)\n", re.MULTILINE)
 _SUBMODULE = re.compile(rb"^(index \S+|(new file|deleted file|old|new) mode) 160000$", re.MULTILINE)
 _BINARY = re.compile(rb"^Binary files ", re.MULTILINE)
-_PLAIN_NAME = re.compile(rb"[A-Za-z0-9._/+-]+")
+_MAX_SECONDS = 10.0  # for all commands together
+_MAX_OUTPUT = 32 * 2**20  # bytes of one command
+# Do not write the index, so that git commands of the user do not meet its lock.
+_GIT_SETTINGS = ("-c", "core.quotePath=true", "-c", "diff.autoRefreshIndex=false")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,9 +208,9 @@ class _Changes:
 
 
 def _add_tracked(changes: _Changes, git: Git, own: bytes | None) -> None:
-    diff = git.output(*_DIFF_COMMAND)
-    if len(diff) > MAX_OUTPUT:
-        raise GitError(f"they are larger than {MAX_OUTPUT // 2**20} MiB")
+    diff = git.output(*_DIFF, "HEAD", "--")
+    if len(diff) > _MAX_OUTPUT:
+        raise GitError(f"they are larger than {_MAX_OUTPUT // 2**20} MiB")
     for name, text in diffs_by_file(diff).items():
         # The run directory may be the root of the repository.
         if not own or not name.startswith(own):
@@ -242,12 +252,15 @@ def _run_directory_prefix(run: Path | None, root: Path) -> bytes | None:
 
 
 def _add_untracked(changes: _Changes, git: Git, own: bytes | None) -> None:
+    excluded = [f"--exclude={pattern}" for pattern in _FOREIGN]
     patterns = [f"*{suffix}" for suffix in _SUFFIXES]
-    listed = git.output("ls-files", "--others", "--exclude-standard", "-z", "--", *patterns)
-    if len(listed) > MAX_OUTPUT:
+    listed = git.output(
+        "ls-files", "--others", "--exclude-standard", *excluded, "-z", "--", *patterns
+    )
+    if len(listed) > _MAX_OUTPUT:
         changes.notes.append("there are too many untracked files; none are in the patch")
         return
-    names = [name for name in listed.split(b"\0") if name and not _is_foreign(name)]
+    names = listed.split(b"\0")[:-1]
     generated = {_generated_directory(git.root, name) for name in names} | {own}
     if b"" in generated:
         changes.notes.append(
@@ -257,7 +270,7 @@ def _add_untracked(changes: _Changes, git: Git, own: bytes | None) -> None:
     # Files near the root come first, because those far below it may be data.
     for name in sorted(names, key=lambda name: (name.count(b"/"), name)):
         if generated.isdisjoint(_directories(name)):
-            changes.add(name, *_diff_added_file(git.root, name, changes.limit_reason))
+            changes.add(name, *_diff_added_file(git, name, changes.limit_reason))
 
 
 def _directories(name: bytes) -> Iterator[bytes]:
@@ -266,10 +279,6 @@ def _directories(name: bytes) -> Iterator[bytes]:
     while end:
         yield name[:end]
         end = name.find(b"/", end) + 1
-
-
-def _is_foreign(name: bytes) -> bool:
-    return any(part.startswith(b".") or part in _FOREIGN for part in name.split(b"/"))
 
 
 def _generated_directory(root: Path, name: bytes) -> bytes | None:
@@ -291,47 +300,87 @@ def _is_run_record(root: Path, name: bytes) -> bool:
         return False
 
 
-def _diff_added_file(root: Path, name: bytes, limit_reason: str) -> tuple[bytes, str]:
+def _diff_added_file(git: Git, name: bytes, limit_reason: str) -> tuple[bytes, str]:
     """Returns the diff that adds an untracked file, and the reason to leave it out if any."""
     if limit_reason:
         return b"", limit_reason
     if _SECRET.search(name) and not name.endswith((b".py", b".sh")):
         return b"", "may contain a secret"
-    path = root / os.fsdecode(name)
+    path = os.fsdecode(name)
     try:
-        info = path.lstat()
+        info = (git.root / path).lstat()
         if not stat.S_ISREG(info.st_mode):
             return b"", "not a regular file"
         if info.st_size > _MAX_FILE:
             return b"", f"larger than {_MAX_FILE // 2**10} KiB"
-        content = path.read_bytes()
-    except OSError as error:
+        text = git.output(*_NO_REPOSITORY, *_DIFF, "--no-index", "--", os.devnull, path)
+    except GitTimeoutError:
+        raise
+    except (GitError, OSError) as error:  # It was deleted, or it must not be read.
         return b"", first_line(error)
-    reason = "a binary file" if b"\0" in content else ""
-    return _format_addition(name, content, executable=bool(info.st_mode & stat.S_IXUSR)), reason
-
-
-def _format_addition(name: bytes, content: bytes, *, executable: bool) -> bytes:
-    old, new = _quote_name(b"a/" + name), _quote_name(b"b/" + name)
-    text = b"diff --git %s %s\nnew file mode 100%d\n" % (old, new, 755 if executable else 644)
-    if not content:
-        return text
-    lines = content.split(b"\n")
-    end = b"" if content.endswith(b"\n") else b"\\ No newline at end of file\n"
-    lines = lines if end else lines[:-1]
-    text += b"--- /dev/null\n+++ %s\n@@ -0,0 +1,%d @@\n" % (new, len(lines))
-    return text + b"".join(b"+%s\n" % line for line in lines) + end
-
-
-def _quote_name(name: bytes) -> bytes:
-    if _PLAIN_NAME.fullmatch(name):
-        return name
-    plain = (b"%c" % byte if 32 <= byte < 127 and byte not in b'"\\' else b"\\%03o" % byte
-             for byte in name)  # fmt: skip
-    return b'"%s"' % b"".join(plain)
+    return text, _skip_reason(text)
 
 
 def _limit_names(values: Mapping[str, str], notes: list[str], what: str) -> dict[str, str]:
     if len(values) > _MAX_NAMES:
         notes.append(f"{len(values) - _MAX_NAMES} more {what} are not listed")
     return dict([*values.items()][:_MAX_NAMES])
+
+
+class GitError(Exception):
+    """Raised if git gives no result."""
+
+
+class GitTimeoutError(GitError):
+    """Raised if all commands together take longer than `_MAX_SECONDS`."""
+
+
+class Git:
+    """Runs git with a limit for the total time. Runs it in `root` once that is set."""
+
+    root: Path = Path()
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + _MAX_SECONDS
+        self._environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+
+    def output(self, *arguments: str) -> bytes:
+        """Returns the output of a git command, cut after `_MAX_OUTPUT` + 1 bytes."""
+        command = ["git", *_GIT_SETTINGS, *arguments]
+        with tempfile.TemporaryFile() as errors:
+            try:
+                process = subprocess.Popen(
+                    command, cwd=self.root, env=self._environment, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                )  # fmt: skip
+            except FileNotFoundError:
+                raise GitError("git is not installed") from None
+            found = self._read_output(process)
+            errors.seek(0)
+            message = errors.read(1000).decode("utf-8", "backslashreplace").strip()
+        # `diff --no-index` exits with 1 if there is a difference.
+        is_difference = process.returncode == 1 and found.startswith(b"diff --git ")
+        if process.returncode == 0 or is_difference or len(found) > _MAX_OUTPUT:
+            return found
+        if time.monotonic() >= self._end:
+            raise GitTimeoutError(f"git took longer than {_MAX_SECONDS:g} seconds")
+        if "not a git repository" in message:
+            raise GitError("not in a git repository")
+        raise GitError(message.removeprefix("fatal: ") or f"git {arguments[0]} failed")
+
+    def _read_output(self, process: subprocess.Popen[bytes]) -> bytes:
+        timer = threading.Timer(max(0.0, self._end - time.monotonic()), _kill, [process])
+        timer.start()
+        try:
+            with process:
+                assert process.stdout is not None
+                return process.stdout.read(_MAX_OUTPUT + 1)
+        finally:
+            timer.cancel()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills git and its children, such as filters, which may keep its output open."""
+    with contextlib.suppress(OSError):
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -1,11 +1,13 @@
-"""Numbers and durations as short texts."""
+"""Numbers, durations and curves as short texts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _LEAST_GROUPED, _LARGEST = 1e3, 1e12
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def format_number(value: float) -> str:
@@ -75,3 +77,13 @@ def time_text(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs" if seconds else "0 s"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Returns one bar character per finite value; "" if fewer than two are finite."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    low, span = min(finite), (max(finite) - min(finite)) or 1.0
+    heights = (round((value - low) / span * (len(_BARS) - 1)) for value in finite)
+    return "".join(_BARS[height] for height in heights)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.reporting.sparkline import sparkline
+from orbit_runner.reporting.numbers import sparkline
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.mfu import format_si
 

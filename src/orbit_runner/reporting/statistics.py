@@ -4,6 +4,9 @@ Sources: the interval of a mean and the paired t-test are those of Student ("The
 mean", Biometrika 6, 1908). The permutation test flips the signs of the differences, after Fisher
 ("The design of experiments", 1935). Dror et al. ("The hitchhiker's guide to testing statistical
 significance in natural language processing", ACL 2018) describe when to use which.
+
+SciPy is imported where a number of it is needed, because most commands need none. `scipy.special`
+is imported three times as fast as `scipy.stats`.
 """
 
 from __future__ import annotations
@@ -12,8 +15,6 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Sequence
-
-from orbit_runner.reporting.t_distribution import critical_t, two_sided_p
 
 # A difference is "more than chance" if its p-value is at most this. Intervals cover the rest.
 SIGNIFICANCE = 0.05
@@ -42,7 +43,9 @@ class Estimate:
         """The 95 % confidence interval of the mean, by Student's t; None for one value."""
         if self.deviation is None:
             return None
-        quantile = critical_t(SIGNIFICANCE, self.count - 1)
+        from scipy.special import stdtrit
+
+        quantile = float(stdtrit(self.count - 1, 1 - SIGNIFICANCE / 2))
         margin = quantile * self.deviation / math.sqrt(self.count)
         return self.mean - margin, self.mean + margin
 
@@ -85,6 +88,8 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
     differences = [after - before for before, after in zip(first, second, strict=True)]
     if len(differences) < 2:
         raise ValueError(f"got {len(differences)} pairs, allowed: at least 2")
+    from scipy.special import stdtr
+
     found = estimate(differences)
     if not found.deviation:
         t = math.copysign(math.inf, found.mean) if found.mean else 0.0
@@ -93,7 +98,7 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
     return PairedTest(
         difference=found,
         t=t,
-        p=two_sided_p(t, found.count - 1),
+        p=2 * float(stdtr(found.count - 1, -abs(t))),
         permutation_p=permutation_p(differences) if found.count <= _MOST_PERMUTED else None,
         effect_size=found.mean / found.deviation if found.deviation else None,
     )

@@ -15,9 +15,9 @@ from typing import Any
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import (
-    DATA_DIRECTORIES,
     has_same_settings,
     identity_settings,
+    is_data_location,
     is_fingerprint_of,
     settings_fingerprint,
 )
@@ -87,7 +87,9 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 def _has_other_data_directory(settings: dict[str, Any], config: ExperimentConfig) -> bool:
     """Returns whether a data directory differs; only earlier versions kept these settings."""
     now = flat_settings(config)
-    return any(settings[path] != now.get(path) for path in DATA_DIRECTORIES if path in settings)
+    return any(
+        value != now.get(path) for path, value in settings.items() if is_data_location(path, config)
+    )
 
 
 def keep_settings(run: Path, settings: dict[str, Any]) -> None:

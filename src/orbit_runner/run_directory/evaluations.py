@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.fingerprint import (
-    DATA_DIRECTORIES,
     can_affect_weights,
     cannot_affect_weights,
+    is_data_location,
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import inline_yaml, to_yaml
@@ -124,7 +124,7 @@ def _can_change_data(
         return True
     if not path.startswith("task.") or path.startswith(_OTHER) or cannot_affect_weights(path):
         return False
-    if path in DATA_DIRECTORIES and compares_data:
+    if compares_data and is_data_location(path, config):
         return False
     name = path.rpartition(".")[2]
     if path.startswith(_TRAINING):

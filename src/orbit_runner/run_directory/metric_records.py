@@ -1,7 +1,7 @@
-"""Reads the records in `metrics.jsonl`. Does not import TensorFlow.
+"""Reads the records and events in `metrics.jsonl`, and prepares them for a run that is resumed.
 
 The run may still be writing the file, and may have been killed while it wrote a line, so lines that
-are not complete records are ignored.
+are not complete records are ignored. Does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -9,11 +9,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.utils.files import open_file, parse_json
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.files import (
+    cut_records,
+    open_file,
+    parse_json,
+    read_file,
+    recorded_steps,
+    remove_leftovers,
+    repair_records,
+)
 
 SPLITS = ("train", "validation")
 # How many steps a record averages over, if the run was resumed after its first step.
@@ -32,6 +42,8 @@ UPDATE_RATIO = f"{WATCH}update_ratio/"  # followed by the name of a layer
 Record = Mapping[str, Any]
 # (split, metric) to the values by step, in ascending order of steps.
 Curves = dict[tuple[str, str], dict[int, float]]
+# Events: the run returned to a checkpoint after divergence, was resumed, or skipped a step.
+RECOVERED, RESUMED, SKIPPED = "recovered", "resumed", "skipped"
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -163,3 +175,86 @@ def _parse_records(lines: Iterable[bytes]) -> Iterator[Record]:
             step = record.get("step")
             if isinstance(step, int) and not isinstance(step, bool):
                 yield record
+
+
+def prepare_records(
+    directory: RunDirectory, step: int, note: Callable[[str], None], *, keep_metrics: bool
+) -> None:
+    """Removes the records after `step`, and repairs files that were cut off.
+
+    The process must hold the lock of the run. `step` is the global step that the run resumes from.
+    `note` is called with a message for each file that is repaired or copied. If
+    `keep_metrics`, the metrics are copied first: they may be all that is left of a run whose
+    checkpoints were removed.
+    """
+    remove_leftovers(directory.path)
+    records = directory.metrics
+    for path in (records, directory.fingerprints):
+        repair_records(path, note)
+    if keep_metrics and records.exists():
+        kept = records.with_name(f"{records.name}.before-step-{step}")
+        shutil.copyfile(records, kept)
+        note(f"the records of later steps are kept in {kept}")
+    for path in (records, directory.fingerprints):
+        cut_records(path, after=step)
+
+
+def has_evaluation(directory: RunDirectory, step: int) -> bool:
+    """Returns whether the result of an evaluation at a global step is recorded."""
+    return (step, "validation") in recorded_steps(directory.metrics)
+
+
+def read_recoveries(metrics: Path) -> list[tuple[int, int]]:
+    """Returns the parts of a run with the same number of recoveries: (first step, recoveries).
+
+    Steps are numbered from 1, and parts are in ascending order; the first begins at step 1. Each
+    recovery changes the seed of the data, and so the order of the examples after it.
+    """
+    parts = [(1, 0)]
+    for step, recoveries in _recovery_events(metrics):
+        parts = [part for part in parts if part[0] <= step]
+        if not parts or parts[-1][1] != recoveries:
+            parts.append((step + 1, recoveries))
+    return parts
+
+
+def recoveries_of(parts: list[tuple[int, int]], step: int) -> int:
+    """Returns the number of recoveries with which a step was trained."""
+    return next(count for first, count in reversed(parts) if first <= step)
+
+
+def _recovery_events(path: Path) -> Iterator[tuple[int, int]]:
+    """Yields the step and the new number of recoveries of each event, in order."""
+    try:
+        lines = read_file(path).splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if b'"recoveries"' not in line:
+            continue
+        try:
+            event = parse_json(line)
+            if event["event"] in (RECOVERED, RESUMED):
+                yield int(event["step"]), int(event["recoveries"])
+        except (ValueError, KeyError, TypeError, OverflowError):
+            continue  # A process was killed while it wrote the line.
+
+
+def read_skipped_steps(metrics: Path) -> tuple[int, ...]:
+    """Returns the steps that a run skips because they were not finite, in ascending order.
+
+    Each event has all steps that were skipped until then, so the last one counts. The steps of
+    `trainer.skip_steps` are not among them.
+    """
+    try:
+        lines = read_file(metrics).splitlines()
+    except OSError:
+        return ()
+    for line in reversed(lines):
+        if b'"skipped"' not in line:
+            continue
+        try:
+            return tuple(int(step) for step in parse_json(line)[SKIPPED])
+        except (ValueError, KeyError, TypeError, OverflowError):
+            continue  # A process was killed while it wrote the line.
+    return ()

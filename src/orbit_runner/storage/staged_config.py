@@ -13,13 +13,10 @@ from typing import Any
 
 from orbit_runner.errors import SettingError
 from orbit_runner.storage.objects import ObjectInfo
-from orbit_runner.storage.path_settings import CHECKPOINT, EXCLUDED, STAGED
 from orbit_runner.storage.paths import EmptyPathError, PathError, is_remote, strip_file_scheme
 from orbit_runner.storage.staging import stage, stage_file
 
 _WILDCARDS = re.compile(r"[*?\[]")
-# Settings that name one file; `exclude` may be a list of examples instead.
-_FILES = ("sentencepiece_model_path", "labels_file", "classes_file", EXCLUDED)
 _POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
 
 
@@ -69,30 +66,31 @@ def _localize_section(section: Any, path: str, *, data: bool) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             new = _localize_section(value, below, data=data)
         else:
-            new = _localize_value(section, field.name, value, below, data=data)
+            new = _localize_value(section, field, value, below, data=data)
         if new is not value:
             changes[field.name] = new
     return dataclasses.replace(section, **changes) if changes else section
 
 
-def _localize_value(section: Any, name: str, value: Any, path: str, *, data: bool) -> Any:
-    if name in (*STAGED, CHECKPOINT):
-        value = _expand_home(value)
+def _localize_value(
+    section: Any, field: dataclasses.Field[Any], value: Any, path: str, *, data: bool
+) -> Any:
+    kind = field.metadata.get("path")
+    if not kind:
+        return value
+    value = _expand_home(value)
     if not _has_url(value):
         return value
     try:
-        if name == CHECKPOINT:
+        if kind == "checkpoint":
             return _localize_checkpoint(value, path)
         if not data:
             return value
-        if name == "data_dir":
-            return _localize_directory(value, path, _relative_patterns(section))
-        if name == "tfds_data_dir":
-            tfds = str(getattr(section, "tfds_name", "")).partition(":")[0]
-            return _localize_directory(value, path, (f"{tfds}/*",) if tfds else ())
-        if name == "input_path":
+        if kind == "dir":
+            return _localize_directory(value, path, _needed_files(section, field.name))
+        if kind == "patterns":
             return _localize_patterns(value, path)
-        if name in _FILES and isinstance(value, str):
+        if kind == "file" and isinstance(value, str):  # `exclude` may be a list of examples.
             return _localize_file(value, path)
     except PathError as error:
         reason = str(error).removeprefix(f"{path}: ")
@@ -116,9 +114,12 @@ def _has_url(value: Any) -> bool:
     return any(isinstance(text, str) and "://" in text for text in texts)
 
 
-def _relative_patterns(section: Any) -> tuple[str, ...]:
-    """Returns the patterns of `input_path` that select files of a data directory; () for all."""
-    if getattr(section, "source", "") == "image_csv":
+def _needed_files(section: Any, name: str) -> tuple[str, ...]:
+    """Returns patterns of the files that a section reads in one of its directories; () for all."""
+    if name == "tfds_data_dir":
+        tfds = str(getattr(section, "tfds_name", "")).partition(":")[0]
+        return (f"{tfds}/*",) if tfds else ()
+    if name != "data_dir" or getattr(section, "source", "") == "image_csv":
         return ()  # `input_path` is a directory, and the CSV files may be outside of it.
     given = getattr(section, "input_path", "") or ""
     parts = [part for text in ([given] if isinstance(given, str) else given)

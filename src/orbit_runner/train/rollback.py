@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.data import same_order_reason
 from orbit_runner.errors import Diverged, RunnerError
-from orbit_runner.run_directory.recoveries import (
+from orbit_runner.run_directory.metric_records import (
     RECOVERED,
     RESUMED,
+    SKIPPED,
     read_recoveries,
+    read_skipped_steps,
     recoveries_of,
 )
-from orbit_runner.run_directory.skipped_steps import SKIPPED, read_skipped_steps
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:

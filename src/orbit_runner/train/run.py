@@ -32,8 +32,8 @@ from orbit_runner.run_directory.data_record import (
     require_unchanged_data,
 )
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data
+from orbit_runner.run_directory.metric_records import has_evaluation, prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.records import has_evaluation, prepare_records
 from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.paths import is_remote

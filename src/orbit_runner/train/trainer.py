@@ -330,9 +330,9 @@ class Trainer(orbit.StandardTrainer):
     def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns the function that runs a number of steps as one piece."""
         if self._chunks is None:
+            self._take = self._compile_take()
             if not self._train_options.use_tf_while_loop:
                 return super().create_train_loop_fn()
-            self._take = self._compile_take()
             step = self._convert(self.train_step)
             if self._recorder is None:
                 return counted_loop(step)

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.errors import Diverged
-from orbit_runner.run_directory.skipped_steps import read_skipped_steps
+from orbit_runner.run_directory.metric_records import read_skipped_steps
 from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.digits import digits_config

@@ -7,7 +7,10 @@ import dataclasses
 import importlib
 import json
 import math
+import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -41,13 +44,15 @@ from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
 Show what an experiment would train, without training: the layers of the model, a batch of the
-training and validation data, the memory of a step, and the schedule. Nothing is written to a run
-directory.
+training and validation data, the sizes of what a step needs, and the schedule. Nothing is written
+to a run directory.
 
 With --workers, also show what each replica of a cluster would compute, read and send. These figures
 are computed; nothing is started on other machines."""
 _DATA_SECTIONS = ("task.train_data", "task.validation_data")
 _MOST_WORKERS, _MOST_GPUS = 65536, 1024  # As in the settings.
+# Read when TensorFlow starts. The default allocator of a CPU does not count.
+_COUNTING_ALLOCATOR = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,7 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     if not missing:
         _report_changed_data(flags, resolved)
     with messages_scope(flags):
-        found = _inspect(flags, resolved, missing, scale)
+        found = _inspect(flags, arguments, resolved, missing, scale)
+    if flags.peak_only:
+        print(json.dumps(found))
+        return 0
     if flags.images:
         _write_images(Path(flags.images), found)
     if flags.html:
@@ -87,8 +95,11 @@ def _parser() -> Parser:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="run a few steps, to measure the memory, the speed and the time of the whole run",
+        help="run a few steps, to measure the speed, the time of the whole run and, in a process "
+        "of its own, the memory of a step",
     )
+    # Only prints the peak, in the process that measures it.
+    parser.add_argument("--peak_only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--images", metavar="FILE", help="write the pictures of the training batch to a PNG file"
     )
@@ -237,32 +248,66 @@ def _is_data_problem(problem: Problem) -> bool:
     return problem.path.startswith(_DATA_SECTIONS) and "batch" not in problem.path
 
 
+def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
+    """Returns the result of `measure_peak` in a process of its own.
+
+    Must be called before this process uses a GPU, because TensorFlow reserves all of its memory.
+    Raises `RunnerError` with the message and the exit code of the process if it fails.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", "inspect", "--peak_only", *arguments, "--quiet"],
+        env={**os.environ, **_COUNTING_ALLOCATOR},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        code = done.returncode if done.returncode > 0 else 128 - done.returncode
+        text = (
+            "--measure: the process that measures the memory of a step ended with code "
+            f"{code}; without the flag, the rest is shown\n{done.stderr}"
+        )
+        message = re.search(r"^runner: (.*)", done.stderr, re.M | re.S)
+        error = RunnerError((message[1] if message else text).rstrip())
+        error.exit_code = code
+        raise error
+    peak, device = json.loads(done.stdout.splitlines()[-1])
+    return peak, device
+
+
 def _inspect(
     flags: argparse.Namespace,
+    arguments: Sequence[str],
     resolved: ResolvedConfig,
     missing: list[Problem],
     scale: ScaleRequest | None,
 ) -> Any:
+    """Returns the inspection; with `--peak_only`, the result of `measure_peak`."""
     from orbit_runner.distribute.tf_environment import prepare_environment
 
     progress = progress_of(flags, f"inspect {resolved.config.name}")
     with progress.shown_scope(), setting_error_scope(resolved):
+        peak: tuple[int | None, str] = (None, "")
+        if flags.measure and not flags.peak_only:
+            progress.phase("measuring the memory of a step in a process of its own")
+            peak = _peak_in_own_process(arguments)
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)
         with paused_collection_scope():
             importlib.import_module("tensorflow")
-            from orbit_runner.inspection.experiment import inspect_experiment
-            from orbit_runner.inspection.memory.allocator import enable_cpu_memory_stats
+            from orbit_runner.inspection.experiment import inspect_experiment, measure_peak
 
             bind_gin(resolved)
-        if flags.measure:
-            enable_cpu_memory_stats()
+        problems = [(one.path, one.message) for one in missing]
         try:
+            if flags.peak_only:
+                return measure_peak(resolved.config, problems=problems, run=run_of(flags))
             return inspect_experiment(
                 resolved.config,
                 measure=flags.measure,
+                peak=peak,
                 every_layer=flags.layers,
-                problems=[(one.path, one.message) for one in missing],
+                problems=problems,
                 run=run_of(flags),
                 scale=scale,
             )

@@ -5,60 +5,66 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.flags.config_flags import (
-    Parser,
-    add_config_flags,
-    build_request,
-    make_parser,
-    parse_flags,
-)
+from orbit_runner.cli.commands.sweep import load_sweep, sweep_parser
+from orbit_runner.cli.flags.config_flags import Parser, build_request, make_parser, parse_flags
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.search_path import find_file, read_text
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.checks.partition import run_problems
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.config.schema.partitioning import effective_runtime
+from orbit_runner.config.schema.strategies import CLUSTERED_STRATEGIES, STRATEGIES
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.errors import RunnerError, unknown_name_message
-from orbit_runner.launch.deploy.job_spec import (
-    JobSpec,
+from orbit_runner.launch.manifests import (
+    SWEEP_TARGETS,
+    TARGETS,
+    Job,
+    config_problems,
+    default_model_dir,
     job_name,
-    manifest_problems,
-    name_problem,
-    parse_mebibytes,
-    parse_seconds,
+    job_problems,
+    manifest,
     requirements,
     roles_of,
 )
-from orbit_runner.launch.deploy.targets import ADD_FLAGS, SWEEP_TARGETS, TARGETS
+from orbit_runner.sweep.file.check import new_sweep
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
 Print the manifest with which {} runs an experiment.
 
 The flags of `runner run` select the experiment. The manifest contains the resolved config, so the
-cluster does not need the config files. It does need the data, and the container image, if any.
-Nothing is submitted.{}"""
+cluster does not need the config files. It does need the data, and the container image, if any. Edit
+the text for what your cluster needs, such as a time limit. Nothing is submitted.{}"""
 _SWEEP = """
 
 With --sweep=FILE, several processes run the trials of a sweep, as `runner sweep FILE`. Then other
 flags are accepted: see `runner manifest {} --sweep=FILE --help`."""
+_SWEEP_DESCRIPTION = """\
+Print the manifest with which several processes run the trials of a sweep, each as `runner sweep
+FILE`. They share the directory of the sweep, which must have file locks (flock).
+
+The manifest contains the sweep file. The experiment and the config files that it names must exist
+where it runs, unless they are part of orbit-runner. Edit the text for what your cluster needs, such
+as a time limit. Nothing is submitted."""
 _TITLES = {"kubernetes": "Kubernetes", "slurm": "Slurm", "vertex": "Vertex AI"}
 _USAGE = """\
 usage: runner manifest PLACE [FLAGS] [FLAGS of `runner run`]
        runner manifest PLACE --sweep=FILE [FLAGS] [FLAGS of `runner sweep`]
 
 places:
-  kubernetes  a JobSet, a Job or a TFJob (--api), for kubectl; for a sweep an indexed Job
+  kubernetes  a JobSet, or a Job for one process, for kubectl; for a sweep an indexed Job
   slurm       a script, for sbatch; for a sweep a job array
   vertex      a CustomJob of Vertex AI, for gcloud
 
@@ -70,8 +76,10 @@ _FLAG_SETTINGS = {
     "ps": "runtime.num_parameter_servers",
     "gpus_per_worker": "runtime.num_gpus",
 }
-# Flags of `runner run` that do not apply in a cluster, or are passed in another way.
-_NOT_PASSED = ("help", "model_dir", "progress", "progress_interval", "json", "pretrain_steps")
+# Flags of `runner run` and `runner sweep` that the processes get, and that no config contains.
+_RUN_FLAGS = ("mode", "resume", "enable_async_checkpointing", "allow_partial", "stop_at_step")
+_SWEEP_FLAGS = ("jobs", "devices_per_job", "seeds", "cold", "imports")
+_ONE_PROCESS = [name for name in STRATEGIES if name not in (*CLUSTERED_STRATEGIES, "tpu")]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -82,56 +90,58 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if place not in TARGETS:
         raise RunnerError(unknown_name_message("place", place, [*TARGETS]))
-    if any(word == "--sweep" or word.startswith("--sweep=") for word in arguments):
-        from orbit_runner.cli.sweep.manifest import sweep_manifest
-
-        text = sweep_manifest(place, arguments[1:])
-    else:
-        text = _make_manifest(place, arguments[1:])
+    is_sweep = any(word.partition("=")[0] == "--sweep" for word in arguments)
+    text = (_sweep_manifest if is_sweep else _run_manifest)(place, arguments[1:])
     use_utf8()
     print(text, end="")
     return 0
 
 
-def _make_manifest(place: str, arguments: Sequence[str]) -> str:
-    flags = parse_flags(run_manifest_parser(place), arguments)
+def _run_manifest(place: str, arguments: Sequence[str]) -> str:
+    flags = parse_flags(_run_parser(place), arguments)
     if getattr(flags, "sweep_file", None):
         raise RunnerError("--sweep: write --sweep=FILE on the command line")
     resolved = resolve(_build_cluster_request(flags))
-    source, write = TARGETS[place]
-    _check_manifest(resolved, flags, source)
-    return write(_make_run_spec(resolved, flags, ["runner", "manifest", place, *arguments]), flags)
+    config = resolved.config
+    found = [*config_problems(config, place)] or [*_fit_problems(resolved, flags.mode)]
+    if flags.mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
+        found.append(("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
+    problems = [Problem(path, message, resolved.origin(path)) for path, message in found]
+    return manifest(
+        place,
+        Job(
+            **_checked_fields(place, flags, resolved, "", [*_mode_problems(flags), *problems]),
+            roles=roles_of(config.runtime),
+            gpus=config.runtime.num_gpus,
+            document=to_yaml(config),
+            arguments=tuple(_given_flags(run_parser(), flags, _RUN_FLAGS)),
+            header=tuple(_header_lines(place, arguments, requirements(config))),
+        ),
+    )
 
 
-def run_manifest_parser(place: str) -> Parser:
-    """Returns the parser of the manifest of an experiment."""
+def _run_parser(place: str) -> Parser:
     parser, is_for_sweeps = run_parser(), place in SWEEP_TARGETS
     parser.prog = f"runner manifest {place}"
     parser.description = _DESCRIPTION.format(
         _TITLES[place], _SWEEP.format(place) if is_for_sweeps else ""
     )
-    group = parser.add_argument_group("cluster")
-    add = group.add_argument
+    add = parser.add_argument_group("cluster").add_argument
     add("--workers", metavar="N", help="number of workers (runtime.num_workers)")
     add("--ps", metavar="N", help="number of parameter servers (runtime.num_parameter_servers)")
     add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
     add("--gpus_per_worker", metavar="N", help="number of GPUs of each worker (runtime.num_gpus)")
-    add_job_flags(add, place)
+    _add_job_flags(add, place)
     if is_for_sweeps:
         add("--sweep", dest="sweep_file", metavar="FILE", help="sweep file; see above")
     return parser
 
 
-def add_job_flags(add: Callable[..., Any], place: str) -> None:
+def _add_job_flags(add: Callable[..., Any], place: str) -> None:
     """Adds the flags of the job that runs an experiment or a sweep."""
-    add(
-        "--name",
-        metavar="NAME",
-        help="name of the job; by default made from that of the experiment",
-    )
-    add("--time", metavar="TIME", help="time limit: minutes, h:mm:ss, days-hours, …")
-    add("--max_restarts", metavar="N", default="10", help="maximum number of automatic restarts")
-    ADD_FLAGS[place](add)
+    add("--name", metavar="NAME", help="name of the job; by default that of the experiment")
+    if place != "slurm":
+        add("--image", metavar="IMAGE", help="container image in which `runner` is installed")
 
 
 def _build_cluster_request(flags: argparse.Namespace) -> Request:
@@ -146,21 +156,14 @@ def _build_cluster_request(flags: argparse.Namespace) -> Request:
     return dataclasses.replace(request, flags=(*request.flags, *more))
 
 
-def _check_manifest(resolved: ResolvedConfig, flags: argparse.Namespace, source: str) -> None:
-    """Checks what can be checked without access to the cluster."""
-    problems = [*_mode_problems(flags), *job_flag_problems(flags)]
-    config = resolved.config
-    found = [*manifest_problems(config, source)]
-    if not found:
-        found += [*fit_problems(resolved, flags.mode)]
-    if flags.mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
-        found.append(("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
-    problems += [Problem(path, message, resolved.origin(path)) for path, message in found]
-    if problems:
-        raise ConfigError(problems)
+def _mode_problems(flags: argparse.Namespace) -> Iterator[Problem]:
+    if flags.mode not in MODES:
+        yield Problem("--mode", unknown_name_message("mode", flags.mode, MODES))
+    if flags.pretrain_steps is not None:
+        yield Problem("--pretrain_steps", f"has no effect with --mode={flags.mode}; remove it")
 
 
-def fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[tuple[str, str]]:
+def _fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[tuple[str, str]]:
     """Yields (dotted path, message) of settings that do not fit the number of processes."""
     config = resolved.config
     roles = roles_of(config.runtime)
@@ -174,88 +177,116 @@ def fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[tuple[str, str
     yield from run_problems(config, mode)
 
 
-def _mode_problems(flags: argparse.Namespace) -> Iterator[Problem]:
-    if flags.mode not in MODES:
-        yield Problem("--mode", unknown_name_message("mode", flags.mode, MODES))
-    if flags.pretrain_steps is not None:
-        yield Problem("--pretrain_steps", f"has no effect with --mode={flags.mode}; remove it")
+def _sweep_manifest(place: str, arguments: Sequence[str]) -> str:
+    if place not in SWEEP_TARGETS:
+        raise RunnerError(
+            f"--sweep: the processes of a sweep need file locks, which `{place}` does not have\n"
+            f"allowed: {', '.join(SWEEP_TARGETS)}"
+        )
+    flags = parse_flags(_sweep_parser(place), arguments)
+    file, base = load_sweep(flags)
+    sweep = new_sweep(file, base)
+    found = [*_trial_problems(base, place)]
+    problems = [Problem(path, message, base.origin(path)) for path, message in found]
+    problems += _worker_problems(flags, sweep.trials * len(sweep.seeds))
+    gpus = max(base.config.runtime.num_gpus, 0)
+    problems += _gpu_problems(flags, gpus)
+    own_files = [path for path in (file.experiment, *file.config_files) if os.path.exists(path)]
+    text = read_text(find_file(flags.sweep_file), flags.sweep_file)
+    return manifest(
+        place,
+        Job(
+            **_checked_fields(place, flags, base, "sweep-", problems),
+            roles={"worker": flags.workers},
+            gpus=gpus * flags.jobs,
+            document=text if text.endswith("\n") else f"{text}\n",
+            arguments=tuple(_given_flags(sweep_parser(), flags, _SWEEP_FLAGS)),
+            header=tuple(_header_lines(place, arguments, [*requirements(base.config), *own_files])),
+            is_sweep=True,
+        ),
+    )
 
 
-def job_flag_problems(flags: argparse.Namespace) -> Iterator[Problem]:
-    """Yields the problems of the flags of `add_job_flags`."""
-    if flags.name and name_problem(flags.name):
-        yield Problem("--name", name_problem(flags.name))
-    for name in _WORDS:
-        value = getattr(flags, name, None) or ""
-        if any(char.isspace() for char in value):
-            yield Problem(f"--{name}", f"got {value!r:.60}, expected a name without spaces")
-    for name, read, expected in _AMOUNTS:
-        value = getattr(flags, name, None)
-        if value is not None and read(value) is None:
-            yield Problem(f"--{name}", f"got {value!r:.60}, expected {expected}")
+def _sweep_parser(place: str) -> Parser:
+    parser = make_parser(f"manifest {place} --sweep=FILE", _SWEEP_DESCRIPTION)
+    parser.settings_rule = "set it under `overrides` in the sweep file"
+    add = parser.add_argument_group("cluster").add_argument
+    add("--sweep", dest="sweep_file", metavar="FILE", help="sweep file")
+    add("--workers", type=int, metavar="N", help="number of processes: array elements, or pods")
+    _add_job_flags(add, place)
+    group = parser.add_argument_group("sweep")
+    for action in sweep_parser()._actions:
+        if action.dest in ("model_dir", *_SWEEP_FLAGS):
+            group._add_action(action)
+    return parser
 
 
-def parse_count(text: str) -> int | None:
-    """Returns the number that a flag gives, or None if it is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+def _trial_problems(base: ResolvedConfig, place: str) -> Iterator[tuple[str, str]]:
+    strategy = base.config.runtime.distribution_strategy
+    if strategy not in _ONE_PROCESS:
+        yield (
+            "runtime.distribution_strategy",
+            f"got {strategy!r}, but each trial is one process\nallowed: {', '.join(_ONE_PROCESS)}",
+        )
+    else:
+        yield from [*config_problems(base.config, place)] or _fit_problems(base, "train_and_eval")
 
 
-_WORDS = ("image", "namespace", "partition", "account", "machine_type", "accelerator_type")
-_AMOUNTS: tuple[tuple[str, Callable[[str], int | None], str], ...] = (
-    ("cpus", parse_count, "an integer"),
-    ("memory", parse_mebibytes, "an amount such as 512Mi or 16Gi"),
-    ("shared_memory", parse_mebibytes, "an amount such as 512Mi or 16Gi"),
-    ("time", parse_seconds, "minutes, minutes:seconds, h:mm:ss, days-hours or days-h:mm:ss"),
-    ("max_restarts", parse_count, "an integer"),
-    ("nodes", parse_count, "an integer"),
-)
+def _worker_problems(flags: argparse.Namespace, runs: int) -> Iterator[Problem]:
+    most = math.ceil(runs / flags.jobs)
+    if flags.workers is None:
+        yield Problem("--workers", f"is not set; expected the number of processes, 1 to {most}")
+    elif not 1 <= flags.workers <= most:
+        jobs = f", {flags.jobs} at a time in each process" if flags.jobs > 1 else ""
+        message = f"got {flags.workers}, allowed: 1 to {most}, because the sweep has {runs} runs"
+        yield Problem("--workers", f"{message}{jobs}")
 
 
-def _make_run_spec(
-    resolved: ResolvedConfig, flags: argparse.Namespace, command: Sequence[str]
-) -> JobSpec:
+def _gpu_problems(flags: argparse.Namespace, gpus: int) -> Iterator[Problem]:
+    allowed = {gpus} if flags.jobs > 1 else {0, gpus}
+    if flags.devices_per_job not in allowed:
+        # Without it, the trials of a process would use the same GPUs.
+        text = " or ".join(map(str, sorted(allowed)))
+        message = f"got {flags.devices_per_job}, allowed: {text} (runtime.num_gpus: {gpus})"
+        yield Problem("--devices_per_job", message)
+
+
+def _checked_fields(
+    place: str,
+    flags: argparse.Namespace,
+    resolved: ResolvedConfig,
+    prefix: str,
+    problems: Sequence[Problem],
+) -> dict[str, Any]:
+    """Returns the fields of a job that experiments and sweeps have in common.
+
+    Raises ConfigError if there are problems, or these fields have some. `prefix` is the beginning
+    of the default name.
+    """
     config = resolved.config
-    return make_job_spec(
-        config,
-        flags,
-        name=flags.name or job_name(config.name),
-        roles=roles_of(config.runtime),
-        gpus=config.runtime.num_gpus,
-        experiment=to_yaml(config),
-        arguments=tuple(_run_flags(flags)),
-        header=(*header_lines(command, requirements(config)),),
-    )
+    name = flags.name or job_name(prefix + config.name)
+    image = getattr(flags, "image", None) or ""
+    model_dir = flags.model_dir or default_model_dir(place, name)
+    found = [Problem(*pair) for pair in job_problems(place, name, image, model_dir)]
+    if problems or found:
+        raise ConfigError([*problems, *found])
+    grace = max(120, math.ceil(config.runtime.grace_period))
+    return {"name": name, "image": image, "model_dir": model_dir, "grace": grace}
 
 
-def make_job_spec(config: ExperimentConfig, flags: argparse.Namespace, **fields: Any) -> JobSpec:
-    """Returns a job spec with the values of the job flags, and the given other fields."""
-    return JobSpec(
-        clustered=config.runtime.traits.is_clustered,
-        model_dir=flags.model_dir or "",
-        cpus=int(getattr(flags, "cpus", None) or 0),
-        memory=parse_mebibytes(getattr(flags, "memory", None) or "0Mi") or 0,
-        seconds=parse_seconds(flags.time or "0") or 0,
-        restarts=int(flags.max_restarts),
-        grace=max(120, math.ceil(config.runtime.grace_period)),
-        **fields,
-    )
-
-
-def header_lines(command: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
+def _header_lines(place: str, arguments: Sequence[str], needed: Iterable[str]) -> Iterator[str]:
     """Yields the comment at the top of a manifest: its origin, and what it needs."""
-    yield f"Made by: {shlex.join(command)}"
-    if needed:
-        yield "Required where the experiment runs:"
-        yield from (f"  {text}" for text in needed)
+    yield f"Made by: {shlex.join(['runner', 'manifest', place, *arguments])}"
+    lines = [f"  {text}" for text in needed]
+    if lines:
+        yield from ("Required where it runs:", *lines)
 
 
-def _run_flags(flags: argparse.Namespace) -> Iterator[str]:
-    """Yields the flags of `runner run` that are not part of the config."""
-    config_parser = make_parser("run", "")
-    add_config_flags(config_parser)
-    skipped = {action.dest for action in config_parser._actions} | {*_NOT_PASSED}
-    for action in run_parser()._actions:
+def _given_flags(parser: Parser, flags: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
+    """Yields the flags of a command with other values than their defaults."""
+    for action in parser._actions:
         value = getattr(flags, action.dest, None)
-        if action.dest in skipped or value == action.default:
+        if action.dest not in names or value == action.default:
             continue
-        yield f"--{action.dest}" if value is True else f"--{action.dest}={value}"
+        for one in value if isinstance(value, list) else [value]:
+            yield action.option_strings[0] + ("" if one is True else f"={one}")

@@ -58,7 +58,7 @@ def print_paired_comparison(
     )
     found = [compare_paired(first, other, flags.metric or ()) for other in others]
     if flags.html:
-        from orbit_runner.reporting.html.paired_page import paired_page
+        from orbit_runner.reporting.html.comparison_page import paired_page
 
         write_page(Path(flags.html), paired_page(found))
     use_utf8()
@@ -68,7 +68,7 @@ def print_paired_comparison(
         rows = (row for one in found for row in _csv_rows(one))
         csv.writer(sys.stdout, lineterminator="\n").writerows([_TITLES, *rows])
     elif not flags.html:
-        from orbit_runner.reporting.text.paired import format_paired
+        from orbit_runner.reporting.text.comparison import format_paired
 
         width = shutil.get_terminal_size((120, 24)).columns
         print("\n\n".join("\n".join(format_paired(one, width)) for one in found))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
+from orbit_runner.config.declarations import path_kind
 from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files, fragment_files
 from orbit_runner.config.schema.modes import MODES
 from orbit_runner.config.schema.trainer import EXPORT_FORMATS
 from orbit_runner.run_directory.paths import CONFIG
-from orbit_runner.storage.path_settings import CHECKPOINT, STAGED
 
 # Texts, each with one line of help.
 Candidates = list[tuple[str, str]]
@@ -20,7 +20,7 @@ def subcommands(command: str) -> tuple[str, ...]:
     if command == "data":
         return ("list", "get")
     if command == "manifest":
-        from orbit_runner.launch.deploy.targets import TARGETS
+        from orbit_runner.launch.manifests import TARGETS
 
         return tuple(TARGETS)
     return ()
@@ -37,10 +37,11 @@ def flag_values(name: str, word: str) -> Candidates:
 def path_setting_values(path: str, word: str) -> Candidates:
     """Returns the files for a setting that is a path; none for other settings."""
     name = path.rpartition(".")[2]
-    if name.endswith("_dir"):
+    kind = path_kind(name)
+    # Not all settings of Model Garden and of custom tasks are declared as paths.
+    if kind in ("dir", "local") or name.endswith("_dir"):
         return [*_directories(word)]
-    is_path = name in STAGED or name == CHECKPOINT or name.endswith(("_file", "_path"))
-    return [*_files(word)] if is_path else []
+    return [*_files(word)] if kind or name.endswith(("_file", "_path")) else []
 
 
 def _directory_entries(word: str) -> Iterator[tuple[str, os.DirEntry[str]]]:

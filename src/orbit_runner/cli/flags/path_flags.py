@@ -79,10 +79,7 @@ _REMOTE_FLAGS: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("run",),
     "export": ("run", "to"),
     "predict": ("where",),
-    # These have their own rules for the run directory.
-    "manifest vertex": ("model_dir", *_CONFIG_FLAGS),
-    "manifest kubernetes": ("model_dir", *_CONFIG_FLAGS),
-    "manifest slurm": _CONFIG_FLAGS,
+    "manifest": _CONFIG_FLAGS,
 }
 
 
@@ -131,7 +128,8 @@ def _expand_user(text: str, shown: str) -> str:
 
 def _find_problem(command: str, name: str, text: str) -> str:
     use = SHARED if command.startswith(_CLUSTER_COMMANDS) else _LOCAL_ADVICE
-    return path_problem(text, remote=name in _REMOTE_FLAGS.get(command, ()), use=use)
+    accepted = _REMOTE_FLAGS.get(command.partition(" ")[0], ())
+    return path_problem(text, remote=name in accepted, use=use)
 
 
 def _find_output_problem(name: str, text: str) -> str:

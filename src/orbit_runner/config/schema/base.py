@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from orbit_runner.config.schema.weights import Weights
+
 if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
 else:
@@ -22,6 +24,8 @@ _UNSET: Any = dataclasses.MISSING
 # The default limits of settings. TensorFlow uses 32 bits for many sizes, and float32 for weights
 # and rates.
 INT_MAX, FLOAT_MAX = 2**31 - 1, 3.4e38
+# What a setting keeps if a subclass declares it again, for another default or help.
+_KEPT = ("weights", "added_later", "path")
 
 
 def is_finite_number(value: Any) -> bool:
@@ -53,6 +57,9 @@ def field(
     holds_at_zero: bool = False,
     duration: bool = False,
     word: str = "",
+    weights: Weights | None = None,
+    added_later: bool = False,
+    path: str = "",
 ) -> Any:
     """Declares one setting of a config class.
 
@@ -84,6 +91,13 @@ def field(
         duration: Whether the value is a duration: a number of seconds, or a string such as `3h`.
         word: A word that is allowed instead of a number or a boolean. It is the only string that
             is allowed.
+        weights: When the setting can change the weights: `NEVER`, or `when(condition)`; see
+            `schema/weights.py`. For a section, it applies to all settings in it. By default always.
+        added_later: Whether a later version added the setting. At its default, which must mean
+            the earlier behavior, it is not part of the fingerprint.
+        path: Whether the value is a path: `file`, `dir`, `patterns` of files, `checkpoint`, or
+            `local`, a directory that cannot be a URL. The others may be URLs, from which a run
+            copies what it needs.
 
     Returns:
         A dataclass field.
@@ -106,6 +120,9 @@ def field(
         "holds_at_zero": holds_at_zero,
         "duration": duration,
         "word": word,
+        "weights": weights,
+        "added_later": added_later,
+        "path": path,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 
@@ -187,6 +204,16 @@ class Config:
 
     # The default and the default factory of each setting.
     _defaults: ClassVar[Mapping[str, tuple[Any, Any]]]
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Lets settings that a subclass declares again keep what they do not declare anew."""
+        super().__init_subclass__(**arguments)
+        inherited = getattr(super(cls, cls), "__dataclass_fields__", {})
+        for name, again in vars(cls).items():
+            if name in inherited and isinstance(again, dataclasses.Field):
+                before, now = inherited[name].metadata, again.metadata
+                kept = {key: before[key] for key in _KEPT if before.get(key) and not now.get(key)}
+                again.metadata = types.MappingProxyType({**now, **kept})
 
     def __init__(self, **settings: Any) -> None:
         """Sets the settings, and the others to their defaults."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -49,7 +50,9 @@ class DataConfig(Config):
     """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 
     source: str = source_field(None)
-    data_dir: str = field("", help="directory of the dataset files")
+    data_dir: str = field(
+        "", path="dir", weights=DATA_LOCATION, help="directory of the dataset files"
+    )
     split: str = field(
         "",
         allowed=("", "train", "test", "all"),
@@ -65,7 +68,9 @@ class DataConfig(Config):
         factory=SyntheticConfig, help="synthetic dataset, for `source: synthetic`"
     )
     input_path: str | list[str] = field(
-        "", help="files or glob patterns, instead of the default file names of the source"
+        "",
+        path="patterns",
+        help="files or glob patterns, instead of the default file names of the source",
     )
     tfds_name: str = field("", help="name of a TFDS dataset", unsupported=_NO_TFDS)
     tfds_split: str = field("", help="split of a TFDS dataset", unsupported=_NO_TFDS)
@@ -87,12 +92,17 @@ class DataConfig(Config):
     )
     exclude: str | list[str | int] = field(
         "",
+        path="file",
+        added_later=True,
         help="examples to leave out of training: a list of IDs that `runner seen` accepts, or a "
         "text file with one per line",
     )
-    cache: bool = field(False, help="cache evaluation batches in memory")
+    # A task may draw random numbers before the cache of its training data.
+    cache: bool = field(False, weights=in_training(), help="cache evaluation batches in memory")
+    # With XLA, steps that create their batches are compiled as a whole; the batches are the same.
     on_device: bool | None = field(
         None,
+        weights=in_training(uses_xla),
         help="keep the dataset in memory and make batches inside the step; null: if possible and "
         "at most 1 GiB",
     )
@@ -102,10 +112,12 @@ class DataConfig(Config):
     block_length: int = field(
         1, help="number of consecutive records to read from each file", unsupported=_NO_FILES
     )
+    # Speed, with the same order of batches. `deterministic: false` may change the order.
     ram_budget: int | None = field(
         None,
         ge=1,
         le=2**20,
+        weights=NEVER,
         help="memory budget of tf.data's buffers in GiB; by default chosen by tf.data",
     )
     deterministic: bool | None = field(
@@ -116,14 +128,24 @@ class DataConfig(Config):
         help="shard the dataset across workers",
         unsupported="each pipeline computes its own slice of a batch",
     )
-    enable_tf_data_service: bool = field(False, help="use tf.data services to make the batches")
+    enable_tf_data_service: bool = field(
+        False, weights=in_training(uses_xla), help="use tf.data services to make the batches"
+    )
     tf_data_service_address: str | None = field(
-        None, help="comma-separated addresses grpc://host:port; by default runtime.tf_data_service"
+        None,
+        weights=NEVER,
+        help="comma-separated addresses grpc://host:port; by default runtime.tf_data_service",
     )
     tf_data_service_job_name: str | None = field(
         None, help="name of the job in the tf.data service", unsupported=_NO_SERVICE
     )
-    tfds_data_dir: str = field("", help="directory of TFDS datasets", unsupported=_NO_TFDS)
+    tfds_data_dir: str = field(
+        "",
+        path="dir",
+        weights=DATA_LOCATION,
+        help="directory of TFDS datasets",
+        unsupported=_NO_TFDS,
+    )
     tfds_as_supervised: bool = field(
         False, help="load TFDS examples as (input, label) pairs", unsupported=_OWN_READER
     )
@@ -145,11 +167,16 @@ class DataConfig(Config):
         help="random seed for shuffling and augmentation; by default runtime.seed",
     )
     prefetch_buffer_size: int | None = field(
-        None, ge=0, le=10**6, help="number of batches to prefetch; by default chosen by tf.data"
+        None,
+        ge=0,
+        le=10**6,
+        weights=NEVER,
+        help="number of batches to prefetch; by default chosen by tf.data",
     )
     autotune_algorithm: str | None = field(
         None,
         allowed=(None, "DEFAULT", "HILL_CLIMB", "GRADIENT_DESCENT", "MAX_PARALLELISM"),
+        weights=NEVER,
         help="algorithm that tunes tf.data's parallelism and buffer sizes",
     )
 

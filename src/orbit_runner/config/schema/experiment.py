@@ -22,6 +22,7 @@ from orbit_runner.config.schema.partitioning import setting_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.trackers import TENSORBOARD, TrackerConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.registry import TASKS
 
 
@@ -57,10 +58,12 @@ class TaskConfig(Config):
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
     init_checkpoint: str = field(
         "",
+        path="checkpoint",
         help="checkpoint, run directory or export to initialize the weights from",
     )
     init_ignore: list[str] = field(
         (),
+        added_later=True,
         help="layers or variables that init_checkpoint does not initialize: patterns such as "
         "`logits` or `*/bias`",
     )
@@ -202,9 +205,12 @@ class ExperimentConfig(Config):
     """An experiment: its task, training, runtime, callbacks and trackers."""
 
     name: str = field(
-        "", subdirectory=True, help="name of the experiment; by default the name of its file"
+        "",
+        subdirectory=True,
+        weights=NEVER,
+        help="name of the experiment; by default the name of its file",
     )
-    description: str = field("", help="one-line description, shown by `runner list`")
+    description: str = field("", weights=NEVER, help="one-line description, shown by `runner list`")
     official: str = field("", help="name of the Model Garden experiment that this one is based on")
     imports: list[str] = field(
         (), help="modules to import first, such as those that define custom tasks"
@@ -220,10 +226,11 @@ class ExperimentConfig(Config):
         factory=RuntimeConfig, help="devices, distribution strategy, cluster and precision"
     )
     callbacks: list[CallbackConfig] = field(
-        (), help="callbacks to run at events such as the end of an evaluation"
+        (), added_later=True, help="callbacks to run at events such as the end of an evaluation"
     )
     trackers: list[TrackerConfig] = field(
         factory=lambda: (TrackerConfig(class_name=TENSORBOARD),),
+        weights=NEVER,
         help="where to show records besides metrics.jsonl: tensorboard, mlflow, wandb, or classes",
     )
 

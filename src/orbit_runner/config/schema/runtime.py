@@ -9,6 +9,7 @@ from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.checks.preemption import preemption_problems
 from orbit_runner.config.schema.checks.runtime import inert_settings, runtime_problems
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
+from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
 
 NUMERICS = ("native", "portable")
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -68,12 +69,17 @@ class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
     distribution_strategy: str = field(
-        "mirrored", allowed=tuple(STRATEGIES), lowercase=True, help="the tf.distribute strategy"
+        "mirrored",
+        allowed=tuple(STRATEGIES),
+        lowercase=True,
+        weights=DEVICES,
+        help="the tf.distribute strategy",
     )
     num_gpus: int = field(
         0,
         ge=-1,
         le=1024,
+        weights=DEVICES,
         help="number of GPUs per worker; 0: use the CPU, -1: all available GPUs. "
         "num_virtual_devices divides 1 GPU into several",
     )
@@ -81,6 +87,7 @@ class RuntimeConfig(Config):
         1,
         ge=1,
         le=1024,
+        weights=DEVICES,
         help="number of virtual devices on one CPU, or on one GPU with num_gpus: 1, to try "
         "`mirrored` without several GPUs",
     )
@@ -88,6 +95,7 @@ class RuntimeConfig(Config):
         0,
         ge=0,
         le=65536,
+        added_later=True,
         help="number of parts that each batch is divided into. The weights are the same on any "
         "number of devices that divides it; 0: one part per device",
     )
@@ -98,6 +106,7 @@ class RuntimeConfig(Config):
     numerics: str = field(
         "native",
         allowed=NUMERICS,
+        added_later=True,
         help="native: as fast as this processor can; portable: the same weights on every x86-64 "
         "processor with AVX2 and FMA, with one thread per op",
     )
@@ -107,8 +116,12 @@ class RuntimeConfig(Config):
         help="compile with XLA: whole steps on one device, forward and backward passes on several; "
         "auto: on GPUs, except for batches of many shapes",
     )
+    # The cache of compiled programs, not the programs.
     xla_cache_dir: str = field(
-        "", help="directory in which XLA caches compiled programs, to speed up later runs"
+        "",
+        path="local",
+        weights=NEVER,
+        help="directory in which XLA caches compiled programs, to speed up later runs",
     )
     mixed_precision_dtype: str | None = field(
         None,
@@ -124,6 +137,7 @@ class RuntimeConfig(Config):
     all_reduce_alg: str | None = field(
         None,
         allowed=ALL_REDUCE_ALGORITHMS,
+        weights=DEVICES,
         help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow, "
         "and reduction_to_one_device for virtual devices of a GPU",
     )
@@ -131,6 +145,7 @@ class RuntimeConfig(Config):
         1,
         ge=0,
         le=65536,
+        weights=DEVICES,
         help="number of packs that gradients are split into for all-reduce; 0: no packing",
     )
     intra_op_threads: int = field(
@@ -139,24 +154,33 @@ class RuntimeConfig(Config):
         le=4096,
         help="threads within one op; 0: one per CPU core; affects the last bits of the weights",
     )
+    # Deterministic ops give the same results in any order.
     inter_op_threads: int = field(
-        0, ge=0, le=4096, help="number of ops that run in parallel; 0: chosen by TensorFlow"
+        0,
+        ge=0,
+        le=4096,
+        weights=when(races),
+        help="number of ops that run in parallel; 0: chosen by TensorFlow",
     )
     dataset_num_private_threads: int | None = field(
         None,
         ge=1,
         le=4096,
+        weights=NEVER,
         help="number of private threads for input pipelines; by default they share threads",
     )
+    # The GPU runs kernels in the order of its stream, whatever thread launches them.
     gpu_thread_mode: str | None = field(
         None,
         allowed=(None, "global", "gpu_private", "gpu_shared"),
+        weights=NEVER,
         help="thread pool that launches GPU kernels; by default chosen by TensorFlow",
     )
     per_gpu_thread_count: int = field(
         0,
         ge=0,
         le=1024,
+        weights=NEVER,
         help="number of threads per GPU for gpu_thread_mode; 0: chosen by TensorFlow",
     )
     batchnorm_spatial_persistent: bool = field(
@@ -168,15 +192,18 @@ class RuntimeConfig(Config):
     cluster_source: str = field(
         "auto",
         allowed=CLUSTER_SOURCES,
+        weights=NEVER,
         help="source of the cluster description; auto: the first one available",
     )
+    # The addresses of the members; `num_workers` is their number.
     cluster: ClusterConfig = field(
-        factory=ClusterConfig, help="addresses of the members of the cluster"
+        factory=ClusterConfig, weights=NEVER, help="addresses of the members of the cluster"
     )
     num_workers: int = field(
         0,
         ge=0,
         le=65536,
+        weights=DEVICES,
         help="number of workers, a multi_worker_mirrored chief included; 0: as the cluster "
         "description says",
     )
@@ -187,41 +214,56 @@ class RuntimeConfig(Config):
         help="number of parameter servers; 0: as the cluster description says, or 1",
     )
     num_evaluators: int = field(
-        0, ge=0, le=1, help="number of processes that evaluate checkpoints during training"
+        0,
+        ge=0,
+        le=1,
+        weights=NEVER,
+        help="number of processes that evaluate checkpoints during training",
     )
     worker_hosts: str | None = field(
-        None, help="comma-separated host:port of all workers, for clusters without other roles"
+        None,
+        weights=NEVER,
+        help="comma-separated host:port of all workers, for clusters without other roles",
     )
     task_type: str | None = field(
         None,
         allowed=(None, *ROLES),
+        weights=NEVER,
         help="role of this process in the cluster; by default worker, or chief if there are no "
         "workers",
     )
     task_index: int = field(
-        -1, ge=-1, le=65536, help="index of this process within its role; -1: unset"
+        -1, ge=-1, le=65536, weights=NEVER, help="index of this process within its role; -1: unset"
     )
     remote_cluster: str | None = field(
         None,
+        weights=NEVER,
         help="addresses of a remote cluster to train on, such as worker=a:2222,b:2222;ps=c:2222",
     )
     cluster_start_timeout: int = field(
         120,
         ge=1,
         le=10**6,
+        weights=NEVER,
         help="seconds that members of the cluster wait for each other at startup",
     )
     heartbeat_timeout: int = field(
-        10, ge=2, le=10**5, help="seconds without a response after which a member counts as lost"
+        10,
+        ge=2,
+        le=10**5,
+        weights=NEVER,
+        help="seconds without a response after which a member counts as lost",
     )
     grace_period: float = field(
         30.0,
         gt=0.0,
+        weights=NEVER,
         help="seconds from SIGTERM to SIGKILL; training stops within a second, or a sixth "
         "of it if that is shorter; the rest is for saving",
     )
     preemption: PreemptionConfig = field(
         factory=PreemptionConfig,
+        weights=NEVER,
         help="notices that the platform will stop this machine; each is handled like SIGTERM",
     )
     variable_partitioner: str | None = field(
@@ -242,17 +284,24 @@ class RuntimeConfig(Config):
         le=2**40,
         help="minimum (min_size) or maximum (max_size) size of a shard in bytes",
     )
+    # With XLA, steps that create their batches are compiled as a whole; the batches are the same.
     tf_data_service: str | None = field(
         None,
+        weights=when(uses_xla),
         help="comma-separated addresses of tf.data services that make the batches: "
         "grpc://host:port",
     )
     tpu: str | None = field(
         None,
+        weights=NEVER,
         help="name or address of the TPU, or 'local'; by default detected from the environment",
     )
-    tpu_zone: str | None = field(None, help="Google Cloud zone of a TPU given by name")
-    tpu_project: str | None = field(None, help="Google Cloud project of a TPU given by name")
+    tpu_zone: str | None = field(
+        None, weights=NEVER, help="Google Cloud zone of a TPU given by name"
+    )
+    tpu_project: str | None = field(
+        None, weights=NEVER, help="Google Cloud project of a TPU given by name"
+    )
     tpu_platform: str | None = field(
         None, help="type of TPU, such as v3-8, for checking partition dims before connecting"
     )

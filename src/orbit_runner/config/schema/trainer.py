@@ -10,6 +10,15 @@ from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.config.schema.optimizers import Optimization
+from orbit_runner.config.schema.weights import (
+    NEVER,
+    has_callbacks,
+    rolls_back,
+    skips_nonfinite_steps,
+    stops_early,
+    uses_xla,
+    when,
+)
 from orbit_runner.errors import unknown_name_message
 
 MAX_EPOCHS = 1e6
@@ -50,14 +59,21 @@ class TrainerConfig(Config):
         factory=Optimization,
         help="optimizer, learning rate, warmup and moving average of the weights",
     )
+    # The weights at a step do not depend on how many steps follow.
     train_steps: int = field(
-        0, ge=0, holds_at_zero=True, exclusive_with="train_epochs", help="number of training steps"
+        0,
+        ge=0,
+        holds_at_zero=True,
+        exclusive_with="train_epochs",
+        weights=NEVER,
+        help="number of training steps",
     )
     train_epochs: float = field(
         0.0,
         ge=0.0,
         le=MAX_EPOCHS,
         exclusive_with="train_steps",
+        weights=NEVER,
         help="number of training epochs, instead of train_steps",
     )
     max_time: float | str | None = field(
@@ -65,26 +81,34 @@ class TrainerConfig(Config):
         gt=0.0,
         le=_LONGEST_SECONDS,
         duration=True,
+        weights=NEVER,
         help="time after which training saves a checkpoint and ends, such as 3h or 1h30m; started "
         "again, it continues; null: no limit",
     )
+    # If a run rolls back, the length of loops determines when divergence is detected.
     steps_per_loop: int | str = field(
         "auto",
         ge=1,
         word="auto",
+        weights=when(rolls_back),
         help="number of training steps per loop; auto: as many as take about one second",
     )
     gradient_accumulation_steps: int = field(
         1, ge=1, le=65536, help="number of micro-batches per replica and step, to save memory"
     )
     validation_steps: int = field(
-        -1, ge=-1, help="number of batches per evaluation; -1: the whole dataset"
+        -1,
+        ge=-1,
+        weights=when(stops_early),
+        help="number of batches per evaluation; -1: the whole dataset",
     )
+    # Loops of steps end when an evaluation is due.
     validation_interval: int = field(
         1000,
         ge=0,
         holds_at_zero=True,
         exclusive_with="validation_epochs",
+        weights=when(stops_early, rolls_back),
         help="steps between evaluations; 0: only at the end",
     )
     validation_epochs: float = field(
@@ -92,46 +116,60 @@ class TrainerConfig(Config):
         ge=0.0,
         le=1e6,
         exclusive_with="validation_interval",
+        weights=when(stops_early, rolls_back),
         help="epochs between evaluations, instead of validation_interval",
     )
     summary_interval: int = field(
-        1000, ge=1, help="number of steps that each training record averages over"
+        1000,
+        ge=1,
+        weights=when(rolls_back, has_callbacks),
+        help="number of steps that each training record averages over",
     )
+    # Measured steps change the weights as other steps do.
     watch_interval: int = field(
         0,
         ge=0,
+        weights=NEVER,
         help="steps between measurements of gradients, weights and updates, a multiple of "
         "summary_interval; 0: none",
     )
     profile_steps: list[int] = field(
         (),
         ge=1,
+        weights=NEVER,
         help="first and last training step to profile, such as [101, 120]; if empty: none",
     )
-    system_metrics: bool = field(True, help="add memory and processor use to the training records")
-    report_interval: float = field(
-        60.0, ge=0, help="seconds between updates of report.html; 0: write no report"
+    system_metrics: bool = field(
+        True, weights=NEVER, help="add memory and processor use to the training records"
     )
+    report_interval: float = field(
+        60.0, ge=0, weights=NEVER, help="seconds between updates of report.html; 0: write no report"
+    )
+    # The checkpoints that a run can return to.
     checkpoint_interval: int = field(
         1000,
         ge=-1,
+        weights=when(rolls_back),
         help="steps between checkpoints; 0: only at the end, -1: steps_per_loop (if auto: "
         "summary_interval)",
     )
+    # A run that may roll back saves no such checkpoints.
     checkpoint_time_interval: float | str | None = field(
         None,
         gt=0.0,
         le=_LONGEST_SECONDS,
         duration=True,
+        weights=NEVER,
         help="time after which a checkpoint is saved at the end of a loop, in addition to "
         "checkpoint_interval, such as 30m; null: none",
     )
     max_to_keep: int | None = field(
-        5, ge=1, help="maximum number of checkpoints to keep; null: all"
+        5, ge=1, weights=NEVER, help="maximum number of checkpoints to keep; null: all"
     )
     keep_checkpoint_interval: int = field(
         0,
         ge=0,
+        weights=NEVER,
         help="checkpoints at multiples of this step, a multiple of checkpoint_interval, are kept "
         "in addition to max_to_keep; 0: none",
     )
@@ -140,46 +178,56 @@ class TrainerConfig(Config):
         gt=0.0,
         le=_LONGEST_SECONDS,
         duration=True,
+        weights=NEVER,
         help="one checkpoint for each such time is kept in addition to max_to_keep, such as 2h; "
         "null: none",
     )
     continuous_eval_timeout: int | None = field(
         3600,
         ge=0,
+        weights=NEVER,
         help="seconds that continuous_eval waits for a new checkpoint; 0 or null: no limit",
     )
     best_checkpoint_export_subdir: str = field(
         "",
         subdirectory=True,
+        weights=NEVER,
         help="subdirectory of the run directory for the best checkpoint; if empty: not saved",
     )
     best_checkpoint_eval_metric: str = field(
-        "", help="validation metric that determines the best checkpoint"
+        "", weights=NEVER, help="validation metric that determines the best checkpoint"
     )
     best_checkpoint_metric_comp: str = field(
         "higher",
         allowed=("higher", "lower"),
+        weights=NEVER,
         help="whether higher or lower values of that metric are better",
     )
     best_checkpoints_to_keep: int = field(
-        1, ge=1, help="number of best checkpoints to keep, by that metric"
+        1, ge=1, weights=NEVER, help="number of best checkpoints to keep, by that metric"
     )
     export_subdir: str = field(
         "",
         subdirectory=True,
+        weights=NEVER,
         help="subdirectory of the run directory for the model exported after training; if empty: "
         "none",
     )
     export_checkpoint: str | None = field(
-        None, allowed=(None, "newest", "best"), help="checkpoint to export; by default the newest"
+        None,
+        allowed=(None, "newest", "best"),
+        weights=NEVER,
+        help="checkpoint to export; by default the newest",
     )
     export_weights: str | None = field(
         None,
         allowed=(None, "average", "plain"),
+        weights=NEVER,
         help="export averaged or plain weights; by default the weights that evaluation uses",
     )
     export_formats: list[str] = field(
         (),
+        weights=NEVER,
         help="formats of the export: saved_model, litert, litert_float16, litert_int8, onnx and "
         "keras; if empty: saved_model",
     )
@@ -187,38 +235,50 @@ class TrainerConfig(Config):
         None, help="criteria for stopping before the last step"
     )
     fine_tuning: FineTuning | None = field(
-        None, help="frozen layers, gradual unfreezing, and learning rates by layer"
+        None,
+        added_later=True,
+        help="frozen layers, gradual unfreezing, and learning rates by layer",
     )
+    # Without rollbacks, divergence only ends the run.
     loss_upper_bound: float = field(
         1e6,
         le=math.inf,
+        weights=when(rolls_back),
         help="training loss above which training counts as diverged; .inf: no bound",
     )
-    recovery_begin_steps: int = field(0, ge=0, help="first step at which loss_upper_bound applies")
+    recovery_begin_steps: int = field(
+        0, ge=0, weights=when(rolls_back), help="first step at which loss_upper_bound applies"
+    )
     recovery_max_trials: int = field(
         0,
         ge=-1,
         help="maximum rollbacks to the last checkpoint after divergence; 0: stop, -1: disable the "
         "check",
     )
+    # Otherwise, a step that is not finite ends the run, or `recovery_max_trials` decides.
     on_nonfinite: str | None = field(
         None,
         allowed=(None, "stop", "skip", "rollback"),
+        weights=when(skips_nonfinite_steps),
         help="what happens at the first step whose loss or weights are NaN or infinite: stop saves "
         "the weights before it; skip continues without it; rollback requires recovery_max_trials; "
         "null: rollback if recovery_max_trials is above 0, otherwise stop",
     )
     max_skipped_steps: int = field(
-        10, ge=1, help="maximum number of steps that on_nonfinite: skip leaves out"
+        10,
+        ge=1,
+        weights=when(skips_nonfinite_steps),
+        help="maximum number of steps that on_nonfinite: skip leaves out",
     )
     skip_steps: list[int] = field(
-        (), ge=1, help="training steps that take their batch but change no weight"
+        (), ge=1, added_later=True, help="training steps that take their batch but change no weight"
     )
     preemption_on_demand_checkpoint: bool = field(
-        True, help="save a checkpoint on SIGTERM; SIGHUP and Ctrl-C always save one"
+        True, weights=NEVER, help="save a checkpoint on SIGTERM; SIGHUP and Ctrl-C always save one"
     )
     keep_code_patch: bool = field(
         True,
+        weights=NEVER,
         help="save the uncommitted changes of the git repository to code.patch in the run "
         "directory",
     )
@@ -230,19 +290,27 @@ class TrainerConfig(Config):
     validation_summary_subdir: str = field(
         "validation",
         subdirectory=True,
+        weights=NEVER,
         help="subdirectory of the run directory for validation summaries",
     )
+    # With XLA, steps that create their batches are compiled as a whole.
     train_tf_while_loop: bool = field(
-        True, help="run each loop of training steps as a single graph"
+        True, weights=when(uses_xla), help="run each loop of training steps as a single graph"
     )
     train_tf_function: bool = field(
         True, help="compile the training step into a graph with tf.function"
     )
+    # Eager evaluation changes the last bits of metrics.
     eval_tf_function: bool = field(
-        True, help="compile the evaluation step into a graph with tf.function"
+        True,
+        weights=when(stops_early),
+        help="compile the evaluation step into a graph with tf.function",
     )
+    # The loop around evaluation steps, not the steps.
     eval_tf_while_loop: bool | None = field(
-        None, help="run each evaluation as a single graph; null: if the task supports it"
+        None,
+        weights=NEVER,
+        help="run each evaluation as a single graph; null: if the task supports it",
     )
     allow_tpu_summary: bool = field(
         False,

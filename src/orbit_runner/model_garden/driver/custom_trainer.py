@@ -22,8 +22,8 @@ from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError, format_list
 from orbit_runner.model_garden.driver.custom_parts import check_custom_trainer
+from orbit_runner.run_directory.metric_records import prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.records import prepare_records
 from orbit_runner.tasks.assets import assets_of
 from orbit_runner.trackers.tracking import writes_event_files
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard

@@ -8,9 +8,8 @@ from html import escape
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.picture_sheet import thumbnails
 from orbit_runner.inspection.schedule import Schedule
-from orbit_runner.reporting.html.model_section import layers_table
+from orbit_runner.reporting.html.model_section import layers_table, picture_grid
 from orbit_runner.reporting.html.page import page, section, table
-from orbit_runner.reporting.html.picture_grid import picture_grid
 from orbit_runner.reporting.html.svg_chart import Series, line_chart
 from orbit_runner.reporting.report_data.files import Picture
 from orbit_runner.reporting.text.inspection import (

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.reporting.html.evaluation_section import evaluation_content
-from orbit_runner.reporting.html.exports_section import exports_content
-from orbit_runner.reporting.html.model_section import input_content, model_content
-from orbit_runner.reporting.html.page import page, section, table
-from orbit_runner.reporting.html.profile_section import profile_content
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.profiling.profile import profile_of
+from orbit_runner.profiling.trace_files import TraceFiles, newest_trace
+from orbit_runner.reporting.html.confusion_matrix import confusion_matrix
+from orbit_runner.reporting.html.model_section import input_content, model_content, picture_grid
+from orbit_runner.reporting.html.page import page, paragraph, section, subsection, table
 from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
-from orbit_runner.reporting.report_data.files import ReportData
+from orbit_runner.reporting.report_data.files import EvaluationData, ReportData
 from orbit_runner.reporting.run_data import NON_METRICS, RunData
+from orbit_runner.reporting.text.exports import export_head, export_rows
+from orbit_runner.reporting.text.profile import (
+    KIND_HEAD,
+    PART_HEAD,
+    advice,
+    kind_rows,
+    kind_title,
+    part_rows,
+    part_title,
+    verdict,
+)
 from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
     SPEED,
@@ -38,6 +52,7 @@ _MOST_EVALUATIONS = 50
 _MOST_STEPS = 5  # of evaluations that are not finite
 _MOST_PARTIAL = 10
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
+_PROFILE_ROWS = 10
 
 
 def report_page(
@@ -300,3 +315,60 @@ def _environment(run: RunData) -> str:
 def _lines(values: Mapping[str, str]) -> str:
     width = max((len(name) for name in values), default=0)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in values.items())
+
+
+def evaluation_content(found: EvaluationData | None) -> str:
+    """Returns confusion matrix, pictures and a table, or why they are not known."""
+    if found is None:
+        return ""
+    if found.problem:
+        return paragraph(f"examples were not collected: {found.problem}")
+    pictures = picture_grid(found.pictures)
+    at_step = f"step {found.step:,}"
+    return "".join(
+        [
+            paragraph(f"{at_step}: {found.note}" if found.note else at_step),
+            subsection("Confusion matrix", confusion_matrix(found.confusion, found.classes)),
+            subsection("Worst mistakes", pictures) if found.confusion else pictures,
+            table(found.head, found.rows, text=True),
+        ]
+    )
+
+
+def exports_content(records: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the sizes, differences and times of the exports; "" if there are none."""
+    if not records:
+        return ""
+    checks = [one["check"] for one in records if isinstance(one.get("check"), dict)]
+    counts = sorted({str(one.get("examples", "?")) for one in checks})
+    note = f"compared with the model on {' and '.join(counts)} validation examples"
+    rows = export_rows(records)
+    return (paragraph(note) if checks else "") + table(
+        export_head(records), rows, right=len(rows[0]) - 2
+    )
+
+
+def profile_content(run: Path) -> str:
+    """Returns the newest profile of a run as HTML; "" if it has no trace."""
+    trace = newest_trace(run)
+    return "" if trace is None else _profile_of_trace(trace)
+
+
+# A report is written again and again during a run, and reading a trace can take seconds.
+@functools.lru_cache(maxsize=1)
+def _profile_of_trace(trace: TraceFiles) -> str:
+    try:
+        profile = profile_of(trace)
+    except RunnerError as error:
+        return f"<p class=bad>{escape(first_line(error))}</p>"
+    items = "".join(f"<li>{escape(text)}</li>" for text in advice(profile))
+    return "".join(
+        [
+            f"<p>{escape(verdict(profile))}</p>",
+            f"<ul>{items}</ul>" if items else "",
+            f"<p class=soft>{escape(kind_title(profile))}</p>",
+            table(KIND_HEAD, kind_rows(profile, _PROFILE_ROWS), numbers=True),
+            f"<p class=soft>{escape(part_title(profile))}</p>",
+            table(PART_HEAD, part_rows(profile, _PROFILE_ROWS), numbers=True),
+        ]
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from orbit_runner.reporting.numbers import format_duration, format_number, short_number
+from orbit_runner.reporting.numbers import format_duration, format_number, short_number, sparkline
 from orbit_runner.reporting.progress.history import History
 from orbit_runner.reporting.progress.text import (
     LEARNING_RATE,
@@ -20,7 +20,6 @@ from orbit_runner.reporting.progress.text import (
     step_text,
     time_left_text,
 )
-from orbit_runner.reporting.sparkline import sparkline
 from orbit_runner.utils.mfu import format_si
 
 TRAINING = "training"

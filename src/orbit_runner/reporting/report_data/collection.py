@@ -1,10 +1,15 @@
-"""Collects what the report shows of the model, of a training batch and of an evaluation."""
+"""Collects what the report shows of the model, of a training batch and of an evaluation.
+
+The datasets of the run and its random draws remain unchanged.
+"""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,17 +29,15 @@ from orbit_runner.reporting.report_data.files import (
     ModelData,
     Picture,
 )
-from orbit_runner.reporting.report_data.validation_batches import (
-    batches_of,
-    unchanged_scope,
-    validation_parts,
-)
 from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.train.evaluator import metrics_of
+from orbit_runner.train.inputs.local_batches import own_batches
 from orbit_runner.train.run import Run
 
 _MOST_PICTURES, _MOST_ROWS, _MOST_TEXT = 32, 50, 2000
 _MOST_FACTS = 200  # of a section
 _MOST_NAMES = 100_000  # characters of the names of all classes
+_PART_ROWS = 64  # of a part of a validation batch
 
 
 def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
@@ -149,3 +152,54 @@ def _encode_pictures(images: np.ndarray | None, captions: Sequence[str]) -> list
 def _cut(text: Any) -> str:
     text = str(text)
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
+
+
+def batches_of(run: Run, section: str, step: int = 0) -> Iterator[Any]:
+    """Yields the batches of a section of a run; see `own_batches`."""
+    return own_batches(run.adapter, run.config.runtime, run.section(section), step)
+
+
+def validation_parts(run: Run, seconds: float) -> Generator[Any, None, None]:
+    """Yields the batches of the validation data in parts of at most 64 rows, for some seconds.
+
+    Time counts from the first batch, which has to wait for the pipeline.
+    """
+    end = math.inf
+    for batch in batches_of(run, "validation_data"):
+        end = min(end, time.monotonic() + seconds)
+        for part in _parts(batch):
+            yield part
+            if time.monotonic() > end:
+                return
+
+
+def _parts(batch: Any) -> Iterator[Any]:
+    tensors = tf.nest.flatten(batch)
+    sizes = {one.shape[0] if one.shape.rank else None for one in tensors if tf.is_tensor(one)}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size is None or not all(isinstance(one, tf.Tensor) for one in tensors):
+        yield batch
+        return
+    for first in range(0, size, _PART_ROWS):
+        yield tf.nest.map_structure(lambda one, start=first: one[start : start + _PART_ROWS], batch)
+
+
+@contextlib.contextmanager
+def unchanged_scope(model: Any) -> Iterator[None]:
+    """Restores random generators and what a call of a model may change after a `with` block."""
+    layers = list(model._flatten_layers())
+    variables = [
+        *(one for layer in layers for one in layer._non_trainable_weights),
+        *(one for metric in metrics_of(model) for one in metric.variables),
+    ]
+    # Each replica has its own value of some variables.
+    stored = {id(part): part for one in variables for part in getattr(one, "values", (one,))}
+    kept = [(part, part.numpy()) for part in stored.values()]
+    try:
+        with unchanged_generators_scope():
+            yield
+    finally:
+        for part, value in kept:
+            part.assign(value)
+        # The next trace of a step must not find losses of an eager call.
+        model._clear_losses()

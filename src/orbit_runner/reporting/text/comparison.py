@@ -1,4 +1,4 @@
-"""A comparison of runs as text for a terminal."""
+"""Comparisons of runs, and of groups of runs paired by seed, as text for a terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from typing import Any
 from orbit_runner.reporting.comparison import RunComparison, format_value
 from orbit_runner.reporting.html.svg_axes import is_logarithmic
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
+from orbit_runner.reporting.paired import PairedComparison, PairedMetric
+from orbit_runner.reporting.statistics import (
+    estimate_text,
+    interval_text,
+    permutation_text,
+    verdict,
+)
 
 _GAP = 2
 _NARROWEST, _LEAST_CUT, _WIDEST = 10, 18, 48
@@ -16,6 +23,12 @@ _PLOT_WIDTH, _PLOT_HEIGHT = 64, 10
 _MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 Row = tuple[str, Sequence[str]]
+# Printed below the comparison, and the reason for the note about many metrics.
+METHODS = (
+    "mean ± standard deviation over seeds [95 % confidence interval of the mean, Student 1908]",
+    "difference: paired t-test by seed (Student 1908); sign-flip permutation test (Fisher 1935)",
+)
+_MANY_METRICS = 3
 
 
 def format_comparison(
@@ -165,3 +178,51 @@ def _mark(index: int) -> str:
 
 def _cut(text: str, size: int) -> str:
     return text if len(text) <= size else f"{text[: size - 1]}…"
+
+
+def format_paired(comparison: PairedComparison, width: int) -> Iterator[str]:
+    """Yields the lines of a comparison, most of which fit in `width` characters."""
+    seeds = ", ".join(map(str, comparison.seeds))
+    yield f"A  {comparison.first.name}"
+    yield f"B  {comparison.second.name}"
+    yield f"   {len(comparison.seeds)} seeds: {seeds}"
+    for title, rows in (
+        ("settings that differ", comparison.settings()),
+        ("software that differs", comparison.software()),
+    ):
+        if rows:
+            yield ""
+            yield title
+            for path, (before, after) in rows.items():
+                line = f"  {path}  A {format_value(before)}  B {format_value(after)}"
+                yield line if len(line) <= width else f"{line[: width - 1]}…"
+    for metric in comparison.metrics:
+        yield ""
+        yield from _metric_lines(metric)
+    yield ""
+    yield from METHODS
+    for text in [*comparison.notes(), *many_metrics(comparison)]:
+        yield f"note: {text}"
+
+
+def _metric_lines(metric: PairedMetric) -> Iterator[str]:
+    test = metric.test
+    yield metric.name
+    for letter, found in zip("AB", metric.estimates, strict=True):
+        yield f"  {letter}      {estimate_text(found)} {interval_text(found)}".rstrip()
+    yield f"  B - A  {verdict(test)}"
+    effect = "" if test.effect_size is None else f"effect size {test.effect_size:.2g}"
+    rest = "; ".join(filter(None, [effect, permutation_text(test)]))
+    if rest:
+        yield f"         {rest}"
+
+
+def many_metrics(comparison: PairedComparison) -> list[str]:
+    """Returns a note about chance among several metrics; empty for few."""
+    count = len(comparison.metrics)
+    if count < _MANY_METRICS:
+        return []
+    return [
+        f"{count} metrics were compared: one in 20 without any difference is more than chance at "
+        "5 %; choose the metric before you look, with --metric"
+    ]

@@ -146,7 +146,7 @@ def _equal_rows(found: EqualRows) -> str:
 
 
 def memory_rows(found: Inspection) -> Rows:
-    """Returns the parts of the estimated memory, their sum, and the measured peak."""
+    """Returns the sizes of what a step needs, and the measured peak."""
     memory = found.memory
     rows: Rows = [
         ("weights", bytes_text(memory.weights)),
@@ -155,16 +155,12 @@ def memory_rows(found: Inspection) -> Rows:
     if memory.average:
         rows.append(("average of the weights", bytes_text(memory.average)))
     rows += [
+        ("gradients", bytes_text(memory.gradients)),
         ("input batch", bytes_text(memory.inputs)),
-        ("constants of the graph", bytes_text(memory.constants)),
-        ("activations, at the peak", bytes_text(memory.activations)),
-        ("gradients and temporary tensors, at the peak", bytes_text(memory.temporary)),
-        ("unused ends of blocks, at the peak", bytes_text(memory.unused)),
-        ("estimated peak", bytes_text(memory.peak)),
     ]
-    if found.measured is not None:
-        rows.append(("measured peak", _measured_peak(found)))
-    return [*rows, ("all gradients together", bytes_text(memory.gradients))]
+    if found.measured is None:
+        return [*rows, ("peak, measured with --measure", "-")]
+    return [*rows, ("peak, measured in a process of its own", _measured_peak(found))]
 
 
 def schedule_rows(schedule: Schedule) -> Rows:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orbit_runner.reporting.numbers import format_duration
-from orbit_runner.reporting.progress.live_lines import LiveLines
+from orbit_runner.reporting.progress.live import LiveLines
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import rank_trials
 from orbit_runner.sweep.view.time_left import TimeLeft

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.errors import DataError
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
@@ -74,6 +75,8 @@ class ImageClassificationConfig(TaskConfig):
 
     metrics: list[str | Mapping[str, Any]] = field(
         (),
+        weights=METRICS,
+        added_later=True,
         help="more metrics of evaluations, by the names of Keras: [auc, {name: f1_score, average: "
         "macro}], or classes",
     )

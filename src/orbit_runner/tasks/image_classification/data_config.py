@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_field
+from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
@@ -149,21 +150,31 @@ class ImageDataConfig(MixedDataConfig):
         help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
     )
     labels_file: str = field(
-        "", help="`source: image_csv`: CSV file with paths and labels, relative to data_dir"
+        "",
+        path="file",
+        added_later=True,
+        help="`source: image_csv`: CSV file with paths and labels, relative to data_dir",
     )
     classes_file: str = field(
         "",
+        path="file",
+        added_later=True,
         help="`source: image_csv`: CSV file whose labels are the classes, relative to data_dir; by "
         "default labels_file",
     )
     path_column: str = field(
-        "", help="`source: image_csv`: column with the path of an image; by default the first"
+        "",
+        added_later=True,
+        help="`source: image_csv`: column with the path of an image; by default the first",
     )
     label_column: str = field(
-        "", help="`source: image_csv`: column with the name of the class; by default the second"
+        "",
+        added_later=True,
+        help="`source: image_csv`: column with the name of the class; by default the second",
     )
     labels_split: LabelsSplitConfig | None = field(
         None,
+        added_later=True,
         help="`source: image_csv`: how the rows of labels_file are split into parts; null: the "
         "section reads all rows",
     )
@@ -184,10 +195,12 @@ class ImageDataConfig(MixedDataConfig):
         ge=0,
         help="maximum number of images that may fail to decode; each is reported and has weight 0",
     )
+    # An unreadable record is an error, or is left out. The limit changes nothing else.
     max_bad_records: int = field(
         0,
         ge=0,
         le=10**6,
+        weights=NEVER,
         help="`source: tfrecord`, `image_folder` and `image_csv`: how many records or files may be "
         "left out because they cannot be read or decoded; they are found before training, which "
         "decodes all images once, and listed; 0: such an image is an error",

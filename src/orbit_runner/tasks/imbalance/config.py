@@ -22,6 +22,7 @@ def class_weights_field() -> Any:
     """Declares the setting `class_weights` of a task."""
     return field(
         "",
+        added_later=True,
         help="weight of each class in the training loss: `balanced`, or weights by class, such as "
         "{no: 1, yes: 3}; by default 1",
     )
@@ -33,8 +34,8 @@ class MixtureSource(Config):
 
     weight: float = field(1.0, ge=0.0, help="share in the batches, relative to the other sources")
     source: str = field("", help="name of the dataset")
-    data_dir: str = field("", help="directory of the dataset files")
-    input_path: str | list[str] = field("", help="files or glob patterns")
+    data_dir: str = field("", path="dir", help="directory of the dataset files")
+    input_path: str | list[str] = field("", path="patterns", help="files or glob patterns")
     function: str = field(
         "", help="`source: arrays`: function that returns the arrays: my_package.data:load"
     )
@@ -45,10 +46,11 @@ class MixedDataConfig(DataConfig):
     """A dataset whose examples can be drawn by class or from several sources."""
 
     mixture: list[MixtureSource] = field(
-        (), help="sources to draw training examples from, each with its weight"
+        (), added_later=True, help="sources to draw training examples from, each with its weight"
     )
     class_sampling: str | Mapping[str, Any] = field(
         "",
+        added_later=True,
         help="share of each class in training batches: `balanced`, or weights by class, such as "
         "{no: 1, yes: 3}; by default that in the dataset",
     )

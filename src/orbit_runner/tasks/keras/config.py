@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, FrozenMapping, config_class, field
 from orbit_runner.config.schema.data import SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.config.signatures import (
     Signature,
     argument_problems,
@@ -174,7 +175,10 @@ class KerasConfig(TaskConfig):
     )
     class_weights: str | Mapping[str, Any] = class_weights_field()
     metrics: list[str | Mapping[str, Any]] = field(
-        (), help="metrics of Keras, such as accuracy, {name: f1_score, average: macro}, or classes"
+        (),
+        weights=METRICS,
+        added_later=True,
+        help="metrics of Keras, such as accuracy, {name: f1_score, average: macro}, or classes",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import DataError, unknown_name_message
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 
@@ -90,10 +91,12 @@ class RecommendationDataConfig(DataConfig):
         help="minimum number of choices per user; users with fewer (none in published "
         "datasets) are left out",
     )
+    # An unreadable record is an error, or is left out. The limit changes nothing else.
     max_bad_records: int = field(
         0,
         ge=0,
         le=10**6,
+        weights=NEVER,
         help="`source: movielens`: how many lines may be left out because they cannot be parsed; "
         "they are listed; 0: such a line is an error",
     )

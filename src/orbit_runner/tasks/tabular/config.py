@@ -64,9 +64,13 @@ class FeaturesConfig(Config):
         (), help="columns of numbers; if the three lists are empty, all other columns are features"
     )
     categorical: list[str] = field((), help="columns of texts, each of which is a category")
-    text: list[TextColumnConfig] = field((), help="columns of texts, which are split into tokens")
+    text: list[TextColumnConfig] = field(
+        (), added_later=True, help="columns of texts, which are split into tokens"
+    )
     exclude: list[str] = field(
-        (), help="columns that are not features; all other columns are, so list no features"
+        (),
+        added_later=True,
+        help="columns that are not features; all other columns are, so list no features",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import source_field
+from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
@@ -45,10 +46,12 @@ class TableDataConfig(MixedDataConfig):
         help="texts that mean that a value is missing; the default is for `source: csv`, and other "
         "sources read a list that you set",
     )
+    # An unreadable record is an error, or is left out. The limit changes nothing else.
     max_bad_records: int = field(
         0,
         ge=0,
         le=10**6,
+        weights=NEVER,
         help="how many rows may be left out because they cannot be read, such as text in a column "
         "of numbers; they are listed; 0: such a row is an error",
     )
@@ -57,6 +60,7 @@ class TableDataConfig(MixedDataConfig):
     )
     files: Mapping[str, Any] | None = field(
         None,
+        added_later=True,
         help="`source: text_files`: text file, or list of files, of each class, such as "
         "{en: train.en, de: train.de}, with one example per line",
     )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import TABLE_SOURCES, TEXT_CLASSIFIERS
 from orbit_runner.tasks.imbalance.config import (
@@ -55,6 +56,8 @@ class TextClassificationConfig(TaskConfig):
     validation_data: TableDataConfig = field(factory=validation_table, help="validation data")
     metrics: list[str | Mapping[str, Any]] = field(
         (),
+        weights=METRICS,
+        added_later=True,
         help="more metrics of evaluations, by the names of Keras: [auc, {name: f1_score, average: "
         "macro}], or classes",
     )

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import DataConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import DataError, SettingError, unknown_name_message
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
@@ -60,10 +61,12 @@ class TranslationDataConfig(DataConfig):
         help="maximum tokens per sentence with end token; longer: skipped in "
         "training, truncated in evaluation",
     )
+    # An unreadable record is an error, or is left out. The limit changes nothing else.
     max_bad_records: int = field(
         0,
         ge=0,
         le=10**6,
+        weights=NEVER,
         help="`source: parallel_text`: how many pairs may be left out because a line is not UTF-8; "
         "they are listed; 0: such a line is an error",
     )
@@ -74,6 +77,7 @@ class TranslationDataConfig(DataConfig):
         0,
         ge=0,
         le=64,
+        added_later=True,
         help="with batch_tokens: the maximum number of different shapes of training batches, as "
         "XLA compiles each shape once; 0: each batch is as wide as its longest sentence",
     )
@@ -149,6 +153,7 @@ class TranslationConfig(TaskConfig):
     validation_data: TranslationDataConfig = field(factory=validation_data, help="validation data")
     sentencepiece_model_path: str = field(
         "",
+        path="file",
         help="path of the vocabulary of both languages; by default it is built from "
         "the training text",
     )

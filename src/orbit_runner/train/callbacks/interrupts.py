@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -19,8 +20,9 @@ from orbit_runner.utils.signals import exit_signals
 
 # Must be the same on every worker, because the workers add up how many got each signal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-# Platforms may send the same request to a process and to its group. Closing a terminal does.
-_SAME_REQUEST_SECONDS = 1.0
+# Platforms may send the same request to a process and to its group. Closing a terminal does. And
+# `runner sweep` and `runner launch` forward theirs, on a busy machine some seconds later.
+_SAME_REQUEST_SECONDS = 5.0
 _UNSAVED = "nothing has been saved since the last checkpoint"
 
 
@@ -54,7 +56,7 @@ class SignalGuard:
 
     SIGTERM is included only if `on_terminate` is true. A notice of preemption counts as SIGTERM. A
     second Ctrl-C raises `KeyboardInterrupt` immediately, and a second signal of another kind
-    `LeftAtOnce`, unless it follows the first within a second.
+    `LeftAtOnce`, unless it follows the first within five seconds.
 
     Attributes:
         received: The number of the first signal, or None.
@@ -86,7 +88,23 @@ class SignalGuard:
                 yield
             finally:
                 for number, handler in before.items():
-                    signal.signal(number, handler)
+                    signal.signal(number, self._handler_after_scope(number, handler))
+
+    def _handler_after_scope(self, number: int, before: Any) -> Any:
+        """Returns the handler that replaces that of the scope; `before` is that before the scope.
+
+        By default, a signal ends the process. After the first signal, the second one of the same
+        request must not do so before the process has said that it has saved.
+        """
+        if self._first is None or before != signal.SIG_DFL or number == signal.SIGINT:
+            return before
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if not self._is_same_request():
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+
+        return handle
 
     def _handlers(self) -> dict[int, Callable[[int, FrameType | None], None]]:
         found: dict[int, Callable[[int, FrameType | None], None]] = {}
@@ -98,13 +116,17 @@ class SignalGuard:
         return found
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        now = self._clock()
         if self._first is None:
-            self._first, self.received = now, self.received or number
+            self._first = self._clock()
+            self.received = self.received or number
         elif number == signal.SIGINT:
             raise KeyboardInterrupt(_UNSAVED)
-        elif now - self._first >= _SAME_REQUEST_SECONDS:
+        elif not self._is_same_request():
             raise LeftAtOnce(number)
+
+    def _is_same_request(self) -> bool:
+        assert self._first is not None
+        return self._clock() - self._first < _SAME_REQUEST_SECONDS
 
     def _receive_notice_signal(self, number: int, frame: FrameType | None) -> None:
         self._receive_notice(signal.Signals(number).name)

@@ -65,7 +65,9 @@ def _compiled_loop(chunks: Chunks, take: Take, recorder: Recorder | None) -> Loo
     @tf.function(autograph=False, jit_compile=True)
     def piece(first: tf.Tensor, count: tf.Tensor) -> None:
         # XLA needs static shapes. Batches that a short piece does not use are ignored.
-        _take_all(take, chunks(first, chunks.length, 0), count)
+        with tf.name_scope("make_batches"):  # `profiling.op_attribution` looks for it.
+            batches = chunks(first, chunks.length, 0)
+        _take_all(take, batches, count)
 
     @tf.function(autograph=False)
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:

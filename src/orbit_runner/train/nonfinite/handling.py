@@ -13,7 +13,7 @@ from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import Diverged, RunnerError
-from orbit_runner.run_directory.skipped_steps import SKIPPED
+from orbit_runner.run_directory.metric_records import SKIPPED
 from orbit_runner.train.nonfinite.first_bad_step import BadStep, find_first_bad_step
 from orbit_runner.train.nonfinite.restart import restart
 from orbit_runner.train.reproducibility import retraining_reasons

@@ -1,9 +1,8 @@
-"""The time of each phase of a run."""
+"""The messages of a run, and the time of each of its phases."""
 
 import pytest
 
-from orbit_runner.reporting.phase_times import phase_times_scope
-from orbit_runner.utils.log import PlainMessages, log_scope, note, phase
+from orbit_runner.utils.log import PlainMessages, log_scope, note, phase, phase_times_scope
 
 
 def test_times_are_added_up_by_the_first_word_of_the_phase(

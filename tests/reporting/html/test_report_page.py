@@ -13,9 +13,8 @@ from orbit_runner.cli.main import main
 from orbit_runner.inspection.picture_sheet import thumbnails
 from orbit_runner.inspection.rows import LayerRow
 from orbit_runner.reporting.html.confusion_matrix import confusion_matrix
-from orbit_runner.reporting.html.evaluation_section import evaluation_content
-from orbit_runner.reporting.html.model_section import input_content, model_content
-from orbit_runner.reporting.html.picture_grid import picture_grid
+from orbit_runner.reporting.html.model_section import input_content, model_content, picture_grid
+from orbit_runner.reporting.html.report_page import evaluation_content
 from orbit_runner.reporting.report_data.files import (
     EvaluationData,
     InputData,

@@ -1,0 +1,112 @@
+"""What settings declare about themselves, by dotted path."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from typing import Any
+
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.weights import ALWAYS, NEVER, Weights
+from orbit_runner.config.serialize import plain_value
+from orbit_runner.errors import RunnerError
+from orbit_runner.registry import TASKS, Entry
+
+
+@dataclasses.dataclass(frozen=True)
+class Declaration:
+    """What a setting declares; see `field` in `schema/base.py`."""
+
+    weights: Weights = ALWAYS
+    # The value that means the behavior of versions without the setting, if there were any.
+    earlier: Any = ...
+    path: str = ""
+
+    def is_omitted(self, value: Any) -> bool:
+        """Returns whether a value means the behavior of versions without the setting."""
+        return value == self.earlier or not (value or self.earlier)
+
+
+def declaration(path: str, config: ExperimentConfig) -> Declaration:
+    """Returns the declaration of a setting.
+
+    Sections that mirror a class of Model Garden declare nothing. Their settings, and those that the
+    config does not have, are like those with the same path in this package's classes.
+    """
+    section: Any = config
+    field: Any = None
+    weights = ALWAYS
+    for name in path.split("."):
+        field = getattr(section, "__dataclass_fields__", {}).get(name)
+        if field is None or "weights" not in field.metadata:
+            return declarations().get(path, Declaration())
+        weights = field.metadata["weights"] or weights
+        section = getattr(section, name)
+    return _at(path, weights, field)
+
+
+def _at(path: str, weights: Weights, field: dataclasses.Field[Any]) -> Declaration:
+    if not weights.in_validation_data and path.startswith("task.validation_data."):
+        weights = NEVER
+    later = field.metadata.get("added_later")
+    kind = field.metadata.get("path", "")
+    return Declaration(weights, _default(field) if later else ..., kind)
+
+
+def declarations() -> dict[str, Declaration]:
+    """Returns the declarations of the settings of all registered tasks, by dotted path."""
+    return _declarations(TASKS.registered())
+
+
+def path_kind(name: str) -> str:
+    """Returns what kind of path this package's settings of a name are; "" if they are none.
+
+    `name` is the last part of the dotted path. For sections that mirror a class of Model Garden.
+    """
+    return _path_kinds(TASKS.registered()).get(name, "")
+
+
+@functools.cache
+def _path_kinds(tasks: tuple[Entry, ...]) -> dict[str, str]:
+    declared = _declarations(tasks).items()
+    return {path.rpartition(".")[2]: one.path for path, one in declared if one.path}
+
+
+@functools.cache
+def _declarations(tasks: tuple[Entry, ...]) -> dict[str, Declaration]:
+    found: dict[str, Declaration] = {}
+
+    def add(section: Config, prefix: str, above: Weights) -> None:
+        for field in dataclasses.fields(section):
+            path, value = f"{prefix}{field.name}", getattr(section, field.name)
+            weights = field.metadata.get("weights") or above
+            if isinstance(value, Config):
+                add(value, f"{path}.", weights)
+            elif not field.metadata.get("unsupported"):
+                declared = _at(path, weights, field)
+                if found.setdefault(path, declared) != declared:
+                    found[path] = Declaration()  # Two tasks have different settings of this name.
+
+    add(ExperimentConfig(), "", ALWAYS)
+    for entry in tasks:
+        with contextlib.suppress(RunnerError):
+            add(entry.load_config()(name=entry.name), "task.", ALWAYS)
+    return found
+
+
+def default_of(config: ExperimentConfig, path: str) -> Any:
+    """Returns the default of a setting in the form of `flat_settings`, or `...` if it has none."""
+    section: Any = config
+    *parents, name = path.split(".")
+    for parent in parents:
+        section = getattr(section, parent)
+    return _default(section.__dataclass_fields__[name])
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    return ... if default is dataclasses.MISSING else plain_value(default)

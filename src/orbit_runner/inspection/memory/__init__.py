@@ -1,1 +1,0 @@
-"""The memory of a training step, estimated and measured."""

@@ -1,1 +1,0 @@
-"""Manifests for Kubernetes, Slurm and Vertex AI. Does not import TensorFlow."""
