@@ -178,7 +178,7 @@ def test_different_trials_start_cold(
             "the imported modules started threads: python",
         ),
         ("import tensorflow; tensorflow.constant(1.0)\n", "the imported modules started threads"),
-        ("import os, sys\nif 'forkserver' in str(sys.orig_argv): os._exit(9)\n", "ended (unex"),
+        ("import os, sys\nif 'forkserver' in str(sys.orig_argv): os._exit(9)\n", "failed (unex"),
         (
             "import sys\nif 'forkserver' in str(sys.orig_argv): sys.modules['rich.text'] = None\n",
             "ModuleNotFoundError: import of rich.text halted",

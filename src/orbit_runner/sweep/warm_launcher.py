@@ -74,7 +74,7 @@ class WarmLauncher:
         self._cores = len(command.cores) if self._cores is None else self._cores
         if self._cores != len(command.cores) or _early(command.environ) != _early(os.environ):
             return None, "a trial has other environment variables or another number of cores"
-        failure = ""
+        reason = ""
         for _ in range(2):  # A second server replaces one that was killed.
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=start_trial, args=(command, sender))
@@ -83,12 +83,15 @@ class WarmLauncher:
                     with sender:
                         process.start()
                     reason = receiver.recv()
-                return (None, reason) if reason else (process, "")
+                if not reason:
+                    return process, ""
+                break
             except (OSError, EOFError) as error:
-                failure = str(error) or "end of file"
+                cause = str(error) or "end of file"
+                reason = f"the process that forks trials failed ({cause}); see {self._log}"
                 time.sleep(_RETRY_SECONDS)  # until `multiprocessing` can wait for it
-        self._failure = f"the process that forks trials ended ({failure}); see {self._log}"
-        return None, self._failure
+        self._failure = reason
+        return None, reason
 
     @contextlib.contextmanager
     def _server_scope(self, cores: tuple[int, ...]) -> Iterator[None]:
