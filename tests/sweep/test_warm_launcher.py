@@ -52,9 +52,10 @@ def texts(run: Path) -> list[str]:
     names = ("checkpoints/fingerprints.jsonl", "operative_config.gin", "data.json")
     files = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
     attempt = json.loads((run / "run.json").read_text())["attempts"][0]
+    phases = sorted(attempt["seconds"])  # Their order depends on the speed.
     return [
         *((run / name).read_text() for name in names),
-        *(config, str(records(run)), str([*attempt, *attempt["seconds"]])),
+        *(config, str(records(run)), str([*attempt, *phases])),
         *(name for name in files if "tfevents" not in name),
     ]
 
