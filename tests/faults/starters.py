@@ -13,6 +13,7 @@ import queue
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -86,7 +87,7 @@ class ForkStarter:
 
     def start(self, arguments: Sequence[str], log: Path) -> int:
         log.unlink(missing_ok=True)
-        request = {"arguments": [*arguments], "environ": _environ(), "log": str(log), "cores": []}
+        request = {"arguments": [*arguments], "environ": _environ(), "log": str(log)}
         ours, theirs = socket.socketpair()
         with ours, theirs:
             socket.send_fds(self._socket, [json.dumps(request).encode()], [theirs.fileno()])
@@ -146,7 +147,7 @@ def _send_listener(descriptor: int) -> None:
 
 def _serve_forks(channel: socket.socket) -> None:
     """Forks a run for each request, and answers with its exit code."""
-    from orbit_runner.cli.sweep.warm_parent import import_modules, reason_not_to_fork
+    from orbit_runner.sweep.forked_trial import import_modules, reason_not_to_fork
 
     import_modules()
     while True:
@@ -165,13 +166,21 @@ def _serve_forks(channel: socket.socket) -> None:
 
 
 def _run_in_fork(request: Mapping[str, Any], descriptor: int, parent: int) -> NoReturn:
-    from orbit_runner.cli.sweep.forked_trial import run_trial
+    from orbit_runner.sweep.forked_trial import run_trial
+    from orbit_runner.sweep.trial_process import TrialCommand
 
     try:
-        os.chdir(Path(request["log"]).parent)
+        log = Path(request["log"])
+        os.chdir(log.parent)
         _send_listener(descriptor)
-        run_trial(request, parent)
+        command = TrialCommand(
+            arguments=request["arguments"], environ=request["environ"], cores=(), log=log
+        )
+        run_trial(command, parent)
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stderr.flush()
         os._exit(1)
 
 

@@ -15,6 +15,7 @@ import pytest
 from orbit_runner.sweep.trial_process import TrialCommand
 from orbit_runner.sweep.warm_launcher import WarmLauncher
 from tests.soak.harness import between, command, least, middle, speed, watch
+from tests.support.trials import stop_forkserver
 
 _OFTEN = [
     "--mode=train_and_eval",
@@ -91,6 +92,7 @@ def test_a_run_that_restarts_many_times_ends_with_the_same_weights(
         _run(launcher, flags, tmp_path / "whole")
     finally:
         launcher.close()
+        stop_forkserver()
     first, last = (sum(part) / len(part) for part in (seconds[1:21] or seconds, seconds[-20:]))
     print(f"\n{restarts} restarts: {first:.2f} s at first, {last:.2f} s at last", file=sys.stderr)
     assert _weights(model_dir) == _weights(tmp_path / "whole")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,8 @@ def parent_of(pid: int) -> int:
     """Returns the ID of the process that a process will report its end to."""
     text = Path(f"/proc/{pid}/stat").read_text()
     return int(text.rpartition(")")[2].split()[1])
+
+
+def stop_forkserver() -> None:
+    """Ends the server of `multiprocessing` in this process; its forks must have ended."""
+    forkserver._forkserver._stop()

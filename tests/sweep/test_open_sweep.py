@@ -20,8 +20,10 @@ class _NoTraining:
     """Starts processes that end at once: these tests train nothing."""
 
     pid = 0
+    cores: tuple[int, ...] = ()
 
     def start(self, command) -> _NoTraining:
+        self.cores = command.cores
         return self
 
     def poll(self) -> int:
@@ -37,6 +39,16 @@ def opened(folder: Path, text: str = TEXT, changes: Changes | None = None) -> Sw
     changes = changes or Changes()
     base = resolve_base(file)
     return open_sweep(directory, file, base, changes, _NoTraining(), (), Signals())()
+
+
+def test_first_trial_is_checked_with_the_cores_of_all_trials(tmp_path: Path) -> None:
+    launcher = _NoTraining()
+    file = parsed(TEXT)
+    directory = SweepDirectory(tmp_path)
+
+    open_sweep(directory, file, resolve_base(file), Changes(), launcher, (), Signals(), (3,))
+
+    assert launcher.cores == (3,)
 
 
 def test_new_directory_is_made(tmp_path: Path) -> None:

@@ -55,8 +55,11 @@ def open_sweep(
     launcher: TrialLauncher,
     imports: tuple[str, ...],
     signals: Signals,
+    cores: tuple[int, ...] = (),
 ) -> Callable[[], Sweep]:
     """Creates the directory, or checks that it belongs to this sweep, and records changes.
+
+    `cores` are those of a trial, empty for all.
 
     Returns a function that returns the sweep with all changes that any process has recorded.
     Raises RunnerError if the directory belongs to another sweep, or a change is not possible.
@@ -68,7 +71,7 @@ def open_sweep(
         if not directory.file.exists():
             _refuse_changes(changes, directory)
             first = Schedule(sweep).progress(lambda number, seed: RunState())
-            check_first_trial(sweep, directory, first, launcher, imports, signals)
+            check_first_trial(sweep, directory, first, launcher, imports, signals, cores)
             if signals.received is None:
                 write_file(directory, file, base)
 

@@ -32,6 +32,7 @@ def check_first_trial(
     launcher: TrialLauncher,
     imports: tuple[str, ...],
     signals: Signals,
+    cores: tuple[int, ...],
 ) -> None:
     """Builds the model, the data and the metrics of the first trial in a separate process.
 
@@ -43,7 +44,7 @@ def check_first_trial(
     arguments = trial_arguments(sweep, task, progress.settings[0], run, imports)
     # A run checks the metric of its best checkpoint when it is built. The weights are the same.
     arguments += (f"--{_METRIC}={sweep.file.metric}", f"--{_SUBDIRECTORY}=best")
-    command = TrialCommand(arguments=arguments, environ={**os.environ}, cores=(), log=log)
+    command = TrialCommand(arguments=arguments, environ={**os.environ}, cores=cores, log=log)
     for _ in range(_MAX_ATTEMPTS):
         _remove(run)
         log.unlink(missing_ok=True)

@@ -137,6 +137,7 @@ def _check_flags(flags: argparse.Namespace) -> None:
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
     from orbit_runner.launch.signals import Signals
+    from orbit_runner.sweep.sharing.slots import make_slots
     from orbit_runner.sweep.worker import Worker
 
     directory, signals = SweepDirectory(Path(flags.model_dir)), Signals()
@@ -149,7 +150,9 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
     with signals.handler_scope(), contextlib.ExitStack() as stack:
         launcher = _make_launcher(flags, directory.path)
         stack.callback(launcher.close)
-        load = open_sweep(directory, file, base, changes, launcher, imports, signals)
+        # A forkserver serves trials with the same number of cores, also this first one.
+        cores = make_slots(flags.jobs)[0].cores
+        load = open_sweep(directory, file, base, changes, launcher, imports, signals, cores)
         if signals.received is not None:
             return 128 + signals.received
         show = _make_show(stack.enter_context(_make_live_table(flags)), directory)

@@ -1,1 +1,0 @@
-"""The processes of `runner sweep`."""

@@ -1,0 +1,5 @@
+"""The module that the forkserver of a sweep imports before it forks trials."""
+
+from orbit_runner.sweep.forked_trial import prepare_server
+
+prepare_server()
