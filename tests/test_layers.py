@@ -68,7 +68,6 @@ LIGHT = sorted(
         *ROOT.glob("tasks/*/config.py"),
         *ROOT.glob("cli/commands/*.py"),
         *ROOT.glob("cli/flags/*.py"),
-        *ROOT.glob("cli/completion/*.py"),
         *ROOT.glob("cli/runs/*.py"),
         *ROOT.glob("cli/clean/*.py"),
         *ROOT.glob("checkpoint/retention/*.py"),
@@ -78,7 +77,7 @@ LIGHT = sorted(
         *(
             ROOT / "cli" / f"{name}.py"
             for name in (
-                *("main", "finetune", "launch_plan", "launch_cluster", "list_official"),
+                *("main", "command", "finetune", "launch_plan", "launch_cluster", "list_official"),
                 *("model_selection", "reference_run", "replay/plan"),
             )
         ),

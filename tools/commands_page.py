@@ -11,16 +11,11 @@ import os
 import sys
 from pathlib import Path
 
-from orbit_runner.cli.main import COMMANDS
+from orbit_runner.cli.main import COMMANDS, load_command
 from orbit_runner.cli.main import main as run_command
-from orbit_runner.launch.manifests import SWEEP_TARGETS, TARGETS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _COLUMNS = "88"
-_SUBCOMMANDS = {
-    "data": ("list", "get"),
-    "manifest": (*TARGETS, *(f"{place} --sweep=FILE" for place in SWEEP_TARGETS)),
-}
 _HEAD = """\
 # Commands
 
@@ -33,12 +28,13 @@ What `runner COMMAND --help` prints. `runner --experiment=NAME` is short for
 def page() -> str:
     """Returns the text of the page."""
     parts = [_HEAD]
-    for command, summary in COMMANDS.items():
-        parts.append(f"## runner {command}\n\n{summary[:1].upper()}{summary[1:]}.")
-        parts.append(_block(command))
-        for words in _SUBCOMMANDS.get(command, ()):
-            parts.append(f"### runner {command} {words}")
-            parts.append(_block(command, *words.split()))
+    for name, summary in COMMANDS.items():
+        parts.append(f"## runner {name}\n\n{summary[:1].upper()}{summary[1:]}.")
+        parts.append(_block(name))
+        for command in load_command(name).commands:
+            if command.name != name:
+                parts.append(f"### runner {command.name}")
+                parts.append(_block(*command.name.split()))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 

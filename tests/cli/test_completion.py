@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.completion.candidates import candidates
+from orbit_runner.cli.commands.completion import candidates
 from orbit_runner.cli.main import COMMANDS
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
@@ -208,8 +208,3 @@ def test_nothing_is_printed_if_something_is_wrong(here: Path, words: list[str]) 
 def test_a_broken_experiment_raises_a_config_error() -> None:
     with pytest.raises(ConfigError):
         candidates(["--experiment=bad.yaml", "--task.model."])
-
-
-def test_every_command_completes_its_flags() -> None:
-    without = {"data", "manifest", "completion"}
-    assert [name for name in COMMANDS if name not in without and not offered(name, "--")] == []

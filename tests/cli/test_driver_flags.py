@@ -13,9 +13,10 @@ import absl.logging
 import pytest
 from absl import app, flags
 
-from orbit_runner.cli.commands.run import run_parser
+from orbit_runner.cli.command import parse_flags
+from orbit_runner.cli.commands.run import COMMAND
 from orbit_runner.cli.finetune import MODE
-from orbit_runner.cli.flags.config_flags import build_request, parse_flags
+from orbit_runner.cli.flags.config_flags import build_request
 from orbit_runner.cli.flags.driver_flags import REPLACED, REPLACED_MODES
 from orbit_runner.config.resolve import resolve
 from orbit_runner.config.schema.modes import MODES
@@ -97,14 +98,14 @@ def test_driver_flag_listed_as_the_same_is_accepted(name: str) -> None:
         return
     if name.startswith("help"):
         with pytest.raises(SystemExit) as left:
-            parse_flags(run_parser(), [f"--{name}"])
+            parse_flags(COMMAND.parser(), [f"--{name}"])
         assert left.value.code == 0
         return
     value = VALUES.get(name, "1" if name in NUMBERS else "true")
     with _kept_logs():
-        taken = vars(parse_flags(run_parser(), [f"--{name}={value}"]))
+        taken = vars(parse_flags(COMMAND.parser(), [f"--{name}={value}"]))
     if name in ("flagfile", "undefok"):  # Set nothing themselves; tested further below.
-        assert taken == vars(parse_flags(run_parser(), []))
+        assert taken == vars(parse_flags(COMMAND.parser(), []))
     else:
         given = taken[{"v": "verbosity", "gin_params": "gin_param"}.get(name, name)]
         assert given in (value, [value], int(value) if value.isdigit() else value)
@@ -114,11 +115,11 @@ def test_driver_flag_listed_as_the_same_is_accepted(name: str) -> None:
 def test_driver_flag_listed_as_an_error_is_rejected_with_replacement(name: str) -> None:
     if name in modes():
         with pytest.raises(RunnerError) as caught:
-            parse_flags(run_parser(), [f"--mode={name}"])
+            parse_flags(COMMAND.parser(), [f"--mode={name}"])
         assert REPLACED_MODES[name] in str(caught.value)
         return
     with pytest.raises(RunnerError) as caught:
-        parse_flags(run_parser(), [f"--{name}=1"])
+        parse_flags(COMMAND.parser(), [f"--{name}=1"])
     assert str(caught.value).startswith(
         f"--{name} is a flag of Model Garden's drivers; in runner: "
     )
@@ -131,7 +132,9 @@ def test_replacement_tables_match_the_docs_and_exclude_real_flags() -> None:
         *REPLACED,
         *REPLACED_MODES,
     }
-    known = {option.lstrip("-") for action in run_parser()._actions for option in _names(action)}
+    known = {
+        option.lstrip("-") for action in COMMAND.parser()._actions for option in _names(action)
+    }
     assert known & {*REPLACED} == set()
 
 
@@ -153,7 +156,7 @@ def _names(action: object) -> list[str]:
     ],
 )
 def test_boolean_flag_is_parsed_as_in_absl(written: list[str], value: str) -> None:
-    assert parse_flags(run_parser(), written).enable_async_checkpointing == value
+    assert parse_flags(COMMAND.parser(), written).enable_async_checkpointing == value
 
 
 @pytest.mark.parametrize(
@@ -169,14 +172,14 @@ def test_boolean_flag_is_parsed_as_in_absl(written: list[str], value: str) -> No
 )
 def test_invalid_flag_is_rejected_with_an_explanation(written: str, message: str) -> None:
     with pytest.raises(RunnerError, match=re.escape(message)):
-        parse_flags(run_parser(), [written])
+        parse_flags(COMMAND.parser(), [written])
 
 
 def test_only_line_feeds_end_the_line_of_a_flagfile(tmp_path: Path) -> None:
     file = tmp_path / "flags"
     file.write_text("\ufeff--mode=train\n--experiment=a\u2028b\n", encoding="utf-8")
 
-    taken = parse_flags(run_parser(), [f"--flagfile={file}"])
+    taken = parse_flags(COMMAND.parser(), [f"--flagfile={file}"])
     assert (taken.mode, taken.experiment) == ("train", "a\u2028b")
 
 
@@ -184,27 +187,29 @@ def test_flagfile_is_read_recursively_and_a_cycle_is_rejected(tmp_path: Path) ->
     inner, outer = tmp_path / "inner", tmp_path / "outer"
     inner.write_text("--seed=3\n")
     outer.write_text(f"# of a launcher\n--mode=train\n\n--flagfile={inner}\n// done\n")
-    taken = parse_flags(run_parser(), [f"--flagfile={outer}", "--seed=4"])
+    taken = parse_flags(COMMAND.parser(), [f"--flagfile={outer}", "--seed=4"])
     assert (taken.mode, taken.seed) == ("train", "4")
     inner.write_text(f"--flagfile={outer}\n")
     with pytest.raises(RunnerError, match="each file once"):
-        parse_flags(run_parser(), [f"--flagfile={outer}"])
+        parse_flags(COMMAND.parser(), [f"--flagfile={outer}"])
 
 
 def test_unknown_flag_listed_in_undefok_is_ignored() -> None:
-    taken = parse_flags(run_parser(), ["--xm_task=1", "--undefok=xm_task,mode", "--mode=eval"])
+    taken = parse_flags(COMMAND.parser(), ["--xm_task=1", "--undefok=xm_task,mode", "--mode=eval"])
     assert taken.mode == "eval"
 
 
 def test_flag_with_empty_value_counts_as_not_set() -> None:
     empty = [f"--{n}=" for n in ("config_file", "params_override", "gin_file", "gin_params", "tpu")]
-    given = parse_flags(run_parser(), ["--experiment=digits", *empty, "--tf_data_service="])
-    assert build_request(given) == build_request(parse_flags(run_parser(), ["--experiment=digits"]))
+    given = parse_flags(COMMAND.parser(), ["--experiment=digits", *empty, "--tf_data_service="])
+    assert build_request(given) == build_request(
+        parse_flags(COMMAND.parser(), ["--experiment=digits"])
+    )
 
 
 def test_gin_params_flag_accepts_several_bindings() -> None:
     text = "trainer.train_steps = 5\ntrainer.validation_interval = 2"
-    given = parse_flags(run_parser(), ["--experiment=digits", f"--gin_params={text}"])
+    given = parse_flags(COMMAND.parser(), ["--experiment=digits", f"--gin_params={text}"])
     trainer = resolve(build_request(given)).config.trainer
     assert (trainer.train_steps, trainer.validation_interval) == (5, 2)
 
@@ -224,7 +229,7 @@ class _kept_logs:
 
 def test_verbosity_flags_set_absl_and_logger_levels() -> None:
     with _kept_logs():
-        parse_flags(run_parser(), ["--v=0", "--logger_levels=of_a_test:debug"])
+        parse_flags(COMMAND.parser(), ["--v=0", "--logger_levels=of_a_test:debug"])
         assert absl.logging.get_verbosity() == absl.logging.INFO
         assert logging.getLogger("of_a_test").level == logging.DEBUG
         assert absl.logging.get_absl_handler() in logging.root.handlers

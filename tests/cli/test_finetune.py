@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli import finetune
-from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.flags.config_flags import parse_flags
+from orbit_runner.cli.command import parse_flags
+from orbit_runner.cli.commands.run import COMMAND
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
 from tests.support.toy import run
@@ -25,7 +25,7 @@ def write(folder: Path, name: str, *, whole: bool = True) -> None:
 
 
 def call(*arguments: str) -> int:
-    return finetune.main(arguments, parse_flags(run_parser(), arguments))
+    return finetune.main(arguments, parse_flags(COMMAND.parser(), arguments))
 
 
 @pytest.mark.parametrize("place", ["", "checkpoints"])

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli import finetune
-from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.main import COMMANDS, main
+from orbit_runner.cli.command import Command
+from orbit_runner.cli.commands.run import COMMAND
+from orbit_runner.cli.main import main
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.modes import MODES
 from orbit_runner.config.schema.optimizers import OptimizerChoice
+from tests.cli.test_commands import ALL
 
 ROOT = Path(__file__).parents[2]
 RunCommand = Callable[..., tuple[int, str, str]]
@@ -38,29 +40,15 @@ def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     return run
 
 
-_PLACES = [("manifest", place) for place in ("kubernetes", "slurm", "vertex")]
-_ALL = [(name,) for name in COMMANDS if name not in ("data", "manifest")] + _PLACES
-_ALL += [("data", "get"), ("data", "list")]  # type: ignore[list-item]
-
-
-@pytest.mark.parametrize("command", _ALL, ids=" ".join)
+@pytest.mark.parametrize("command", ALL, ids=lambda command: command.name)
 def test_help_shows_the_default_of_every_flag_that_has_one(
-    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    run_command: RunCommand, command: Command
 ) -> None:
-    parsers: list[argparse.ArgumentParser] = []
-    print_help = argparse.ArgumentParser.print_help
-
-    def record(self: argparse.ArgumentParser, *arguments: object) -> None:
-        parsers.append(self)
-        print_help(self)
-
-    monkeypatch.setattr(argparse.ArgumentParser, "print_help", record)
-
-    code, text, _ = run_command(*command, "--help")
+    code, text, _ = run_command(*command.name.split(), "--help")
 
     assert code == 0
     shown = " ".join(text.split())
-    for action in parsers[0]._actions:
+    for action in command.parser()._actions:
         if action.option_strings and action.default not in (None, False, "", argparse.SUPPRESS):
             assert action.help
             assert f"(default: {action.default})" in shown.split(action.option_strings[0], 1)[1]
@@ -82,7 +70,7 @@ def test_mode_help_lists_every_mode_and_the_default(run_command: RunCommand) -> 
 def test_docs_spell_flags_as_help_does(path: Path) -> None:
     flags = {
         *("max_restarts", "data_workers", "gpus_per_worker"),
-        *(option.lstrip("-") for a in run_parser()._actions for option in a.option_strings),
+        *(option.lstrip("-") for a in COMMAND.parser()._actions for option in a.option_strings),
     }
     dashed = re.findall(r"--([a-z]+(?:-[a-z]+)+)", path.read_text(encoding="utf-8"))
 

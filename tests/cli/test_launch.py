@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -98,10 +97,8 @@ def test_invalid_arguments_are_rejected_before_any_process_starts(
 
 
 def plan_of(*arguments: str) -> Plan:
-    own, theirs = launch._split_at_dashes(list(arguments))
-    assert theirs is not None
-    flags: argparse.Namespace = launch.parse_flags(launch._parser(), own)
-    return make_plan(flags, theirs)
+    flags = launch._parse(launch.COMMAND.parser(), arguments)
+    return make_plan(flags, flags.run_arguments)
 
 
 def specs_of(plan: Plan, attempts: int = 1) -> list[Spec]:

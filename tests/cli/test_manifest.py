@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.commands import manifest
-from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.commands.sweep import sweep_parser
-from orbit_runner.cli.flags.config_flags import Parser, add_config_flags, make_parser
+from orbit_runner.cli.command import Parser
+from orbit_runner.cli.commands import manifest, run, sweep
+from orbit_runner.cli.flags.config_flags import add_config_flags
 from orbit_runner.cli.main import main
 from tests.sweep.sweep_files import TEXT, write
 
@@ -90,15 +89,15 @@ def test_help_lists_places_and_flags(
 @pytest.mark.parametrize(
     ("parser", "passed", "not_passed"),
     [
-        (run_parser(), manifest._RUN_FLAGS, {"pretrain_steps"}),
-        (sweep_parser(), manifest._SWEEP_FLAGS,
+        (run.COMMAND.parser(), manifest._RUN_FLAGS, {"pretrain_steps"}),
+        (sweep.COMMAND.parser(), manifest._SWEEP_FLAGS,
          {"sweep_file", "more_steps", "exclude", "force", "dry_run"}),
     ],
 )  # fmt: skip
 def test_every_flag_of_the_command_is_passed_on_or_deliberately_omitted(
     parser: Parser, passed: tuple[str, ...], not_passed: set[str]
 ) -> None:
-    config = make_parser("run", "")
+    config = Parser("run")
     add_config_flags(config)
     known = {"help", "model_dir", "progress", "progress_interval", "json", *passed, *not_passed}
     known |= {action.dest for action in config._actions} if parser.settings else set()

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.flags.config_flags import parse_flags
+from orbit_runner.cli.command import parse_flags
+from orbit_runner.cli.commands import run
 from orbit_runner.cli.train_job import ConfigWriter
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
@@ -288,4 +288,4 @@ def test_config_is_written_once_at_run_begin(
 def test_checkpoint_flags_have_expected_defaults_and_values(
     arguments: list[str], name: str, expected: Any
 ) -> None:
-    assert getattr(parse_flags(run_parser(), arguments), name) == expected
+    assert getattr(parse_flags(run.COMMAND.parser(), arguments), name) == expected

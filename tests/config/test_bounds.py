@@ -257,10 +257,11 @@ def test_epochs_that_exceed_the_step_limit_are_rejected() -> None:
 def test_steps_and_epochs_of_higher_layer_win_even_if_zero(
     over_digits: Callable[..., Any], flags: list[str], expected: tuple[int, float]
 ) -> None:
-    from orbit_runner.cli.commands.run import run_parser
-    from orbit_runner.cli.flags.config_flags import build_request, parse_flags
+    from orbit_runner.cli.command import parse_flags
+    from orbit_runner.cli.commands.run import COMMAND
+    from orbit_runner.cli.flags.config_flags import build_request
 
-    asked = build_request(parse_flags(run_parser(), ["--experiment=digits", *flags]))
+    asked = build_request(parse_flags(COMMAND.parser(), ["--experiment=digits", *flags]))
     trainer = over_digits(flags=asked.flags, params_overrides=asked.params_overrides).trainer
 
     assert (trainer.train_steps, trainer.train_epochs) == expected

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.commands.run import choose_model_dir, run_parser
-from orbit_runner.cli.flags.config_flags import parse_flags
+from orbit_runner.cli.command import parse_flags
+from orbit_runner.cli.commands.run import COMMAND, choose_model_dir
 from orbit_runner.cli.main import main
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.resolve import Request, resolve
@@ -98,7 +98,7 @@ def test_tilde_in_a_path_expands_to_the_home_directory(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.yaml").write_text("runtime: {seed: 5}\n")
-    flags = parse_flags(run_parser(), ["--model_dir=~/x", "--config_file=~/a.yaml"])
+    flags = parse_flags(COMMAND.parser(), ["--model_dir=~/x", "--config_file=~/a.yaml"])
 
     assert choose_model_dir(flags, resolve(Request(experiment="digits"))) == tmp_path / "x"
     assert flags.config_file == [str(tmp_path / "a.yaml")]

@@ -16,12 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from orbit_runner.cli.flags.config_flags import (
-    add_config_flags,
-    build_request,
-    make_parser,
-    parse_flags,
-)
+from orbit_runner.cli.command import Parser, parse_flags
+from orbit_runner.cli.flags.config_flags import add_config_flags, build_request
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -114,7 +110,7 @@ def check_documents(place: str, text: str) -> None:
 
 def config_of(*arguments: str) -> ExperimentConfig:
     """Returns what `runner run` resolves."""
-    parser = make_parser("run", "")
+    parser = Parser("run")
     parser.add_argument("--model_dir")
     parser.add_argument("--mode")
     add_config_flags(parser)

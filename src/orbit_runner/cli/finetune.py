@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from orbit_runner.cli.flags.config_flags import build_request, normalize_spelling, refuse_streams
+from orbit_runner.cli.command import normalize_spelling
+from orbit_runner.cli.flags.config_flags import build_request, refuse_streams
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
@@ -141,9 +142,10 @@ def _step_of(path: Path) -> int:
 
 
 def _run_flags(arguments: Sequence[str]) -> list[str]:
-    from orbit_runner.cli.commands.run import run_parser  # Avoids a circular import.
+    from orbit_runner.cli.commands.run import COMMAND  # Avoids a circular import.
 
-    found, rest = ["--mode=train_and_eval", "--json"], normalize_spelling(run_parser(), arguments)
+    found = ["--mode=train_and_eval", "--json"]
+    rest = normalize_spelling(COMMAND.parser(), arguments)
     while rest:
         argument = rest.pop(0)
         name, equals, _ = argument.removeprefix("--").partition("=")

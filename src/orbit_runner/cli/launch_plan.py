@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orbit_runner.cli.commands.run import choose_model_dir, run_parser
-from orbit_runner.cli.flags.config_flags import build_request, parse_flags, refuse_streams
-from orbit_runner.cli.flags.path_flags import resolve_path_flags
+from orbit_runner.cli.command import Parser, parse_flags
+from orbit_runner.cli.commands.run import add_flags, choose_model_dir
+from orbit_runner.cli.flags.config_flags import build_request, refuse_streams
+from orbit_runner.cli.flags.values import MODEL_DIR, SHARED
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
@@ -49,9 +50,10 @@ def make_plan(launch_flags: argparse.Namespace, arguments: Sequence[str]) -> Pla
     `launch_flags` are the flags of `runner launch`, and `arguments` those of `runner run`. Raises
     `RunnerError` if the config does not resolve or does not describe a cluster.
     """
-    run_flags = parse_flags(run_parser(), arguments)
+    parser = Parser("run")
+    add_flags(parser, dataclasses.replace(MODEL_DIR, use=SHARED))
+    run_flags = parse_flags(parser, arguments)
     refuse_streams(run_flags, "each member reads it")
-    resolve_path_flags("launch", run_flags)
     resolved = resolve(build_request(run_flags))
     runtime = resolved.config.runtime
     _check_strategy(runtime)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
+    from orbit_runner.cli.command import Command, CommandGroup
     from orbit_runner.errors import RunnerError
 
+# Each has a module of its name in `cli/commands/`, which is imported only to run it.
 COMMANDS = {
     "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
     "sweep": "run trials of an experiment with other settings, and find the best",
@@ -51,9 +53,6 @@ COMMANDS = {
     "manifest": "print the manifest of an experiment for Kubernetes, Slurm or Vertex AI",
     "env": "print versions, devices and the git revision, for bug reports",
 }
-
-# Their modules end in an underscore, because Python has something of the same name.
-_UNDERSCORE_MODULES = ("list", "inspect")
 
 _HELP = f"""\
 Orbit Runner {__version__}: run TensorFlow experiments that are defined by config files.
@@ -163,13 +162,13 @@ def _dispatch(arguments: list[str]) -> int:
 
         message = unknown_name_message("command", first, [*COMMANDS])
         raise RunnerError(f"{message}{_command_hint(first)}")
-    code: int = importlib.import_module(module_of(first)).main(rest)
-    return code
+    return load_command(first).main(rest)
 
 
-def module_of(command: str) -> str:
-    """Returns the name of the module of a command."""
-    return f"orbit_runner.cli.commands.{command}{'_' if command in _UNDERSCORE_MODULES else ''}"
+def load_command(name: str) -> Command | CommandGroup:
+    """Imports the module of a command."""
+    command: Command = importlib.import_module(f"orbit_runner.cli.commands.{name}").COMMAND
+    return command
 
 
 def _command_hint(word: str) -> str:

@@ -15,7 +15,9 @@ from orbit_runner.checkpoint.selection import (
     choose_checkpoint,
     choose_weights,
 )
-from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, Parser
+from orbit_runner.cli.command import Parser
+from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, add_import_flag
+from orbit_runner.cli.flags.values import CHECKPOINT, DATA_DIRECTORY
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
@@ -48,7 +50,7 @@ def add_model_flags(parser: Parser) -> None:
     )
     group.add_argument(
         "--checkpoint",
-        metavar="STEP|best|PATH",
+        type=CHECKPOINT,
         help="checkpoint to use; by default the newest intact one",
     )
     group.add_argument(
@@ -58,15 +60,11 @@ def add_model_flags(parser: Parser) -> None:
         "themselves; by default the average, if the run keeps one",
     )
     group.add_argument(
-        "--data_dir", metavar="DIR", help="current directory of the dataset, if it has moved"
+        "--data_dir",
+        type=DATA_DIRECTORY,
+        help="current directory of the dataset, if it has moved",
     )
-    group.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        metavar="MODULE",
-        help="import a module that registers custom tasks; may be repeated",
-    )
+    add_import_flag(group, "that registers custom tasks")
 
 
 def select_model(

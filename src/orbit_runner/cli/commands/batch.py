@@ -12,19 +12,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
     add_config_flags,
     add_progress_flags,
+    add_trained_argument,
+    apply_argument,
     build_request,
     is_step_number,
-    make_parser,
     messages_scope,
-    parse_flags,
     print_notes,
     progress_of,
+    run_of,
 )
-from orbit_runner.cli.flags.run_argument import add_trained_argument, apply_trained_argument, run_of
+from orbit_runner.cli.flags.values import OUTPUT_FILE
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import ResolvedConfig, resolve
@@ -46,10 +47,9 @@ lines of files are numbered from 1; rows, examples, positions and records from 0
 _ROWS = 16
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the examples of the requested steps. Returns 0."""
-    flags = parse_flags(_parser(), arguments)
-    apply_trained_argument(flags)
+    apply_argument(flags, flags.trained, "RUN|EXPERIMENT")
     resolved = resolve(build_request(flags))
     print_notes(resolved)
     if flags.images and flags.step[0] != flags.step[1]:
@@ -66,8 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("batch", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     add_trained_argument(parser)
     parser.add_argument(
         "--step",
@@ -82,12 +81,13 @@ def _parser() -> Parser:
         "--text", action="store_true", help="add the sentences that the model reads"
     )
     parser.add_argument(
-        "--images", metavar="FILE", help="write the images as the network gets them to a PNG file"
+        "--images",
+        type=OUTPUT_FILE,
+        help="write the images as the network gets them to a PNG file",
     )
     parser.add_argument("--json", action="store_true", help="print JSON with all rows")
     add_progress_flags(parser)
     add_config_flags(parser)
-    return parser
 
 
 def _parse_steps(text: str) -> tuple[int, int]:
@@ -224,3 +224,6 @@ def _pipeline_scope(
         yield step_batches(
             order.config, order.run, first=first, last=last, recoveries=recoveries.pop()
         )
+
+
+COMMAND = Command("batch", _DESCRIPTION, _add_flags, ["digits --step=1"], main)

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.branches.exclusion import (
@@ -23,20 +22,19 @@ from orbit_runner.cli.branches.plan import (
     reached_step,
 )
 from orbit_runner.cli.branches.preparation import prepare_branch
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.commands.run import start_run
 from orbit_runner.cli.finetune import run_child
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
     add_config_flags,
     add_progress_flags,
     build_request,
-    make_parser,
     messages_scope,
-    parse_flags,
     parse_step,
     progress_of,
     refuse_streams,
 )
+from orbit_runner.cli.flags.values import LOCAL_RUN, MODEL_DIR, one_of
 from orbit_runner.cli.preflight import check_same_config
 from orbit_runner.cli.reference_run import check_outside
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -60,10 +58,9 @@ only task.train_data.exclude, --at may be omitted: the branch begins at the last
 the first excluded example."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Creates a branch and trains it. Returns the exit code."""
     started = time.monotonic()
-    flags = parse_flags(_parser(), arguments)
     run, directory = Path(flags.run), Path(flags.model_dir)
     refuse_streams(flags, "a branch reads it more than once")
     before, resolved = _resolve_configs(flags, run)
@@ -89,15 +86,13 @@ def main(arguments: Sequence[str]) -> int:
         flags.mode = flags.mode or plan.history.mode
         if flags.prepare:
             return _print_branch(flags, _prepare_and_describe(flags, plan))
-        return _prepare_and_train(flags, plan, arguments, started)
+        return _prepare_and_train(flags, plan, started)
 
 
-def _prepare_and_train(
-    flags: argparse.Namespace, plan: BranchPlan, arguments: Sequence[str], started: float
-) -> int:
+def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: float) -> int:
     if plan.repeats_steps:
         # In a separate process: the steps of the parent may need other devices and threads.
-        code, _ = run_child(["branch", *arguments, f"--at={plan.step}", "--prepare"])
+        code, _ = run_child(["branch", *flags.arguments, f"--at={plan.step}", "--prepare"])
         if code:
             return code
     else:
@@ -123,13 +118,16 @@ def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch
     return prepare_branch(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
 
 
-def _parser() -> Parser:
-    parser = make_parser("branch", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
-    add("run", metavar="RUN", help="run directory of the run to continue")
+    add("run", type=LOCAL_RUN, help="run directory of the run to continue")
     add("--at", type=parse_step, metavar="N", help="last step that both runs have in common")
-    add("--model_dir", metavar="DIR", required=True, help="run directory of the branch, a new one")
-    add("--mode", metavar="MODE", help=f"one of: {', '.join(TRAINING)} (default: that of RUN)")
+    add("--model_dir", type=MODEL_DIR, required=True, help="run directory of the branch, a new one")
+    add(
+        "--mode",
+        type=one_of(TRAINING, "MODE"),
+        help=f"one of: {', '.join(TRAINING)} (default: that of RUN)",
+    )
     add(
         "--prepare",
         action="store_true",
@@ -144,7 +142,6 @@ def _parser() -> Parser:
     add_progress_flags(parser)
     add("--json", action="store_true", help="print the results as JSON; with --prepare, the branch")
     add_config_flags(parser, experiment=argparse.SUPPRESS)
-    return parser
 
 
 def _resolve_configs(flags: argparse.Namespace, run: Path) -> tuple[ResolvedConfig, ResolvedConfig]:
@@ -227,3 +224,6 @@ def _print_branch(flags: argparse.Namespace, branch: Branch) -> int:
 def _remove_last_line(error: RunnerError) -> str:
     """Returns a message without its last line, which gives advice for other commands."""
     return str(error).rpartition("\n")[0]
+
+
+COMMAND = Command("branch", _DESCRIPTION, _add_flags, ["runs/a --at=100 --model_dir=runs/b"], main)

@@ -13,7 +13,9 @@ from typing import Any
 
 from orbit_runner.cli.clean.deletion import delete_items
 from orbit_runner.cli.clean.rules import Plan, Rules, make_plan
-from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.commands.runs import require_directory
+from orbit_runner.cli.flags.values import RUNS
 from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
 from orbit_runner.config.durations import DurationError, duration_seconds
@@ -31,11 +33,10 @@ _FAILED = ("failed", "diverged")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Shows what would be deleted, and deletes it if the user agrees. Returns 0."""
-    flags = parse_flags(_parser(), arguments)
     rules = _make_rules(flags)
-    roots = [_require_directory(name) for name in flags.directories or ["runs"]]
+    roots = [require_directory(name) for name in flags.directories or ["runs"]]
     plans = [make_plan(run, rules) for run in _select_runs(read_summaries(roots), flags)]
     found = [plan for plan in plans if plan.items]
     use_utf8()
@@ -58,11 +59,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("clean", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "directories",
-        metavar="DIR",
+        type=RUNS,
         nargs="*",
         help="run directory, or directory that contains runs (default: runs)",
     )
@@ -97,7 +97,6 @@ def _parser() -> Parser:
     )
     parser.add_argument("--yes", action="store_true", help="delete without asking")
     parser.add_argument("--json", action="store_true", help="print JSON; delete only with --yes")
-    return parser
 
 
 def _make_rules(flags: argparse.Namespace) -> Rules:
@@ -138,14 +137,6 @@ def _deletion_reason(flags: argparse.Namespace) -> str:
             "name run directories, or select runs with --status, --older_than or --where"
         )
     return "; ".join(reasons) or "named"
-
-
-def _require_directory(name: str) -> Path:
-    path = Path(name)
-    if not path.is_dir():
-        problem = "is not a directory" if path.exists() else "does not exist"
-        raise RunnerError(f"DIR: {name} {problem}\nspecify the directory that contains the runs")
-    return path
 
 
 def _select_runs(runs: Sequence[RunSummary], flags: argparse.Namespace) -> list[RunSummary]:
@@ -264,3 +255,6 @@ def _as_dict(
         "bytes_deleted": sum(plan.bytes for plan in deleted),
         "not_touched": {os.path.relpath(path): reason for path, reason in untouched.items()},
     }
+
+
+COMMAND = Command("clean", _DESCRIPTION, _add_flags, ["--keep_last=1"], main)

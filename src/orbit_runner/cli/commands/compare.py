@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import csv
 import json
@@ -12,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.compare.html_page import write_page
-from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
@@ -33,9 +35,8 @@ _MOST_RUNS = 100
 Curve = tuple[str, str]  # (split, metric)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the comparison, or writes it as a page. Returns 0."""
-    flags = parse_flags(_parser(), arguments)
     with contextlib.ExitStack() as stack:
         found = {name: _find_run_paths(name, stack) for name in flags.runs}
         if flags.paired:
@@ -64,10 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("compare", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
-    add("runs", metavar="RUN", nargs="+", help="run directory, or directory that contains runs")
+    add("runs", type=RUN, nargs="+", help="run directory, or directory that contains runs")
     add(
         "--metric",
         action="append",
@@ -87,7 +87,7 @@ def _parser() -> Parser:
         help="compare the runs of each RUN with those of the first one, paired by runtime.seed: "
         "mean, confidence interval, paired t-test and permutation test of each metric",
     )
-    add("--html", metavar="FILE", help="write an HTML page with charts instead")
+    add("--html", type=OUTPUT_FILE, help="write an HTML page with charts instead")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument(
@@ -96,7 +96,6 @@ def _parser() -> Parser:
         help="print CSV: a row per run, with the settings that differ and the metrics; with "
         "--paired, a row per metric",
     )
-    return parser
 
 
 def _find_run_paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
@@ -203,3 +202,6 @@ def _csv_value(value: Any) -> Any:
     if value is None:
         return ""
     return json.dumps(value) if isinstance(value, (list, dict, bool)) else value
+
+
+COMMAND = Command("compare", _DESCRIPTION, _add_flags, ["runs/a runs/b --html=ab.html"], main)

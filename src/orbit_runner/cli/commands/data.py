@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags.config_flags import (
-    Parser,
-    add_progress_flags,
-    make_parser,
-    messages_scope,
-    parse_flags,
-    progress_of,
-)
+from orbit_runner.cli.command import Command, CommandGroup, Parser
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY, Value
 from orbit_runner.datasets.catalogue import SETS, find_dataset
 from orbit_runner.datasets.download.errors import DownloadError
 from orbit_runner.datasets.download.install import DownloadOptions, download_dataset
 from orbit_runner.datasets.download.sources import parse_source
 from orbit_runner.datasets.public_dataset import PublicDataset, format_bytes
-from orbit_runner.errors import RunnerError, unknown_name_message
+from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import use_utf8
 
@@ -30,24 +26,13 @@ usage: runner data list [--json]
                        [--progress=KIND] [--quiet]"""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Lists public datasets or downloads one. Returns the exit code (130 if interrupted)."""
-    actions = {"list": _list, "get": _get}
-    first = arguments[0] if arguments else "--help"
-    if first in ("--help", "-h"):
-        print(_USAGE)
-        return 0
-    if first not in actions:
-        raise RunnerError(f"{unknown_name_message('action', first, [*actions])}\n{_USAGE}")
-    return actions[first](arguments[1:])
-
-
-def _list(arguments: Sequence[str]) -> int:
-    parser = make_parser("data list", "List the public datasets that `runner data get` supports.")
+def _add_list_flags(parser: Parser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON that maps each name to a description"
     )
-    flags = parse_flags(parser, arguments)
+
+
+def _list(flags: argparse.Namespace) -> int:
     if flags.json:
         found = {name: _describe(data) for name, data in SETS.items()}
         use_utf8()
@@ -76,8 +61,8 @@ def _describe(data: PublicDataset) -> dict[str, object]:
     }
 
 
-def _get(arguments: Sequence[str]) -> int:
-    flags = parse_flags(_get_parser(), arguments)
+def _get(flags: argparse.Namespace) -> int:
+    """Downloads a dataset. Returns the exit code (130 if interrupted)."""
     data = find_dataset(flags.name)
     for name, value in (("dir", flags.dir), ("from", flags.origin)):
         if value == "":
@@ -112,18 +97,20 @@ def _get(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _get_parser() -> Parser:
-    parser = make_parser("data get", "Download, verify and unpack a public dataset.")
-    parser.add_argument("name", metavar="NAME", help="a name that `runner data list` shows")
+def _add_get_flags(parser: Parser) -> None:
+    names = Value(lambda word: ((name, data.help) for name, data in SETS.items()), "NAME")
+    parser.add_argument(
+        "name", metavar="NAME", type=names, help="a name that `runner data list` shows"
+    )
     parser.add_argument(
         "--dir",
-        metavar="DIR",
+        type=OUTPUT_DIRECTORY,
         help="target directory; by default data/…, where the experiments expect it",
     )
     parser.add_argument(
         "--from",
         dest="origin",
-        metavar="URL|DIR",
+        type=dataclasses.replace(DIRECTORY, metavar="URL|DIR", kind="any URL"),
         help="URL of a mirror, or a directory, that has the files under their published names",
     )
     parser.add_argument(
@@ -133,7 +120,6 @@ def _get_parser() -> Parser:
         "--keep_archives", action="store_true", help="keep the archives after they are unpacked"
     )
     add_progress_flags(parser)
-    return parser
 
 
 def _print_report(data: PublicDataset, folder: Path, new: bool) -> None:
@@ -165,3 +151,27 @@ def _file_names(data: PublicDataset) -> str:
 def _file_table(data: PublicDataset) -> str:
     rows = [f"  {file.url}\n    {file.size:,} bytes  sha256 {file.sha256}" for file in data.files]
     return "\n".join(rows)
+
+
+COMMAND = CommandGroup(
+    "data",
+    "action",
+    _USAGE,
+    (
+        Command(
+            "data list",
+            "List the public datasets that `runner data get` supports.",
+            _add_list_flags,
+            [""],
+            _list,
+        ),
+        Command(
+            "data get",
+            "Download, verify and unpack a public dataset.",
+            _add_get_flags,
+            ["mnist", "ml-1m --dir=data/ml-1m"],
+            _get,
+        ),
+    ),
+    advice=f"\n{_USAGE}",
+)

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 from collections.abc import Sequence
 
-from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.config_flags import add_import_flag
+from orbit_runner.cli.flags.values import ANY_CONFIG
 from orbit_runner.config.diff import Difference, differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the settings that differ between two experiments, files or runs. Returns 0."""
-    parser = make_parser(
-        "diff", "Print the settings that differ between two experiments, files or runs."
-    )
-    parser.add_argument("left", help="name of an experiment, a config file, or a run directory")
-    parser.add_argument("right", help="what to compare it with, in the same forms")
-    parser.add_argument(
-        "--import", dest="imports", action="append", help="import a module first; may be repeated"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON that maps each path to [left, right]"
-    )
-    flags = parse_flags(parser, arguments)
     found = differences(*_resolve_both((flags.left, flags.right), tuple(flags.imports or ())))
     if flags.json:
         print(json.dumps({item.path: [item.left, item.right] for item in found}, indent=2))
     else:
         print("\n".join(format_differences(found, flags.left, flags.right)) or "no differences")
     return 0
+
+
+def _add_flags(parser: Parser) -> None:
+    left = dataclasses.replace(ANY_CONFIG, metavar="left", name="the first argument")
+    right = dataclasses.replace(ANY_CONFIG, metavar="right", name="the second argument")
+    parser.add_argument(
+        "left", type=left, help="name of an experiment, a config file, or a run directory"
+    )
+    parser.add_argument("right", type=right, help="what to compare it with, in the same forms")
+    add_import_flag(parser, metavar="IMPORTS")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON that maps each path to [left, right]"
+    )
 
 
 def _resolve_both(names: tuple[str, str], imports: tuple[str, ...]) -> list[ExperimentConfig]:
@@ -54,3 +59,12 @@ def format_differences(found: Sequence[Difference], left: str, right: str) -> li
     rows = [("", left, right), *((item.path, item.left, item.right) for item in found)]
     first, second = (min(48, max(len(row[column]) for row in rows)) for column in (0, 1))
     return [f"{path:<{first}}  {a:<{second}}  {b}".rstrip() for path, a, b in rows]
+
+
+COMMAND = Command(
+    "diff",
+    "Print the settings that differ between two experiments, files or runs.",
+    _add_flags,
+    ["digits digits_mlp"],
+    main,
+)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.config.schema.runtime import RuntimeConfig
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints versions, devices and the git revision. Returns 0."""
-    parser = make_parser("env", "Print versions, devices and the git revision.")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    flags = parse_flags(parser, arguments)
     print("querying TensorFlow devices …", file=sys.stderr)
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.reporting.run_record import describe_devices, describe_software
@@ -36,6 +33,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
 def _describe_code() -> dict[str, Any]:
     from orbit_runner.reporting.code_version import read_code_version
 
@@ -50,3 +51,8 @@ def _describe_portable() -> str:
 
     problem = machine_problem()
     return f"no: {problem}" if problem else f"yes (x86-64 with AVX2 and FMA; {c_library()})"
+
+
+COMMAND = Command(
+    "env", "Print versions, devices and the git revision.", _add_flags, ["--json"], main
+)

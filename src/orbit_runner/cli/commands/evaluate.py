@@ -11,19 +11,14 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.flags.config_flags import (
-    Parser,
-    add_progress_flags,
-    make_parser,
-    messages_scope,
-    parse_flags,
-    progress_of,
-)
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.preflight import check_evaluation, setting_error_scope
@@ -51,9 +46,8 @@ _SETTINGS = (
 )
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Evaluates a checkpoint. Returns 0, or 3 if a result is not finite."""
-    flags = parse_flags(_parser(), arguments)
     with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
         with _split_error_scope():
             selected = select_model(run, flags, more=_split_setting(run, flags))
@@ -70,9 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if is_finite else exit_codes.DIVERGED
 
 
-def _parser() -> Parser:
-    parser = make_parser("evaluate", _DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", help="run directory")
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument("run", type=RUN, help="run directory")
     parser.add_argument(
         "--split",
         metavar="NAME",
@@ -84,7 +77,6 @@ def _parser() -> Parser:
     parser.settings_rule = "the model is only evaluated: other settings have no effect"
     add_progress_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    return parser
 
 
 def _split_setting(run: Path, flags: argparse.Namespace) -> list[tuple[str, str, str]]:
@@ -185,3 +177,6 @@ def _lines(values: Mapping[str, Any]) -> Iterator[str]:
     rows += [("weights", f"sha256 {values['weights_sha256']}"), ("written to", values["file"])]
     width = max(len(name) for name, _ in rows)
     yield from (f"{name:<{width}}  {text}" for name, text in rows)
+
+
+COMMAND = Command("evaluate", _DESCRIPTION, _add_flags, ["runs/a --split=test"], main)

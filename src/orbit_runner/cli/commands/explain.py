@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
     SETTINGS_OF_FLAG,
     add_config_flags,
     build_request,
-    make_parser,
-    parse_flags,
     print_notes,
 )
+from orbit_runner.cli.flags.values import SETTING
 from orbit_runner.config.describe import Setting, describe_settings
 from orbit_runner.config.parsing.conversion import format_value
 from orbit_runner.config.provenance import DEFAULT
@@ -23,22 +24,13 @@ from orbit_runner.config.serialize import flat_settings
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.utils.streams import use_utf8
 
+_DESCRIPTION = """\
+Describe settings or sections: type, default, allowed values and effect.
+With --experiment, also print the value there and where it was set."""
 
-def main(arguments: Sequence[str]) -> int:
+
+def main(flags: argparse.Namespace) -> int:
     """Prints descriptions of the given settings. Returns 0."""
-    parser = make_parser(
-        "explain",
-        "Describe settings or sections: type, default, allowed values and effect.\n"
-        "With --experiment, also print the value there and where it was set.",
-    )
-    parser.add_argument(
-        "setting",
-        nargs="+",
-        help="setting, by its path (trainer.train_steps) or its name (train_steps), or a section",
-    )
-    parser.add_argument("--json", action="store_true", help="print the descriptions as JSON")
-    add_config_flags(parser)
-    flags = parse_flags(parser, arguments)
     request = build_request(flags)
     resolved = resolve(request) if request != Request() else None
     if resolved is not None:
@@ -52,6 +44,18 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     print("\n\n".join("\n".join(_setting_lines(setting, known, resolved)) for setting in found))
     return 0
+
+
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument(
+        "setting",
+        nargs="+",
+        type=SETTING,
+        metavar="setting",
+        help="setting, by its path (trainer.train_steps) or its name (train_steps), or a section",
+    )
+    parser.add_argument("--json", action="store_true", help="print the descriptions as JSON")
+    add_config_flags(parser)
 
 
 def _find_settings(name: str, known: Sequence[Setting]) -> list[Setting]:
@@ -142,3 +146,6 @@ def _as_dict(setting: Setting, resolved: ResolvedConfig | None) -> dict[str, obj
         described["value"] = values[setting.path]
         described["origin"] = str(resolved.origins.get(setting.path, DEFAULT))
     return described
+
+
+COMMAND = Command("explain", _DESCRIPTION, _add_flags, ["train_steps --experiment=digits"], main)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags.config_flags import (
-    Parser,
-    add_progress_flags,
-    make_parser,
-    messages_scope,
-    parse_flags,
-    progress_of,
-)
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN, one_of
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.preflight import setting_error_scope
@@ -33,13 +29,13 @@ TensorFlow Serving expects, or the network alone in other formats to DIR/STEP-FO
 rebuilt in this process and restored from the checkpoint, whatever strategy it was trained with. A
 network in another format is compared with the model on validation examples. The run is not changed,
 and may still be in progress."""
+_EXPORT_DIRECTORY = dataclasses.replace(OUTPUT_DIRECTORY, remote=True)
 _MAX_EXAMPLES = 1_000_000
 _DEFAULTS = ExportOptions()
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Exports a model; raises an error if the export already exists. Returns 0."""
-    flags = parse_flags(_parser(), arguments)
     formats = parse_formats(flags.format)
     _check_flags(flags)
     with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
@@ -53,14 +49,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("export", _DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", help="run directory")
-    parser.add_argument("--to", metavar="DIR", help="directory of the export (default: RUN/export)")
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument("run", type=RUN, help="run directory")
+    parser.add_argument(
+        "--to",
+        type=_EXPORT_DIRECTORY,
+        help="directory of the export (default: RUN/export)",
+    )
     parser.add_argument(
         "--format",
         default=SAVED_MODEL,
-        metavar="FORMAT",
+        type=one_of(EXPORT_FORMATS, "FORMAT"),
         help=f"{', '.join(EXPORT_FORMATS)}; or several, separated by commas",
     )
     parser.add_argument(
@@ -89,7 +88,6 @@ def _parser() -> Parser:
     parser.add_argument(
         "--json", action="store_true", help="print a description of the export as JSON"
     )
-    return parser
 
 
 def _check_flags(flags: argparse.Namespace) -> None:
@@ -194,3 +192,6 @@ def _signature_lines(record: Mapping[str, Any]) -> Iterator[str]:
         for side in ("inputs", "outputs"):
             for key, text in spec[side].items():
                 yield f"  {side[:-1]:<6}  {key}  {text}"
+
+
+COMMAND = Command("export", _DESCRIPTION, _add_flags, ["runs/a --format=litert"], main)

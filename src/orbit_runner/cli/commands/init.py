@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.values import DIRECTORY
 from orbit_runner.cli.new_project import package_name, write_project
 from orbit_runner.errors import RunnerError
 
@@ -16,17 +17,8 @@ Write a project with a task of your own: a Python package, an experiment, a smal
 on, and a test. It trains as it is; its README.md says what to change."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Writes a project and prints its files. Returns 0."""
-    parser = make_parser("init", _DESCRIPTION)
-    parser.add_argument("project", metavar="DIR", help="directory to create, or an empty one")
-    parser.add_argument(
-        "--name",
-        metavar="NAME",
-        help="name of the package, the task and the experiment; by default made from DIR",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    flags = parse_flags(parser, arguments)
     if not flags.project:
         raise RunnerError("DIR: is empty; specify the directory of the new project")
     folder = Path(flags.project)
@@ -41,3 +33,16 @@ def main(arguments: Sequence[str]) -> int:
     print("\n".join(f"{path:<{width}}  {purpose}" for path, purpose in files.items()))
     print("\n".join(["", "next:", *(f"  {command}" for command in commands)]))
     return 0
+
+
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument("project", type=DIRECTORY, help="directory to create, or an empty one")
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="name of the package, the task and the experiment; by default made from DIR",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+COMMAND = Command("init", _DESCRIPTION, _add_flags, ["my_project"], main)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
+from orbit_runner.cli.command import Command, Parser, parse_flags
+from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, SHARED
 from orbit_runner.cli.launch_cluster import launch
 from orbit_runner.cli.launch_plan import Plan, make_plan
 from orbit_runner.errors import RunnerError
@@ -45,16 +47,14 @@ _LIMITS = {
 }
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Starts a cluster on this machine and waits for its end. Returns the exit code."""
-    launch_arguments, run_arguments = _split_at_dashes(list(arguments))
-    flags = parse_flags(_parser(), launch_arguments)
     _check_limits(flags)
-    if run_arguments is None:
+    if flags.run_arguments is None:
         raise RunnerError("the flags of `runner run` come after `--`; see `runner launch --help`")
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     output = LogMultiplexer(sys.stdout.buffer, sys.stderr.buffer, color=color)
-    plan = make_plan(flags, run_arguments)
+    plan = make_plan(flags, flags.run_arguments)
     code = launch(plan, output)
     if code:
         _print_continuation(plan, code)
@@ -77,15 +77,14 @@ def _print_continuation(plan: Plan, code: int) -> None:
     print(format_continuation(str(plan.model_dir), command), file=sys.stderr)
 
 
-def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    if "--" not in arguments:
-        return arguments, None
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
+def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    at = list(arguments).index("--") if "--" in arguments else None
+    flags = parse_flags(parser, arguments[:at])
+    flags.run_arguments = None if at is None else arguments[at + 1 :]
+    return flags
 
 
-def _parser() -> Parser:
-    parser = make_parser("launch", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     parser.settings_rule = "settings and the other flags of `runner run` come after `--`"
     parser.usage = "runner launch [FLAGS] -- [FLAGS OF runner run]"
     add = parser.add_argument
@@ -144,8 +143,9 @@ def _parser() -> Parser:
         metavar="SECONDS",
         help="restart the members if one that trains completes no step in this time; 0: never",
     )
-    add("--logs", metavar="DIR", help="directory of the members' logs (default: MODEL_DIR/logs)")
-    return parser
+    logs = dataclasses.replace(OUTPUT_DIRECTORY, use=SHARED)
+    add("--logs", type=logs,
+        help="directory of the members' logs (default: MODEL_DIR/logs)")  # fmt: skip
 
 
 def _check_limits(flags: argparse.Namespace) -> None:
@@ -153,3 +153,14 @@ def _check_limits(flags: argparse.Namespace) -> None:
         value = getattr(flags, name)
         if value is not None and not 0 <= value <= most:  # also rejects NaN
             raise RunnerError(f"--{name}: got {value}, allowed: 0 to {most}")
+
+
+COMMAND = Command(
+    "launch",
+    _DESCRIPTION,
+    _add_flags,
+    ["--workers=2 -- --experiment=digits --config_file=configs/runtime/multi_worker.yaml"],
+    main,
+    parse=_parse,
+    after_dashes="run",
+)

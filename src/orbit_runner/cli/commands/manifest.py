@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import math
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from orbit_runner.cli.commands.run import run_parser
-from orbit_runner.cli.commands.sweep import load_sweep, sweep_parser
-from orbit_runner.cli.flags.config_flags import Parser, build_request, make_parser, parse_flags
+from orbit_runner.cli.command import Command, CommandGroup, Parser
+from orbit_runner.cli.commands import run, sweep
+from orbit_runner.cli.flags.config_flags import build_request
+from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, SWEEP_FILE
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import find_file, read_text
@@ -68,8 +70,14 @@ places:
   slurm       a script, for sbatch; for a sweep a job array
   vertex      a CustomJob of Vertex AI, for gcloud
 
-`runner manifest PLACE --help` lists the flags of a place.
-"""
+`runner manifest PLACE --help` lists the flags of a place."""
+_EXAMPLES = {
+    "kubernetes": " --image=my/runner:1",
+    "slurm": "",
+    "vertex": " --image=my/runner:1 --model_dir=/gcs/bucket/a",
+}
+# It is on other machines.
+_MODEL_DIR = dataclasses.replace(MODEL_DIR, kind="input", use=SHARED)
 # The setting that each flag of this command sets.
 _FLAG_SETTINGS = {
     "workers": "runtime.num_workers",
@@ -82,24 +90,39 @@ _SWEEP_FLAGS = ("jobs", "devices_per_job", "seeds", "cold", "imports")
 _ONE_PROCESS = [name for name in STRATEGIES if name not in (*CLUSTERED_STRATEGIES, "tpu")]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Prints a manifest; raises an error if the experiment cannot run there. Returns 0."""
-    place = arguments[0] if arguments else "--help"
-    if place in ("--help", "-h"):
-        print(_USAGE, end="")
-        return 0
-    if place not in TARGETS:
-        raise RunnerError(unknown_name_message("place", place, [*TARGETS]))
-    is_sweep = any(word.partition("=")[0] == "--sweep" for word in arguments)
-    text = (_sweep_manifest if is_sweep else _run_manifest)(place, arguments[1:])
+def _run_command(place: str) -> Command:
+    title = _TITLES[place]
+    more = _SWEEP.format(place) if place in SWEEP_TARGETS else ""
+    return Command(
+        f"manifest {place}",
+        _DESCRIPTION.format(title, more),
+        functools.partial(_add_flags, place),
+        [f"--experiment=digits{_EXAMPLES[place]}"],
+        lambda flags: _print_manifest(_run_manifest(place, flags)),
+    )
+
+
+def _sweep_command(place: str) -> Command:
+    image = _EXAMPLES[place].partition(" --model_dir")[0]
+    example = f"--sweep=configs/sweeps/digits_mlp.yaml --workers=4{image}"
+    return Command(
+        f"manifest {place} --sweep=FILE",
+        _SWEEP_DESCRIPTION,
+        functools.partial(_add_sweep_flags, place),
+        [example],
+        lambda flags: _print_manifest(_sweep_manifest(place, flags)),
+    )
+
+
+def _print_manifest(text: str) -> int:
     use_utf8()
     print(text, end="")
     return 0
 
 
-def _run_manifest(place: str, arguments: Sequence[str]) -> str:
-    flags = parse_flags(_run_parser(place), arguments)
-    if getattr(flags, "sweep_file", None):
+def _run_manifest(place: str, flags: argparse.Namespace) -> str:
+    """Returns a manifest; raises an error if the experiment cannot run there."""
+    if flags.sweep_file:
         raise RunnerError("--sweep: write --sweep=FILE on the command line")
     resolved = resolve(_build_cluster_request(flags))
     config = resolved.config
@@ -114,27 +137,37 @@ def _run_manifest(place: str, arguments: Sequence[str]) -> str:
             roles=roles_of(config.runtime),
             gpus=config.runtime.num_gpus,
             document=to_yaml(config),
-            arguments=tuple(_given_flags(run_parser(), flags, _RUN_FLAGS)),
-            header=tuple(_header_lines(place, arguments, requirements(config))),
+            arguments=tuple(_given_flags(run.COMMAND.parser(), flags, _RUN_FLAGS)),
+            header=tuple(_header_lines(place, flags.arguments, requirements(config))),
         ),
     )
 
 
-def _run_parser(place: str) -> Parser:
-    parser, is_for_sweeps = run_parser(), place in SWEEP_TARGETS
-    parser.prog = f"runner manifest {place}"
-    parser.description = _DESCRIPTION.format(
-        _TITLES[place], _SWEEP.format(place) if is_for_sweeps else ""
-    )
+def _add_flags(place: str, parser: Parser) -> None:
+    run.add_flags(parser, _MODEL_DIR)
     add = parser.add_argument_group("cluster").add_argument
     add("--workers", metavar="N", help="number of workers (runtime.num_workers)")
     add("--ps", metavar="N", help="number of parameter servers (runtime.num_parameter_servers)")
     add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
     add("--gpus_per_worker", metavar="N", help="number of GPUs of each worker (runtime.num_gpus)")
     _add_job_flags(add, place)
-    if is_for_sweeps:
-        add("--sweep", dest="sweep_file", metavar="FILE", help="sweep file; see above")
-    return parser
+    if place in SWEEP_TARGETS:
+        add("--sweep", dest="sweep_file", type=SWEEP_FILE,
+            help="sweep file; see above")  # fmt: skip
+    else:
+        add(
+            "--sweep",
+            dest="sweep_file",
+            type=functools.partial(_refuse_sweep, place),
+            help=argparse.SUPPRESS,
+        )
+
+
+def _refuse_sweep(place: str, _: str) -> None:
+    raise RunnerError(
+        f"--sweep: the processes of a sweep need file locks, which `{place}` does not have\n"
+        f"allowed: {', '.join(SWEEP_TARGETS)}"
+    )
 
 
 def _add_job_flags(add: Callable[..., Any], place: str) -> None:
@@ -177,18 +210,12 @@ def _fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[tuple[str, st
     yield from run_problems(config, mode)
 
 
-def _sweep_manifest(place: str, arguments: Sequence[str]) -> str:
-    if place not in SWEEP_TARGETS:
-        raise RunnerError(
-            f"--sweep: the processes of a sweep need file locks, which `{place}` does not have\n"
-            f"allowed: {', '.join(SWEEP_TARGETS)}"
-        )
-    flags = parse_flags(_sweep_parser(place), arguments)
-    file, base = load_sweep(flags)
-    sweep = new_sweep(file, base)
+def _sweep_manifest(place: str, flags: argparse.Namespace) -> str:
+    file, base = sweep.load_sweep(flags)
+    trials = new_sweep(file, base)
     found = [*_trial_problems(base, place)]
     problems = [Problem(path, message, base.origin(path)) for path, message in found]
-    problems += _worker_problems(flags, sweep.trials * len(sweep.seeds))
+    problems += _worker_problems(flags, trials.trials * len(trials.seeds))
     gpus = max(base.config.runtime.num_gpus, 0)
     problems += _gpu_problems(flags, gpus)
     own_files = [path for path in (file.experiment, *file.config_files) if os.path.exists(path)]
@@ -200,25 +227,26 @@ def _sweep_manifest(place: str, arguments: Sequence[str]) -> str:
             roles={"worker": flags.workers},
             gpus=gpus * flags.jobs,
             document=text if text.endswith("\n") else f"{text}\n",
-            arguments=tuple(_given_flags(sweep_parser(), flags, _SWEEP_FLAGS)),
-            header=tuple(_header_lines(place, arguments, [*requirements(base.config), *own_files])),
+            arguments=tuple(_given_flags(sweep.COMMAND.parser(), flags, _SWEEP_FLAGS)),
+            header=tuple(
+                _header_lines(place, flags.arguments, [*requirements(base.config), *own_files])
+            ),
             is_sweep=True,
         ),
     )
 
 
-def _sweep_parser(place: str) -> Parser:
-    parser = make_parser(f"manifest {place} --sweep=FILE", _SWEEP_DESCRIPTION)
+def _add_sweep_flags(place: str, parser: Parser) -> None:
     parser.settings_rule = "set it under `overrides` in the sweep file"
     add = parser.add_argument_group("cluster").add_argument
-    add("--sweep", dest="sweep_file", metavar="FILE", help="sweep file")
+    add("--sweep", dest="sweep_file", type=SWEEP_FILE, help="sweep file")
     add("--workers", type=int, metavar="N", help="number of processes: array elements, or pods")
     _add_job_flags(add, place)
     group = parser.add_argument_group("sweep")
-    for action in sweep_parser()._actions:
+    for action in sweep.COMMAND.parser()._actions:
         if action.dest in ("model_dir", *_SWEEP_FLAGS):
+            action.type = _MODEL_DIR if action.dest == "model_dir" else action.type
             group._add_action(action)
-    return parser
 
 
 def _trial_problems(base: ResolvedConfig, place: str) -> Iterator[tuple[str, str]]:
@@ -290,3 +318,11 @@ def _given_flags(parser: Parser, flags: argparse.Namespace, names: Sequence[str]
             continue
         for one in value if isinstance(value, list) else [value]:
             yield action.option_strings[0] + ("" if one is True else f"={one}")
+
+
+COMMAND = CommandGroup(
+    "manifest",
+    "place",
+    _USAGE,
+    (*map(_run_command, TARGETS), *map(_sweep_command, SWEEP_TARGETS)),
+)

@@ -12,15 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.flags.config_flags import (
-    Parser,
-    add_progress_flags,
-    make_parser,
-    messages_scope,
-    parse_flags,
-    progress_of,
-)
-from orbit_runner.cli.flags.path_flags import resolve_path_flags
+from orbit_runner.cli.command import Command, Parser, parse_flags
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.values import ITEM, RUN, resolve_paths
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
@@ -55,15 +49,9 @@ _CPU = "CPU:0"
 _FLAGS_WITHOUT_VALUE = ("--json", "--quiet", "--help")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the predictions for the given items. Returns 0, or 5 if an item has none."""
-    options, words = _split_flags(arguments)
-    flags = parse_flags(_parser(), options)
-    if not words:
-        raise RunnerError(f"the following arguments are required: WHERE\nusage: {_USAGE}")
-    flags.where, items = words[0], words[1:]
-    resolve_path_flags("predict", flags)
-    if not items and sys.stdin.isatty():
+    if not flags.items and sys.stdin.isatty():
         raise RunnerError("no items to predict\npass some, or - to type them, one per line")
     for name in ("top_k", "batch_size"):
         value = getattr(flags, name)
@@ -76,9 +64,19 @@ def main(arguments: Sequence[str]) -> int:
         _predictor_scope(where, flags) as predictor,
     ):
         failed = print_predictions(
-            predictor, items, as_json=flags.json, batch_size=flags.batch_size
+            predictor, flags.items, as_json=flags.json, batch_size=flags.batch_size
         )
     return exit_codes.UNANSWERED if failed else 0
+
+
+def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    options, words = _split_flags(arguments)
+    flags = parse_flags(parser, options)
+    if not words:
+        raise RunnerError(f"the following arguments are required: WHERE\nusage: {_USAGE}")
+    flags.where, flags.items = words[0], words[1:]
+    resolve_paths(parser, flags)
+    return flags
 
 
 def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -103,9 +101,10 @@ def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, words
 
 
-def _parser() -> Parser:
-    parser = make_parser("predict", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     parser.usage = _USAGE
+    parser.add_argument("where", nargs="?", metavar="WHERE", type=RUN, help=argparse.SUPPRESS)
+    parser.add_argument("items", nargs="*", type=ITEM, help=argparse.SUPPRESS)
     parser.add_argument(
         "--top_k",
         type=int,
@@ -118,7 +117,6 @@ def _parser() -> Parser:
     )
     add_model_flags(parser)
     add_progress_flags(parser)
-    return parser
 
 
 @contextlib.contextmanager
@@ -244,3 +242,6 @@ def _progress_scope(flags: argparse.Namespace, resolved: ResolvedConfig) -> Iter
 
         bind_gin(resolved)
         yield progress
+
+
+COMMAND = Command("predict", _DESCRIPTION, _add_flags, ["runs/a digit.png --top_k=3"], main, _parse)

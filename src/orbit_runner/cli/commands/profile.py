@@ -9,21 +9,20 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
     add_config_flags,
     add_progress_flags,
+    apply_argument,
     build_request,
-    make_parser,
     messages_scope,
-    parse_flags,
     print_notes,
     progress_of,
 )
+from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_DIRECTORY
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.remote_runs import local_run_scope
@@ -51,9 +50,8 @@ _WARM_UP = 10
 _MODE = "train"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the profile of a run or of an experiment. Returns 0."""
-    flags = parse_flags(_parser(), arguments)
     profile = _read_run_profile(flags) if _is_run(flags) else _profile_experiment(flags)
     use_utf8()
     if flags.json:
@@ -64,12 +62,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("profile", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "profiled",
         nargs="?",
         metavar="RUN|EXPERIMENT",
+        type=EXPERIMENT,
         help="a run directory, or another directory with a trace; or an experiment, as in "
         "--experiment",
     )
@@ -83,12 +81,13 @@ def _parser() -> Parser:
         "--top", type=_parse_count, default=_ROWS, metavar="N", help="number of rows of each table"
     )
     parser.add_argument(
-        "--keep", metavar="DIR", help="keep the trace of an experiment in DIR, for TensorBoard"
+        "--keep",
+        type=OUTPUT_DIRECTORY,
+        help="keep the trace of an experiment in DIR, for TensorBoard",
     )
     parser.add_argument("--json", action="store_true", help="print all rows as JSON, in seconds")
     add_progress_flags(parser)
     add_config_flags(parser)
-    return parser
 
 
 def _parse_count(text: str) -> int:
@@ -118,12 +117,7 @@ def _read_run_profile(flags: argparse.Namespace) -> Profile:
 
 
 def _profile_experiment(flags: argparse.Namespace) -> Profile:
-    if flags.profiled and flags.experiment and flags.profiled != flags.experiment:
-        raise RunnerError(
-            f"--experiment: got {flags.experiment!r}, but EXPERIMENT is {flags.profiled!r}\n"
-            "pass only one of them"
-        )
-    flags.experiment = flags.profiled or flags.experiment
+    apply_argument(flags, flags.profiled, "EXPERIMENT")
     resolved = resolve(build_request(flags))
     _require_single_process(resolved)
     print_notes(resolved)
@@ -228,3 +222,6 @@ def _copy_trace(trace: Path, place: Path) -> None:
         shutil.copytree(trace, place, dirs_exist_ok=True)
     except OSError as error:
         raise RunnerError(f"--keep: cannot write {place}: {error.strerror or error}") from error
+
+
+COMMAND = Command("profile", _DESCRIPTION, _add_flags, ["digits --steps=50"], main)

@@ -10,20 +10,20 @@ import json
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from orbit_runner import exit_codes
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
+    add_import_flag,
     add_progress_flags,
-    make_parser,
     messages_scope,
-    parse_flags,
     parse_step,
     progress_of,
 )
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint, leave_best_out
 from orbit_runner.cli.remote_runs import local_run_scope
@@ -46,9 +46,8 @@ or record of the run, and compares. The exit code is 4 if they differ, and other
 _SETTINGS_RULE = "the saved config determines the step; only settings of the machine can be changed"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Replays a step and prints what happens in it. Returns 4 if it differs from the run's."""
-    flags = parse_flags(_parser(), arguments)
     if flags.out and not flags.layer:
         raise RunnerError("--out: has no effect without --layer; name the layers to save")
     with messages_scope(flags), local_run_scope(flags.run, "RUN", "all") as run:
@@ -70,10 +69,9 @@ def main(arguments: Sequence[str]) -> int:
     return exit_codes.DIFFERENT if found.own.verdict == "differs" else 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("replay", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     parser.settings, parser.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
-    parser.add_argument("run", metavar="RUN", help="run directory")
+    parser.add_argument("run", type=RUN, help="run directory")
     parser.add_argument("--step", type=parse_step, required=True, metavar="N", help="the step")
     parser.add_argument(
         "--layer",
@@ -84,7 +82,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--out",
-        metavar="FILE",
+        type=OUTPUT_FILE,
         help="save the outputs and gradients of the layers as an .npz file",
     )
     parser.add_argument(
@@ -110,11 +108,9 @@ def _parser() -> Parser:
         dest="verify",
         help="end the replay with the examined step",
     )
-    parser.add_argument("--import", dest="imports", action="append", metavar="MODULE",
-                    help="import a module first; may be repeated")  # fmt: skip
+    add_import_flag(parser)
     add_progress_flags(parser)
     parser.add_argument("--json", action="store_true", help="print JSON with all values")
-    return parser
 
 
 @contextlib.contextmanager
@@ -219,3 +215,6 @@ def _print_json(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None
         **found.examination.as_dict(),
     }
     print(json.dumps(values, indent=1, allow_nan=False))
+
+
+COMMAND = Command("replay", _DESCRIPTION, _add_flags, ["runs/a --step=100"], main)

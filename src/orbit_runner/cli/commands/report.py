@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
 from pathlib import Path
 
-from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.report_writer import make_report
@@ -18,12 +19,8 @@ Write the report of a run: an HTML page with curves, config, environment and fin
 file without scripts. The run may still be in progress; repeat the command to update the page."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Writes the report and prints its path. Returns 0."""
-    parser = make_parser("report", _DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", help="run directory")
-    parser.add_argument("--html", metavar="FILE", help="file to write (default: RUN/report.html)")
-    flags = parse_flags(parser, arguments)
     if is_remote(flags.run) and not flags.html:
         raise RunnerError(f"--html: {flags.run} is in an object store; specify a local file")
     with local_run_scope(flags.run, "RUN", None) as path:
@@ -40,3 +37,11 @@ def main(arguments: Sequence[str]) -> int:
     if output_target(target) != 1:  # Otherwise, the page is there.
         print(target)
     return 0
+
+
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument("run", type=RUN, help="run directory")
+    parser.add_argument("--html", type=OUTPUT_FILE, help="file to write (default: RUN/report.html)")
+
+
+COMMAND = Command("report", _DESCRIPTION, _add_flags, ["runs/a --html=a.html"], main)

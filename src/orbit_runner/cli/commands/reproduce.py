@@ -8,21 +8,21 @@ import dataclasses
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.cli.branches.preparation import branch_point_scope
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
+    add_import_flag,
     add_progress_flags,
-    make_parser,
     messages_scope,
-    parse_flags,
     progress_of,
 )
+from orbit_runner.cli.flags.values import MODEL_DIR, RUN
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.published.reproduction import names_published_run, reproduce_published
 from orbit_runner.cli.reference_run import (
@@ -60,9 +60,8 @@ _SETTINGS_RULE = (
 )
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
-    flags = parse_flags(_parser(), arguments)
     if names_published_run(flags.run):
         return _reproduce_published(flags)
     needed = None if flags.last is None else "all"
@@ -121,12 +120,11 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
-def _parser() -> Parser:
-    parser = make_parser("reproduce", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     parser.settings, parser.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
     parser.add_argument(
         "run",
-        metavar="RUN",
+        type=RUN,
         help="run directory, or an experiment whose fingerprint is published",
     )
     parser.add_argument(
@@ -137,14 +135,12 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--model_dir",
-        metavar="DIR",
+        type=MODEL_DIR,
         help="new directory, always kept; by default a temporary one, kept only if the runs differ",
     )
-    parser.add_argument("--import", dest="imports", action="append", metavar="MODULE",
-                    help="import a module first; may be repeated")  # fmt: skip
+    add_import_flag(parser)
     add_progress_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    return parser
 
 
 @contextlib.contextmanager
@@ -239,3 +235,6 @@ def _compare(
     )
     # Divergence is a result; any other error is raised by the caller.
     return result, None if done.has_diverged else done.error
+
+
+COMMAND = Command("reproduce", _DESCRIPTION, _add_flags, ["runs/a --last=100"], main)

@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,15 @@ from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.cli import finetune
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
     add_config_flags,
     add_progress_flags,
     build_request,
-    make_parser,
     messages_scope,
-    parse_flags,
     progress_of,
 )
-from orbit_runner.cli.flags.path_flags import SHARED
+from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, PathValue, one_of
 from orbit_runner.cli.preflight import (
     check_before_start,
     check_mode,
@@ -64,16 +62,18 @@ Train, evaluate, or both.
 A run keeps all its files in one directory (--model_dir, or runs/NAME/TIME). If started again with
 the same directory, it resumes from the last checkpoint. Ctrl-C saves a checkpoint and exits."""
 
+_ALL_MODES = (*MODES, finetune.MODE)
+_ANY_MODEL_DIR = dataclasses.replace(MODEL_DIR, remote=True)
 
-def main(arguments: Sequence[str]) -> int:
+
+def main(flags: argparse.Namespace) -> int:
     """Runs an experiment. Returns the exit code."""
     started = time.monotonic()
-    flags = parse_flags(run_parser(), arguments)
     if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
         raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
     _check_stop_step(flags)
     if flags.mode == finetune.MODE:
-        return finetune.main(arguments, flags)
+        return finetune.main(flags.arguments, flags)
     if flags.pretrain_steps is not None:
         raise RunnerError(
             f"--pretrain_steps: has no effect with --mode={flags.mode}\n"
@@ -183,17 +183,16 @@ def check_data(job: Job, resume: str) -> DataRecord:
     return record
 
 
-def run_parser() -> Parser:
-    """Returns the parser of the flags of `runner run`."""
-    parser = make_parser("run", _DESCRIPTION)
+def add_flags(parser: Parser, model_dir: PathValue = _ANY_MODEL_DIR) -> None:
+    """Adds the flags of `runner run`; `model_dir` is which run directories it accepts."""
     parser.add_argument(
         "--mode",
         default="train_and_eval",
-        metavar="MODE",
-        help=f"one of: {', '.join((*MODES, finetune.MODE))}",
+        type=one_of(_ALL_MODES, "MODE"),
+        help=f"one of: {', '.join(_ALL_MODES)}",
     )
     parser.add_argument(
-        "--model_dir", metavar="DIR", help="run directory (default: runs/NAME/TIME)"
+        "--model_dir", type=model_dir, help="run directory (default: runs/NAME/TIME)"
     )
     parser.add_argument(
         "--resume",
@@ -230,7 +229,6 @@ def run_parser() -> Parser:
     add_progress_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     add_config_flags(parser)
-    return parser
 
 
 def choose_model_dir(flags: argparse.Namespace, resolved: ResolvedConfig) -> Path:
@@ -287,3 +285,6 @@ def _print_results(results: Any, flags: argparse.Namespace) -> None:
         print(json.dumps(results.as_dict(), indent=2, allow_nan=False))
     else:
         print_results(results)
+
+
+COMMAND = Command("run", _DESCRIPTION, add_flags, ["--experiment=digits --model_dir=runs/a"], main)

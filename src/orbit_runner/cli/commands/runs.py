@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags.config_flags import Parser, make_parser, parse_flags
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.values import RUNS
 from orbit_runner.cli.runs.columns import DEFAULT_COLUMNS, RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
 from orbit_runner.cli.runs.tree import tree_rows
@@ -35,12 +36,11 @@ columns: run status reason experiment mode step train_steps progress metric best
 starts seed weights parent branch_step changes"""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the runs in the given directories. Returns 0."""
-    flags = parse_flags(_parser(), arguments)
     if flags.tree and flags.csv:
         raise RunnerError("--tree: has no effect with --csv\nadd `--columns=+parent,branch_step`")
-    roots = [_require_directory(name) for name in flags.directories or ["runs"]]
+    roots = [require_directory(name) for name in flags.directories or ["runs"]]
     runs = read_summaries(roots, inside_runs=True)
     columns = RunColumns(runs)
     names = _select_columns(flags, columns)
@@ -69,12 +69,11 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("runs", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
     add(
         "directories",
-        metavar="DIR",
+        type=RUNS,
         nargs="*",
         help="run directory, or directory that contains runs (default: runs)",
     )
@@ -106,10 +105,10 @@ def _parser() -> Parser:
         "--json", action="store_true", help="print JSON: a list of objects, one for each run"
     )
     output.add_argument("--csv", action="store_true", help="print CSV")
-    return parser
 
 
-def _require_directory(name: str) -> Path:
+def require_directory(name: str) -> Path:
+    """Returns a directory of runs. Raises `RunnerError` if it does not exist."""
     path = Path(name)
     if not path.is_dir():
         problem = "is not a directory" if path.exists() else "does not exist"
@@ -201,3 +200,6 @@ def _csv_value(value: Any) -> Any:
     if value is None:
         return ""
     return value if isinstance(value, (int, float, str)) else json.dumps(value)
+
+
+COMMAND = Command("runs", _DESCRIPTION, _add_flags, ["--where='accuracy > 0.9'"], main)

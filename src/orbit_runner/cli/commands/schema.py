@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
 
-from orbit_runner.cli.flags.config_flags import (
-    add_config_flags,
-    build_request,
-    make_parser,
-    parse_flags,
-    print_notes,
-)
+from orbit_runner.cli.command import Command
+from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
 from orbit_runner.config.json_schema import json_schema
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, import_modules, resolve
@@ -24,11 +19,8 @@ Without --experiment, it describes all tasks, models and data sources. With --ex
 describes the files that change that experiment, with its values as the defaults."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the schema. Returns 0."""
-    parser = make_parser("schema", _DESCRIPTION)
-    add_config_flags(parser)
-    flags = parse_flags(parser, arguments)
     request = build_request(flags)
     if request == Request(imports=request.imports):
         import_modules(request.imports, Origin("--import"))
@@ -45,3 +37,6 @@ def main(arguments: Sequence[str]) -> int:
 def format_json_schema(config: ExperimentConfig) -> str:
     """Returns the schema of the files that can set the settings of a config, as JSON."""
     return json.dumps(json_schema(config), indent=1, ensure_ascii=False) + "\n"
+
+
+COMMAND = Command("schema", _DESCRIPTION, add_config_flags, ["--experiment=digits"], main)

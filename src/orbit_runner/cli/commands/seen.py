@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
     add_config_flags,
+    add_trained_argument,
+    apply_argument,
     build_request,
-    make_parser,
-    parse_flags,
     parse_step,
     print_notes,
+    run_of,
 )
-from orbit_runner.cli.flags.run_argument import add_trained_argument, apply_trained_argument, run_of
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
@@ -33,10 +34,9 @@ lines of files are numbered from 1; rows, examples, positions and records from 0
 _ROWS = 40
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the steps of an example. Returns 0."""
-    flags = parse_flags(_parser(), arguments)
-    apply_trained_argument(flags)
+    apply_argument(flags, flags.trained, "RUN|EXPERIMENT")
     resolved = resolve(build_request(flags))
     print_notes(resolved)
     with setting_error_scope(resolved):
@@ -75,8 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("seen", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     add_trained_argument(parser)
     parser.add_argument(
         "--example",
@@ -94,7 +93,6 @@ def _parser() -> Parser:
     parser.add_argument("--all", action="store_true", help=f"print all steps; by default {_ROWS}")
     parser.add_argument("--json", action="store_true", help="print JSON with all steps")
     add_config_flags(parser)
-    return parser
 
 
 def _describe_example(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -110,3 +108,6 @@ def _format_counts(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> str
         return ""
     past = sum(one["step"] <= order.reached_step for one in found)
     return f": {past:,} up to step {order.reached_step:,}, {len(found) - past:,} after it"
+
+
+COMMAND = Command("seen", _DESCRIPTION, _add_flags, ["digits --example=0 --until=1000"], main)

@@ -6,13 +6,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from orbit_runner.cli.flags.config_flags import (
-    Parser,
-    add_config_flags,
-    build_request,
-    make_parser,
-    parse_flags,
-)
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.config_flags import add_config_flags, build_request
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.addresses import address_problem
@@ -37,9 +32,8 @@ _SERVERS = ("worker", "ps")
 _ROLES = (*_SERVERS, "data")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Runs a server until a signal arrives. Returns 128 + n for signal n."""
-    flags = parse_flags(_parser(), arguments)
     _refuse_unused_flags(flags)
     if flags.role == "data":
         return _serve_data(flags)
@@ -55,8 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     return serve_role(cluster, run_exit_code=lambda: None)
 
 
-def _parser() -> Parser:
-    parser = make_parser("server", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--role", choices=_ROLES, help="role of this process; required with --cluster"
     )
@@ -71,7 +64,6 @@ def _parser() -> Parser:
         "--host", help="host of a data server, as other machines reach it (default: 127.0.0.1)"
     )
     add_config_flags(parser)
-    return parser
 
 
 def _refuse_unused_flags(flags: argparse.Namespace) -> None:
@@ -165,3 +157,6 @@ def _prepare_process() -> None:
 
     prepare_environment(RuntimeConfig())
     redirect_native_output(None)
+
+
+COMMAND = Command("server", _DESCRIPTION, _add_flags, ["--role=data --port=5050"], main)

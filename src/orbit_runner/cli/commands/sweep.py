@@ -6,18 +6,14 @@ import argparse
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.flags.config_flags import (
-    Parser,
-    add_progress_flags,
-    make_parser,
-    messages_scope,
-    parse_flags,
-)
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.config_flags import add_import_flag, add_progress_flags, messages_scope
+from orbit_runner.cli.flags.values import MODEL_DIR, SWEEP_FILE
 from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.base import INT_MAX
@@ -40,9 +36,8 @@ is killed, run the same command again: the sweep continues, and its results are 
 the interruption. The exit code is 1 if a trial failed."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Trains the trials of a sweep. Returns the exit code."""
-    flags = parse_flags(sweep_parser(), arguments)
     file, base = load_sweep(flags)
     if flags.dry_run:
         return _print_plan(file, base)
@@ -78,12 +73,10 @@ class _WriteError(RunnerError):
     exit_code = exit_codes.CRASHED
 
 
-def sweep_parser() -> Parser:
-    """Returns the parser of `runner sweep`."""
-    parser = make_parser("sweep", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
-    add("sweep_file", metavar="FILE", help="sweep file, such as configs/sweeps/digits_mlp.yaml")
-    add("--model_dir", metavar="DIR", help="directory of the sweep")
+    add("sweep_file", type=SWEEP_FILE, help="sweep file, such as configs/sweeps/digits_mlp.yaml")
+    add("--model_dir", type=MODEL_DIR, help="directory of the sweep")
     add("--jobs", type=int, default=1, metavar="N", help="number of trials at a time")
     add(
         "--devices_per_job",
@@ -115,11 +108,9 @@ def sweep_parser() -> Parser:
     )
     add("--cold", action="store_true", help="start a new Python process for each trial")
     add("--dry_run", action="store_true", help="print the settings of the first trials, and exit")
-    add("--import", dest="imports", action="append", metavar="MODULE",
-        help="import a module first; may be repeated")  # fmt: skip
+    add_import_flag(parser)
     add_progress_flags(parser)
     add("--json", action="store_true", help="print the results as JSON")
-    return parser
 
 
 def _check_flags(flags: argparse.Namespace) -> None:
@@ -242,3 +233,8 @@ def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:
     use_utf8()
     print("\n".join(format_plan(file, base)))
     return 0
+
+
+COMMAND = Command(
+    "sweep", _DESCRIPTION, _add_flags, ["configs/sweeps/digits_mlp.yaml --model_dir=runs/a"], main
+)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags.config_flags import (
-    add_config_flags,
-    build_request,
-    make_parser,
-    parse_flags,
-    print_notes,
-)
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
+from orbit_runner.cli.flags.values import ANY_CONFIG
 from orbit_runner.cli.gin_bindings import check_bindings
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import experiment_files, find_experiment
@@ -27,26 +24,13 @@ from orbit_runner.model_garden.catalogue import PREFIX
 _EXPERIMENT_FLAG = re.compile(r"--experiment(?:_type)?[= ]['\"]?([\w/-]+)")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Checks experiments and fragments, each combined with the flags. Returns 0.
 
     A fragment declares no task, so it is merged into the experiment that `--experiment` names, or
     by default into each experiment until it fits one. Raises `ConfigError` if any file has a
     problem.
     """
-    parser = make_parser(
-        "validate", "Check experiments and fragments, and print all errors of all files."
-    )
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="name of an experiment, a config file or fragment, or a run directory",
-    )
-    add_config_flags(
-        parser, experiment="experiment into which fragments are merged; by default any that fits"
-    )
-    flags = parse_flags(parser, arguments)
     problems: list[Problem] = []
     request = build_request(flags)
     for name in flags.files:
@@ -57,6 +41,18 @@ def main(arguments: Sequence[str]) -> int:
     if problems:
         raise ConfigError(problems, show_all=True)
     return 0
+
+
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=ANY_CONFIG,
+        help="name of an experiment, a config file or fragment, or a run directory",
+    )
+    add_config_flags(
+        parser, experiment="experiment into which fragments are merged; by default any that fits"
+    )
 
 
 def _find_problems(name: str, request: Request) -> list[Problem]:
@@ -131,3 +127,12 @@ def _run_problems(resolved: ResolvedConfig) -> Iterator[Problem]:
         # What modules register is known only after they are imported.
         print("importing tensorflow, to check gin bindings", file=sys.stderr)
         yield from check_bindings(resolved)
+
+
+COMMAND = Command(
+    "validate",
+    "Check experiments and fragments, and print all errors of all files.",
+    _add_flags,
+    ["digits configs/runtime/cpu.yaml"],
+    main,
+)

@@ -10,13 +10,9 @@ from pathlib import Path
 
 from orbit_runner import exit_codes
 from orbit_runner.audit.verify import Verdict, Verification, verify
-from orbit_runner.cli.flags.config_flags import (
-    add_progress_flags,
-    make_parser,
-    messages_scope,
-    parse_flags,
-    progress_of,
-)
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_list
@@ -29,22 +25,8 @@ Also check that weights, optimizer slots and averages are finite. Nothing is cha
 is 4 if anything differs or is not finite."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
-    parser = make_parser("verify", _DESCRIPTION)
-    parser.add_argument(
-        "run",
-        metavar="RUN",
-        help="run directory, directory of checkpoints, or one checkpoint without its suffix",
-    )
-    parser.add_argument(
-        "--data",
-        action="store_true",
-        help="also read all data files of the run, and compare them with its data.json",
-    )
-    add_progress_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    flags = parse_flags(parser, arguments)
     with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
         found, data = _verify(run, flags)
     if flags.json:
@@ -57,6 +39,21 @@ def main(arguments: Sequence[str]) -> int:
         ]
         print("\n".join(lines))
     return 0 if found.is_intact and (data is None or data.is_intact) else exit_codes.DIFFERENT
+
+
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument(
+        "run",
+        type=RUN,
+        help="run directory, directory of checkpoints, or one checkpoint without its suffix",
+    )
+    parser.add_argument(
+        "--data",
+        action="store_true",
+        help="also read all data files of the run, and compare them with its data.json",
+    )
+    add_progress_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _verify(run: Path, flags: argparse.Namespace) -> tuple[Verification, DataVerification | None]:
@@ -148,3 +145,6 @@ def _summary_line(found: Verification, run: str) -> str:
     if found.config_problem:
         parts.append("config.yaml does not load")
     return f"{run}: {', '.join(parts)}"
+
+
+COMMAND = Command("verify", _DESCRIPTION, _add_flags, ["runs/a --data"], main)

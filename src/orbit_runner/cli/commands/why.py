@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
+    add_import_flag,
     add_progress_flags,
-    make_parser,
     messages_scope,
-    parse_flags,
     progress_of,
 )
+from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.differences.explanation import Explanation
 from orbit_runner.differences.record_diff import compare_recorded
@@ -33,9 +32,8 @@ output of a layer, the loss, a gradient or an update. The runs themselves are no
 code is 0 if the runs are equal, and 4 if not."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints why two runs differ. Returns 0 if they are equal, else 4."""
-    flags = parse_flags(_parser(), arguments)
     with messages_scope(flags), contextlib.ExitStack() as stack:
         left = stack.enter_context(local_run_scope(flags.a, "A"))
         right = stack.enter_context(local_run_scope(flags.b, "B"))
@@ -50,20 +48,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if found.equal else exit_codes.DIFFERENT
 
 
-def _parser() -> Parser:
-    parser = make_parser("why", _DESCRIPTION)
-    parser.add_argument("a", metavar="A", help="run directory")
-    parser.add_argument("b", metavar="B", help="the run directory to compare it with")
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument("a", metavar="A", type=RUN, help="run directory")
+    parser.add_argument("b", metavar="B", type=RUN, help="the run directory to compare it with")
     parser.add_argument(
         "--recorded",
         action="store_true",
         help="only compare what the runs recorded; do not run them again",
     )
-    parser.add_argument("--import", dest="imports", action="append", metavar="MODULE",
-                    help="import a module first; may be repeated")  # fmt: skip
+    add_import_flag(parser)
     add_progress_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    return parser
 
 
 def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
@@ -82,3 +77,6 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
         except RunnerError as error:
             return Explanation(left=flags.a, right=flags.b, recorded=recorded, problem=str(error))
     return Explanation(left=flags.a, right=flags.b, recorded=recorded, reruns=reruns)
+
+
+COMMAND = Command("why", _DESCRIPTION, _add_flags, ["runs/a runs/b"], main)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli import finetune
-from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.flags.config_flags import add_import_flag
 from orbit_runner.cli.list_official import official_experiments
 from orbit_runner.config.parsing.bases import load_description
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
@@ -39,21 +40,8 @@ _ALL_MODES = (*MODES, finetune.MODE)
 _MODELINE = "# yaml-language-server:"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints experiments, fragments, tasks, models, data sources and strategies. Returns 0."""
-    parser = make_parser(
-        "list", "List experiments, fragments, tasks, models, data sources, strategies and modes."
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON that maps each kind to {name: description}"
-    )
-    parser.add_argument(
-        "--import", dest="imports", action="append", help="import a module first; may be repeated"
-    )
-    parser.add_argument(
-        "--official", action="store_true", help="list the experiments of Model Garden instead"
-    )
-    flags = parse_flags(parser, arguments)
     if flags.official:
         prepare_environment(RuntimeConfig())  # The imported modules may import TensorFlow.
     import_modules(flags.imports or (), Origin("--import"))
@@ -62,6 +50,16 @@ def main(arguments: Sequence[str]) -> int:
         use_utf8()
     print(json.dumps(found, indent=2, ensure_ascii=False) if flags.json else _format_entries(found))
     return 0
+
+
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON that maps each kind to {name: description}"
+    )
+    add_import_flag(parser, metavar="IMPORTS")
+    parser.add_argument(
+        "--official", action="store_true", help="list the experiments of Model Garden instead"
+    )
 
 
 def _all_entries() -> dict[str, dict[str, str]]:
@@ -110,3 +108,12 @@ def _read_description(path: Path) -> str:
     if lines and lines[0].startswith(_MODELINE):
         del lines[0]
     return lines[0].lstrip("# ") if lines and lines[0].startswith("#") else ""
+
+
+COMMAND = Command(
+    "list",
+    "List experiments, fragments, tasks, models, data sources, strategies and modes.",
+    _add_flags,
+    ["--official"],
+    main,
+)

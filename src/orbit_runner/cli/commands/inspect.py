@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
-    Parser,
     add_config_flags,
     add_progress_flags,
+    apply_argument,
     build_request,
-    make_parser,
     messages_scope,
-    parse_flags,
     print_notes,
     progress_of,
+    run_of,
 )
-from orbit_runner.cli.flags.run_argument import run_of
+from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
@@ -55,10 +55,9 @@ _MOST_WORKERS, _MOST_GPUS = 65536, 1024  # As in the settings.
 _COUNTING_ALLOCATOR = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(flags: argparse.Namespace) -> int:
     """Prints the inspection of an experiment. Returns 0."""
-    flags = parse_flags(_parser(), arguments)
-    _apply_experiment_argument(flags)
+    apply_argument(flags, flags.inspected, "EXPERIMENT")
     request = build_request(flags)
     scale = _scale_request(flags, request)
     resolved = resolve(request if scale is None else _add_cluster(request, scale))
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     if not missing:
         _report_changed_data(flags, resolved)
     with messages_scope(flags):
-        found = _inspect(flags, arguments, resolved, missing, scale)
+        found = _inspect(flags, resolved, missing, scale)
     if flags.peak_only:
         print(json.dumps(found))
         return 0
@@ -86,10 +85,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = make_parser("inspect", _DESCRIPTION)
+def _add_flags(parser: Parser) -> None:
     parser.add_argument(
-        "inspected", nargs="?", metavar="EXPERIMENT", help="the experiment; same as --experiment"
+        "inspected",
+        nargs="?",
+        metavar="EXPERIMENT",
+        type=EXPERIMENT,
+        help="the experiment; same as --experiment",
     )
     parser.add_argument("--layers", action="store_true", help="show each layer on a separate line")
     parser.add_argument(
@@ -101,16 +103,19 @@ def _parser() -> Parser:
     # Only prints the peak, in the process that measures it.
     parser.add_argument("--peak_only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--images", metavar="FILE", help="write the pictures of the training batch to a PNG file"
+        "--images",
+        type=OUTPUT_FILE,
+        help="write the pictures of the training batch to a PNG file",
     )
     parser.add_argument(
-        "--html", metavar="FILE", help="write the same as a self-contained HTML page"
+        "--html",
+        type=OUTPUT_FILE,
+        help="write the same as a self-contained HTML page",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_scale_flags(parser)
     add_progress_flags(parser)
     add_config_flags(parser)
-    return parser
 
 
 def _add_scale_flags(parser: Parser) -> None:
@@ -205,15 +210,6 @@ def _config_flags(request: Request) -> Iterator[str]:
         yield f"--{path}={value}"
 
 
-def _apply_experiment_argument(flags: argparse.Namespace) -> None:
-    if flags.inspected and flags.experiment and flags.inspected != flags.experiment:
-        raise RunnerError(
-            f"--experiment: got {flags.experiment!r}, but EXPERIMENT is {flags.inspected!r}\n"
-            "pass only one of them"
-        )
-    flags.experiment = flags.inspected or flags.experiment
-
-
 def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
     """Returns the problems with data. Raises `ConfigError` for all other problems."""
     config = resolved.config
@@ -277,7 +273,6 @@ def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
 
 def _inspect(
     flags: argparse.Namespace,
-    arguments: Sequence[str],
     resolved: ResolvedConfig,
     missing: list[Problem],
     scale: ScaleRequest | None,
@@ -290,7 +285,7 @@ def _inspect(
         peak: tuple[int | None, str] = (None, "")
         if flags.measure and not flags.peak_only:
             progress.phase("measuring the memory of a step in a process of its own")
-            peak = _peak_in_own_process(arguments)
+            peak = _peak_in_own_process(flags.arguments)
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)
         with paused_collection_scope():
@@ -339,3 +334,6 @@ def _write(path: Path, flag: str, content: bytes) -> None:
         write_output(path, content)
     except OSError as error:
         raise RunnerError(f"{flag}: cannot write {path}: {error.strerror}") from error
+
+
+COMMAND = Command("inspect", _DESCRIPTION, _add_flags, ["digits --measure"], main)
