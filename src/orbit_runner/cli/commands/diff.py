@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 
 from orbit_runner.cli.flags.config_flags import make_parser, parse_flags
-from orbit_runner.config.diff import Difference, differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import Difference, differences
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,8 +12,8 @@ from orbit_runner.cli.flags.config_flags import (
     parse_flags,
     print_notes,
 )
+from orbit_runner.config.errors import Origin
 from orbit_runner.config.json_schema import json_schema
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, import_modules, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.utils.streams import use_utf8

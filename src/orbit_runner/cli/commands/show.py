@@ -12,7 +12,7 @@ from orbit_runner.cli.flags.config_flags import (
     parse_flags,
     print_notes,
 )
-from orbit_runner.config.provenance import DEFAULT
+from orbit_runner.config.errors import DEFAULT
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.serialize import flat_settings, to_yaml
 from orbit_runner.utils.streams import use_utf8

@@ -13,7 +13,7 @@ from orbit_runner.cli.completion.values import Candidates
 from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, Parser, parser_of
 from orbit_runner.cli.main import COMMANDS, module_of
 from orbit_runner.config.describe import Setting, declared_settings
-from orbit_runner.config.provenance import Origin
+from orbit_runner.config.errors import Origin
 from orbit_runner.config.resolve import OFFICIAL, Request, import_modules, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 
