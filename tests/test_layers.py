@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import orbit_runner
+from orbit_runner.config.schema.strategies import STRATEGIES
 
 ROOT = Path(orbit_runner.__file__).parent
 HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
@@ -159,6 +161,29 @@ def test_no_import_goes_to_a_higher_layer(layer: str) -> None:
 
     assert paths
     assert [text for path in paths for text in upward_imports(path)] == []
+
+
+def test_imports_inside_config_form_no_circle() -> None:
+    modules = {module_of(path): path for path in FILES if layer_of(module_of(path)) == "config"}
+    graph = {
+        name: modules.keys() & {module for module, _ in imported(path)} - {name}
+        for name, path in modules.items()
+    }
+
+    graphlib.TopologicalSorter(graph).prepare()  # Raises CycleError with the circle.
+
+
+def test_modules_read_the_traits_of_strategies_and_compare_no_names() -> None:
+    names = STRATEGIES.keys() - {"off"}  # Other settings have this value, too.
+    compared = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare)
+        and any(isinstance(one, ast.Constant) and one.value in names for one in ast.walk(node))
+    ]
+
+    assert compared == []
 
 
 @pytest.mark.parametrize("name", WITHOUT_TENSORFLOW)

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner import Tracker
 from orbit_runner.cli.main import main
-from orbit_runner.config.schema.trackers import ARGUMENTS
+from orbit_runner.config.schema.plugins import ARGUMENTS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "trackers.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))

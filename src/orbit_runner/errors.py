@@ -159,3 +159,9 @@ def unknown_name_message(kind: str, name: object, known: Sequence[str]) -> str:
     listed = ", ".join(sorted(known)) or "none"
     hint = nearest_name_hint(str(name), known)
     return f"unknown {kind} {shorten(repr(name))}{hint}\nallowed: {listed}"
+
+
+def nearest_multiples(number: int, factor: int) -> str:
+    """Returns the positive multiples of a factor next to a number, such as `60 and 64`."""
+    below, above = number // factor * factor, (number // factor + 1) * factor
+    return f"{below} and {above}" if below else str(above)

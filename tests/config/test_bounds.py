@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Origin, Problem
 from orbit_runner.config.parsing.builder import Builder, _hints
 from orbit_runner.config.parsing.conversion import options_of
 from orbit_runner.config.parsing.tree import Leaf, Section
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import SettingError

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orbit_runner.config.diff import differences
 from orbit_runner.config.parsing.yaml_files import load_text
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.serialize import flat_settings, inline_yaml, to_yaml
+from orbit_runner.config.serialize import differences, flat_settings, inline_yaml, to_yaml
 
 TEXTS = [
     "", " ", " x ", "off", "On", "yes", "NO", "y", "true", "tRuE", "null", "~", "1e-3", "1e3", "5", "-5",

@@ -15,7 +15,6 @@ from orbit_runner.config.fingerprint import (
     has_same_settings,
     identity_settings,
 )
-from orbit_runner.config.schema.checks.exclude import exclude_problems
 from orbit_runner.errors import DataError
 from tests.support.digits import digits_config
 from tests.support.toy import toy_config
@@ -108,4 +107,4 @@ def test_task_without_an_order_is_refused() -> None:
     with pytest.raises(ConfigError, match="does not declare the order of its examples"):
         toy_config(task__train_data__exclude=[1])
 
-    assert [*exclude_problems(excluding((1,)))] == []
+    assert [*excluding((1,)).problems()] == []

@@ -18,9 +18,9 @@ from orbit_runner.config.fingerprint import (
 )
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config, field
-from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
+from orbit_runner.config.schema.plugins import CallbackConfig
 from orbit_runner.config.schema.runtime import ClusterConfig, PreemptionConfig, RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.describe import Choices, describe_settings
+from orbit_runner.config.errors import Origin
 from orbit_runner.config.json_schema import json_schema
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.tree import section_of
 from orbit_runner.config.parsing.yaml_files import load_text
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig

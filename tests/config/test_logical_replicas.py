@@ -13,8 +13,7 @@ from orbit_runner.cli.preflight import check_same_config
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.checks.batch import batch_problems
-from orbit_runner.config.schema.checks.partition import run_problems
+from orbit_runner.config.schema.partitioning import batch_problems, run_problems
 from orbit_runner.config.serialize import to_yaml
 
 _FOUR = "runtime.logical_replicas=4"

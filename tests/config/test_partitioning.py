@@ -14,11 +14,11 @@ import pytest
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.modes import MODES
 from orbit_runner.config.schema.partitioning import (
     effective_runtime,
     partition_dims,
+    run_problems,
     shape_problems,
 )
 
@@ -405,7 +405,7 @@ def test_preflight_accounts_for_dims_set_in_the_task(tmp_path: Path) -> None:
 def test_partition_checks_do_not_import_tensorflow() -> None:
     code = (
         "import sys\n"
-        "from orbit_runner.config.schema.checks.partition import run_problems\n"
+        "from orbit_runner.config.schema.partitioning import run_problems\n"
         "from orbit_runner.config.resolve import Request, resolve\n"
         f"said = '{BOTH},{MIRRORED},runtime.num_virtual_devices=3'\n"
         "config = resolve(Request(experiment='digits', params_overrides=(said,))).config\n"

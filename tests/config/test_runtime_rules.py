@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.schema.checks.runtime import runtime_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 
@@ -25,7 +24,7 @@ def _runtime(strategy: str, **settings: Any) -> RuntimeConfig:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategy_without_other_settings_is_valid(strategy: str) -> None:
-    assert [*runtime_problems(_runtime(strategy))] == []
+    assert [*_runtime(strategy).problems()] == []
 
 
 # The strategy, the other settings, the blamed field, and a part of the message.

@@ -11,8 +11,8 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.schema.base import Config
-from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.modes import EVALUATING, MODES, TRAINING
+from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.registry import IMAGE_MODELS, RATING_MODELS, TABLE_MODELS, TASKS, TEXT_MODELS
 
 OPT = "trainer.optimizer_config"

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.errors import ConfigError, Origin
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.conversion import Mismatch, convert, describe_type
 from orbit_runner.config.parsing.tree import Leaf, Section
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig

@@ -78,9 +78,7 @@ def test_more_files_than_may_be_open_are_read(
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 1), (2, 2)])
-def test_batches_are_those_of_the_order(
-    folder: Path, replicas: int, pipelines: int
-) -> None:
+def test_batches_are_those_of_the_order(folder: Path, replicas: int, pipelines: int) -> None:
     source = open_set(folder)
     order = ShuffledOrder(COUNT, 5, shuffle=True)
 

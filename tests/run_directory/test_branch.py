@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.config.diff import Difference
+from orbit_runner.config.serialize import Difference
 from orbit_runner.run_directory.branch import (
     Branch,
     ancestry,

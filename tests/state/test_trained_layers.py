@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.schema.fine_tuning import FineTuning
+from orbit_runner.config.schema.trainer import FineTuning
 from orbit_runner.errors import SettingError
 from orbit_runner.state.layer_table import LayerGroup, format_table, layer_groups
 from orbit_runner.state.trained_layers import TrainedLayers

@@ -11,7 +11,7 @@ import tf_keras
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint, identity_settings
-from orbit_runner.config.schema.fine_tuning import FineTuning, Unfreeze
+from orbit_runner.config.schema.trainer import FineTuning, Unfreeze
 from orbit_runner.errors import SettingError
 from orbit_runner.inspection.experiment import inspect_experiment
 from tests.support.official_runs import run_official

@@ -15,7 +15,7 @@ from official.modeling.multitask import multitask
 from official.modeling.multitask import train_lib as garden
 
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.fine_tuning import FineTuning
+from orbit_runner.config.schema.trainer import FineTuning
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.tasks.build import build_task

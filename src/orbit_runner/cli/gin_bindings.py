@@ -13,10 +13,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.gin_checks import parse_statements
 from orbit_runner.config.parsing.gin_files import macro_names
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import ResolvedConfig, import_modules
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output

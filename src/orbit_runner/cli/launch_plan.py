@@ -134,7 +134,7 @@ def _make_elastic(
     least = launch_flags.min_workers
     if least is None:
         return None
-    if runtime.distribution_strategy != "multi_worker_mirrored":
+    if not runtime.traits.synchronous_workers:
         raise RunnerError(
             f"--min_workers: is not supported with `{runtime.distribution_strategy}`, whose "
             "workers are replaced one by one\nallowed: multi_worker_mirrored"
@@ -145,7 +145,7 @@ def _make_elastic(
             "--min_workers: requires runtime.logical_replicas, or the weights would depend on the "
             f"number of workers\nset it, for example --runtime.logical_replicas={most}"
         )
-    if runtime.num_gpus < 0:
+    if runtime.uses_all_gpus:
         raise RunnerError(
             "--min_workers: runtime.num_gpus is -1, so the number of devices of a worker is not "
             "known\nset runtime.num_gpus to the number of GPUs of a worker"

@@ -16,7 +16,6 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     list_checkpoints,
 )
 from orbit_runner.cli import finetune
-from orbit_runner.config.diff import differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.fingerprint import (
@@ -31,13 +30,11 @@ from orbit_runner.config.schedule_length import (
     follows_run,
     schedule_steps,
 )
-from orbit_runner.config.schema.checks.batch import batch_problems
-from orbit_runner.config.schema.checks.logical_replicas import resume_problems
-from orbit_runner.config.schema.checks.partition import run_problems
-from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import MODES, TRAINING
-from orbit_runner.config.schema.partitioning import effective_runtime
+from orbit_runner.config.schema.partitioning import batch_problems, effective_runtime, run_problems
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.config.serialize import differences
 from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.distribute.cluster.addresses import find_unreachable_addresses
 from orbit_runner.distribute.cluster.description import Cluster
@@ -79,11 +76,8 @@ def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> 
         local = localize(config)
     for path, message in local.preflight(mode):
         problems.append(Problem(path, message, resolved.origin(path)))
-    if mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
-        message = "is 0; set it, or trainer.train_epochs"
-        problems.append(
-            Problem("trainer.train_steps", message, resolved.origin("trainer.train_steps"))
-        )
+    for path, message in config.trainer.length_problems() if mode in TRAINING else ():
+        problems.append(Problem(path, message, resolved.origin(path)))
     if cluster is not None:
         problems += [Problem("cluster", message) for message in reach_problems(cluster)]
     problems += _service_problems(resolved, mode)
@@ -124,7 +118,7 @@ def _mode_problems(mode: str) -> Iterator[Problem]:
 
 
 def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
-    services = services_of(resolved.config, mode)
+    services = resolved.config.data_services(mode)
     for address, reason in find_unreachable_addresses(services, _SERVICE_SECONDS).items():
         path = services[address]
         section = path.rpartition(".")[0]
@@ -189,8 +183,14 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
         follow_run(before, before.trainer.train_steps) if before.trainer.train_steps else before
     )
     now = follow_same_run(resolved.config, before)
-    for path, message in resume_problems(before.runtime, now.runtime, str(model_dir)):
-        raise ConfigError([Problem(path, message, resolved.origin(path))])
+    was, logical = before.runtime.logical_replicas, now.runtime.logical_replicas
+    if was != logical:
+        message = (
+            f"got {logical}, but {model_dir} contains a run with {was}\n"
+            f"allowed: {was}; or use another --model_dir"
+        )
+        origin = resolved.origin(LOGICAL_REPLICAS)
+        raise ConfigError([Problem(LOGICAL_REPLICAS, message, origin)])
     # Without a data record, it is unknown whether another directory contains the same data.
     records_data = has_record(model_dir)
     changed = [

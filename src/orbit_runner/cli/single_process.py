@@ -32,7 +32,7 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
         "task_type": None,
         "task_index": -1,
     }
-    if runtime.distribution_strategy == "multi_worker_mirrored":
+    if runtime.traits.synchronous_workers:
         replicas = int(strategy.rpartition("×")[2] or 1)
         changes |= {"distribution_strategy": "mirrored", "all_reduce_alg": None, "num_workers": 0}
         changes[runtime.device_field] = replicas

@@ -1,16 +1,41 @@
-"""Errors in a config. All problems are collected, then reported together."""
+"""Where the values of a config were set, and its problems, which are reported together."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import RunnerError, shorten
 
 _MAX_SHOWN, _MAX_SHOWN_OF_ALL = 12, 200
 # In characters. Longer than any list of allowed names, and short enough for a terminal.
 _MAX_LINE_LENGTH = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where a value was set."""
+
+    label: str  # A file as the user wrote it, a flag such as `--gin_param[0]`, or `default`.
+    line: int | None = None  # Counted from 1; None for flags and defaults.
+    layer: int = 0  # The precedence: a higher layer overrides lower ones.
+    note: str = ""  # For references, where their values were set: `= ${name} (default)`.
+
+    @property
+    def place(self) -> str:
+        """The label and the line."""
+        return self.label if self.line is None else f"{self.label}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.note}" if self.note else self.place
+
+
+DEFAULT = Origin("default")
+
+
+def parent_path(path: str) -> str:
+    """Returns the dotted path of the section or list that contains a setting, or ""."""
+    return path.rpartition("[" if path.endswith("]") else ".")[0]
 
 
 @dataclasses.dataclass(frozen=True)

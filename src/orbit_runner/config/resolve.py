@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError, Origin, Problem, parent_path
 from orbit_runner.config.parsing.bases import load_with_bases
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.gin_checks import gin_problems
@@ -31,7 +31,6 @@ from orbit_runner.config.parsing.overrides import load_override, load_setting
 from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.search_path import find_experiment, find_file, read_text
 from orbit_runner.config.parsing.tree import Leaf, Section, merge, section_of
-from orbit_runner.config.provenance import Origin, parent_path
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries, flat_settings
 from orbit_runner.registry import PROVIDERS

@@ -1,4 +1,7 @@
-"""Writes a config as YAML that loads to the same tree under YAML 1.2 and YAML 1.1."""
+"""The settings of a config as YAML and by dotted path, and the differences between two configs.
+
+The YAML loads to the same tree under YAML 1.2 and YAML 1.1.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from typing import Any
 
 import yaml
 
+from orbit_runner.config.errors import DEFAULT, Origin
 from orbit_runner.config.parsing.tree import PythonTuple, sequence_like
 from orbit_runner.config.parsing.yaml_files import parse_scalar
-from orbit_runner.config.provenance import DEFAULT, Origin
 from orbit_runner.config.schema.base import Config, OneOf
 
 # Settings with text for other programs, in which `${` has no meaning.
 LITERAL = ("gin_bindings",)
 _WIDTH = float("inf")
+_MISSING = object()
+# The text of a setting that a config does not have. A string `-` is written in quotes.
+ABSENT = "-"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -124,3 +130,27 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
 def flat_settings(config: Config) -> dict[str, Any]:
     """Returns all settings by dotted path. Lists are lists, and null sections are None."""
     return {p: plain_value(v) for p, v in entries(config) if not isinstance(v, Config)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A setting with different values. `-` means that the config does not have the setting."""
+
+    path: str
+    left: str
+    right: str
+
+
+def differences(left: Config, right: Config) -> list[Difference]:
+    """Returns the settings that differ, those of `left` first, in the order of declaration."""
+    a, b = flat_settings(left), flat_settings(right)
+    paths = [*a, *(path for path in b if path not in a)]
+    return [
+        Difference(path, _format(a.get(path, _MISSING)), _format(b.get(path, _MISSING)))
+        for path in paths
+        if a.get(path, _MISSING) != b.get(path, _MISSING)
+    ]
+
+
+def _format(value: Any) -> str:
+    return ABSENT if value is _MISSING else inline_yaml(value)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.annotations import has_type, last_name
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
 
 # Decorators of Keras, which keep the arguments.
@@ -27,6 +26,8 @@ _TRANSPARENT = (
 # The maximum number of `from … import name` to follow to the definition of a function.
 _MAX_MODULES = 5
 _NUMBER_TYPES = (int, float)
+_LIST_NAMES = ("list", "tuple", "List", "Tuple", "Sequence", "Iterable")
+_TYPES: dict[str, Any] = {"int": int, "float": _NUMBER_TYPES, "str": str, "bool": bool}
 
 
 class _Unknown:
@@ -247,7 +248,7 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> Signature | None:
 
 def _is_decorated(node: ast.FunctionDef | ast.ClassDef) -> bool:
     called = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
-    return any(last_name(one) not in _TRANSPARENT for one in called)
+    return any(_last_name(one) not in _TRANSPARENT for one in called)
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
@@ -267,7 +268,7 @@ def _annotation_text(annotation: Any) -> str:
 
 def _accepts(parameter: Parameter, value: Any) -> bool:
     if parameter.annotation:
-        return has_type(parameter.annotation, value)
+        return _has_type(parameter.annotation, value)
     default = parameter.default
     if value is None or default is None:
         return True
@@ -276,3 +277,49 @@ def _accepts(parameter: Parameter, value: Any) -> bool:
     if isinstance(default, _NUMBER_TYPES):
         return isinstance(value, _NUMBER_TYPES)
     return not isinstance(default, str) or isinstance(value, str)
+
+
+def _has_type(annotation: str, value: Any) -> bool:
+    """Returns whether a value has the type of an annotation; True for unusual annotations."""
+    try:
+        return _fits(ast.parse(annotation, mode="eval").body, value)
+    except SyntaxError:
+        return True
+
+
+def _fits(node: ast.expr, value: Any) -> bool:
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            return _has_type(node.value, value)
+        return node.value is not None or value is None
+    if isinstance(node, ast.BinOp):
+        return _fits(node.left, value) or _fits(node.right, value)
+    if not isinstance(node, ast.Subscript):
+        return _is_instance_of(_last_name(node), value)
+    name, inner = _last_name(node.value), node.slice
+    options = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+    if name in ("Optional", "Union"):
+        return (name == "Optional" and value is None) or any(_fits(one, value) for one in options)
+    if name == "Literal":
+        return value in [one.value for one in options if isinstance(one, ast.Constant)]
+    fits = _is_instance_of(name, value)
+    if fits and name in _LIST_NAMES:
+        return all(_fits(options[0], item) for item in value)
+    return fits
+
+
+def _last_name(node: ast.expr) -> str:
+    """Returns the last part of a dotted name; "" for any other expression."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_instance_of(name: str, value: Any) -> bool:
+    if name in _LIST_NAMES:
+        return isinstance(value, (list, tuple))
+    if name in ("dict", "Dict", "Mapping"):
+        return isinstance(value, Mapping)
+    if name not in _TYPES:
+        return True
+    return isinstance(value, _TYPES[name]) and (name == "bool" or not isinstance(value, bool))

@@ -12,8 +12,8 @@ from typing import Any
 
 from orbit_runner.audit.run_diff import RunDiff, compare_runs
 from orbit_runner.config.declarations import path_kind
-from orbit_runner.config.diff import differences
 from orbit_runner.config.fingerprint import can_affect_weights
+from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.differences.code_changes import code_findings, module_findings
 from orbit_runner.differences.findings import Finding

@@ -32,14 +32,14 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     Raises `DeviceError` if requested devices are not available.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    wanted = len(gpus) if runtime.num_gpus < 0 else runtime.num_gpus
+    wanted = len(gpus) if runtime.uses_all_gpus else runtime.num_gpus
     if wanted > len(gpus):
         raise DeviceError(
             f"got {wanted}, but this machine has {_describe(gpus)}\n"
             f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all GPUs"
             "\nset TF_CPP_MIN_LOG_LEVEL=0 to see why TensorFlow does not find a GPU"
         )
-    if runtime.distribution_strategy in ("off", "one_device"):
+    if runtime.traits.uses_one_device:
         wanted = min(wanted, runtime.parts)
     tf.config.set_visible_devices(gpus[:wanted], "GPU")
     if runtime.divides_gpu:
@@ -53,15 +53,15 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
 def note_unused_gpus(runtime: RuntimeConfig) -> None:
     """Names the GPUs of this machine if the config asks for none, once per process."""
     count = len(tf.config.list_physical_devices("GPU"))
-    if count and runtime.num_gpus == 0 and runtime.distribution_strategy != "tpu":
-        _note_once(count, runtime.distribution_strategy)
+    if count and not runtime.uses_accelerators:
+        _note_once(count, runtime.traits.uses_one_device)
 
 
 @functools.cache
-def _note_once(count: int, strategy: str) -> None:
+def _note_once(count: int, uses_one_device: bool) -> None:
     which = f"the {count} GPUs of this machine are" if count > 1 else "the GPU of this machine is"
     advice = "use --num_gpus=1"
-    if count > 1 and strategy in ("off", "one_device"):
+    if count > 1 and uses_one_device:
         advice += f", or --num_gpus={count} --distribution_strategy=mirrored for all"
     elif count > 1:
         advice = f"use --num_gpus={count}"

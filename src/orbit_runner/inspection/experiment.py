@@ -233,7 +233,7 @@ class _Replica:
     def __init__(
         self, config: ExperimentConfig, run: Path | None, problems: Sequence[tuple[str, str]]
     ) -> None:
-        self.count = config.runtime.num_replicas(max(1, config.runtime.num_workers)) or 1
+        self.count = config.runtime.num_replicas() or 1
         alone = single_replica_config(localize(config), self.count)
         self.task = make_task(alone, run, alone.runtime.num_gpus)
         strategy = tf.distribute.get_strategy()

@@ -267,10 +267,10 @@ def _placement(config: ExperimentConfig, run: Path | None) -> Placement:
     runtime = config.runtime
     if runtime.traits.is_asynchronous:
         return Placement(note="which asynchronous worker trains on which step is not determined")
-    replicas = _recorded_replicas(run) or runtime.num_replicas(max(1, runtime.num_workers))
+    replicas = _recorded_replicas(run) or runtime.num_replicas()
     if not replicas:
         return Placement(note="the number of replicas depends on the devices that are found")
-    if runtime.distribution_strategy != "multi_worker_mirrored":
+    if not runtime.traits.synchronous_workers:
         return Placement(replicas=replicas)
     note = "" if run or runtime.num_workers else "set runtime.num_workers to see their shares"
     return Placement(

@@ -110,12 +110,12 @@ def config_problems(config: ExperimentConfig, target: str) -> Iterator[tuple[str
     """Yields (dotted path, message) of settings that the manifests of a target do not support."""
     runtime, source = config.runtime, TARGETS[target]
     strategy = runtime.distribution_strategy
-    if strategy == "tpu":
+    if runtime.traits.uses_tpu:
         allowed = "off, one_device, mirrored, multi_worker_mirrored, parameter_server"
         yield "runtime.distribution_strategy", f"TPUs are not supported\nallowed: {allowed}"
     elif runtime.traits.is_clustered and not runtime.num_workers:
         yield "runtime.num_workers", "is not set: use --workers=N"
-    elif runtime.num_workers == 1 and strategy == "multi_worker_mirrored":
+    elif runtime.num_workers == 1 and runtime.traits.synchronous_workers:
         yield (
             "runtime.num_workers",
             f"got 1 under `{strategy}`, which requires several workers\n"
@@ -127,7 +127,7 @@ def config_problems(config: ExperimentConfig, target: str) -> Iterator[tuple[str
             f"got 1 under `{strategy}`, which runs in one process\n"
             "run a second job with --mode=continuous_eval in the same run directory",
         )
-    if runtime.num_gpus < 0:
+    if runtime.uses_all_gpus:
         yield "runtime.num_gpus", "got -1, but a manifest requires the number of GPUs: 0 or more"
     if configured_jobs(runtime):
         field = "worker_hosts" if runtime.worker_hosts else "cluster"

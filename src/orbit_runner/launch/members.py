@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.tf_config import NAME
 from orbit_runner.launch.attempt import Attempt
@@ -48,7 +49,7 @@ class Members:
 
     def _environ(self, cluster: Cluster, number: int) -> Mapping[str, str]:
         added = {NAME: cluster.tf_config(), "PYTHONUNBUFFERED": "1"}
-        if self.gpus > 0 and self.strategy == "multi_worker_mirrored":
+        if self.gpus > 0 and STRATEGIES[self.strategy].synchronous_workers:
             # Otherwise, each member would use the first GPUs.
             there = os.environ.get("CUDA_VISIBLE_DEVICES")
             added["CUDA_VISIBLE_DEVICES"] = visible_gpus(number, self.gpus, there)

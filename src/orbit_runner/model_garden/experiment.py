@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 from official.core import config_definitions
 from official.modeling.hyperparams import base_config
 
-from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.errors import ConfigError, Origin
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.tree import Section, section_of
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import ExperimentConfig

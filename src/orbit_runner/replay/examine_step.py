@@ -106,7 +106,7 @@ def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
         reason = "several tasks are trained together"
     elif is_asynchronous(run.strategy):
         reason = "asynchronous workers have no common step"
-    elif run.config.runtime.distribution_strategy == "tpu":
+    elif run.config.runtime.traits.uses_tpu:
         reason = "ops on a TPU cannot be observed one by one"
     elif run.config.runtime.logical_replicas:
         reason = "runtime.logical_replicas is set, so a device computes its batch in parts"

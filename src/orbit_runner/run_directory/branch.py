@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.diff import ABSENT, Difference
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.yaml_files import parse_value
+from orbit_runner.config.serialize import ABSENT, Difference
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
 

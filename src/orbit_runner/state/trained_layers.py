@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orbit_runner.config.schema.fine_tuning import FineTuning
+from orbit_runner.config.schema.trainer import FineTuning
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.layer_names import (
     NamedLayer,

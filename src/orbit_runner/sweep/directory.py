@@ -10,10 +10,9 @@ from typing import Any
 
 import yaml
 
-from orbit_runner.config.diff import differences
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.serialize import inline_yaml, to_yaml
+from orbit_runner.config.serialize import differences, inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.paths import unsuitable_directory_reason
 from orbit_runner.sweep.definition import Sweep, has_prefix

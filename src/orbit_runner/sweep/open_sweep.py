@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.diff import differences
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
+from orbit_runner.config.serialize import differences
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.launch.signals import Signals
 from orbit_runner.sweep.definition import Sweep

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.schema.trackers import ARGUMENTS, TENSORBOARD, TrackerConfig
+from orbit_runner.config.schema.plugins import ARGUMENTS, TENSORBOARD, TrackerConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.trackers.background import BackgroundTracker
 from orbit_runner.trackers.base import RunInfo, Tracker

@@ -28,22 +28,13 @@ StepFn = Callable[[Any], dict[str, tf.Tensor]]
 Compute = Callable[[Any], tuple[tf.Tensor, Gradients]]
 
 
-def uses_xla(config: ExperimentConfig) -> bool:
-    """Returns whether XLA compiles a step's forward and backward pass.
-
-    Model Garden's experiments enable XLA for GPUs; its own runner ignores that on a CPU.
-    """
-    on_cpu_only = config.is_official and not config.runtime.num_gpus
-    return bool(config.runtime.enable_xla) and not on_cpu_only
-
-
 def compiles_whole_steps(config: ExperimentConfig, strategy: tf.distribute.Strategy) -> bool:
     """Returns whether XLA compiles whole steps. Several replicas apply gradients outside of it.
 
     The programs of logical replicas are the same on any number of devices.
     """
     is_alone = strategy.num_replicas_in_sync == 1 and not config.runtime.logical_replicas
-    return is_alone and uses_xla(config)
+    return is_alone and config.uses_xla
 
 
 def gradients_to_replace(
@@ -52,7 +43,7 @@ def gradients_to_replace(
     """Returns the types of ops whose gradients must be replaced for deterministic steps."""
     if not is_op_determinism_enabled():
         return frozenset()
-    if uses_xla(config):
+    if config.uses_xla:
         return WITH_XLA
     on_gpu = any("GPU" in name.upper() for name in local_devices(strategy))
     return ON_GPUS if on_gpu else frozenset()

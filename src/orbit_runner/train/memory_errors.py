@@ -11,9 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.disk_errors import describe_disk_problem
-from orbit_runner.config.schema.checks.batch import batch_problems
-from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.partitioning import batch_problems, run_problems
 from orbit_runner.errors import SettingError
 
 TRAIN_DATA, VALIDATION_DATA = "train_data", "validation_data"
@@ -195,8 +194,8 @@ def _choices(batches: _Batches) -> Iterator[str]:
         )
     if half is not None:
         yield f"{half.path}: {half.size}"
-    on_accelerator = runtime.num_gpus or runtime.distribution_strategy == "tpu"
-    if is_training and on_accelerator and runtime.mixed_precision_dtype in (None, "float32"):
+    is_float32 = runtime.mixed_precision_dtype in (None, "float32")
+    if is_training and runtime.uses_accelerators and is_float32:
         yield "runtime.mixed_precision_dtype: bfloat16"
 
 

@@ -55,7 +55,6 @@ from orbit_runner.train.callbacks.callback_list import CallbackList, make_callba
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.earlier_results import forget_earlier_results
-from orbit_runner.train.gradients import uses_xla
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.time_limits import TimeLimits, build_time_limits
 from orbit_runner.train.measurements.step_profiler import build_step_profiler
@@ -150,7 +149,7 @@ class Run:
             note(f"warning: {text}")
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
         phase("building the model")
-        if config.runtime.enable_xla and not uses_xla(config):
+        if config.runtime.enable_xla and not config.uses_xla:
             note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
         self.state: TrainState = build_state(config, self.adapter, strategy)
         self.heartbeat = Heartbeat.from_environment()
@@ -394,7 +393,7 @@ class Run:
     def _build_finite_check(self) -> FiniteCheck | None:
         trainer = self.config.trainer
         # A run that rolls back must detect divergence at the same step each time.
-        if is_asynchronous(self.strategy) or trainer.recovery_max_trials > 0:
+        if is_asynchronous(self.strategy) or trainer.rolls_back:
             return None
         assert self.trainer is not None
         # Several workers reduce their losses together, which happens at the end of a loop.

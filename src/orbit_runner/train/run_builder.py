@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.checks.logical_replicas import PATH
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
 from orbit_runner.errors import SettingError, unknown_name_message
@@ -79,7 +79,7 @@ class RunBuilder:
         self._reject_parameter_server()
         if self.config.runtime.logical_replicas:
             reason = "is not supported when several tasks are trained; omit it"
-            raise SettingError(PATH, reason)
+            raise SettingError(LOGICAL_REPLICAS, reason)
         kind = self.config.for_task.trainer.trainer_type
         if kind not in TRAINERS:
             raise SettingError(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.distribute.failure_detection import failure_detection_scope
@@ -30,7 +29,7 @@ def run_scope(
     check_mode(mode)
     workers = Workers(strategy)
     should_lock = mode in TRAINING and workers.is_chief
-    services, silence = services_of(config, mode), config.runtime.heartbeat_timeout
+    services, silence = config.data_services(mode), config.runtime.heartbeat_timeout
     lock = _lock_scope(model_dir) if should_lock else contextlib.nullcontext()
     with (
         lock,

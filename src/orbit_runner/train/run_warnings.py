@@ -78,9 +78,7 @@ def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:
 
 def _describe_many_shapes(config: ExperimentConfig) -> str:
     """Returns the warning that XLA compiles the step for many shapes of batches, or ""."""
-    runtime = config.runtime
-    uses_xla = runtime.enable_xla or runtime.distribution_strategy == "tpu"
-    if not uses_xla or not config.task.batch_shapes_vary:
+    if not config.compiles_steps or not config.task.batch_shapes_vary:
         return ""
     by_tokens = getattr(config.task.train_data, "batch_tokens", 0)
     fewer = "batch_shapes to 4" if by_tokens else "static_batch to true"

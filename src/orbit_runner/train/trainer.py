@@ -29,7 +29,6 @@ from orbit_runner.train.gradients import (
     gradients_to_replace,
     skip_compilation_notice,
     split_step,
-    uses_xla,
 )
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
@@ -82,7 +81,7 @@ class Trainer(orbit.StandardTrainer):
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
         self._compiles = compiles_whole_steps(config, strategy)
-        self._uses_xla = uses_xla(config)
+        self._uses_xla = config.uses_xla
         if self._uses_xla:
             skip_compilation_notice()
         self._replaced_gradients = gradients_to_replace(config, strategy)
@@ -164,7 +163,7 @@ class Trainer(orbit.StandardTrainer):
         return train_step
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
-        pieces, jit_compile = config.trainer.gradient_accumulation_steps, uses_xla(config)
+        pieces, jit_compile = config.trainer.gradient_accumulation_steps, config.uses_xla
         optimizer, train_step = self._wrap_optimizer(), self._build_task_step()
         if pieces == 1 and not jit_compile:
             return lambda inputs: train_step(inputs, optimizer)

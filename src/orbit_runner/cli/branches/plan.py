@@ -10,9 +10,9 @@ from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.reference_run import OriginalRun, difference_reasons
-from orbit_runner.config.diff import Difference, differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.branch import read_branch

@@ -25,7 +25,7 @@ from orbit_runner.cli.flags.values import (
 )
 from orbit_runner.cli.main import COMMANDS, load_command
 from orbit_runner.config.describe import Setting, declared_settings
-from orbit_runner.config.provenance import Origin
+from orbit_runner.config.errors import Origin
 from orbit_runner.config.resolve import OFFICIAL, Request, import_modules, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_import_flag
 from orbit_runner.cli.flags.values import ANY_CONFIG
-from orbit_runner.config.diff import Difference, differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import Difference, differences
 
 
 def main(flags: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ from orbit_runner.cli.flags.config_flags import (
 )
 from orbit_runner.cli.flags.values import SETTING
 from orbit_runner.config.describe import Setting, describe_settings
+from orbit_runner.config.errors import DEFAULT
 from orbit_runner.config.parsing.conversion import format_value
-from orbit_runner.config.provenance import DEFAULT
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat_settings

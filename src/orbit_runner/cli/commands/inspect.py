@@ -32,7 +32,7 @@ from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schema.checks.batch import batch_problems
+from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
 from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest, real_settings
 from orbit_runner.run_directory.data_record import difference_from_record
@@ -215,10 +215,9 @@ def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
     config = resolved.config
     with setting_error_scope(resolved):
         found = [*localize(config).preflight("train_and_eval")]
-    replicas = config.runtime.num_replicas(max(1, config.runtime.num_workers))
+    replicas = config.runtime.num_replicas()
     found += batch_problems(config, replicas) if replicas else ()
-    if not (config.trainer.train_steps or config.trainer.train_epochs):
-        found.append(("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
+    found += config.trainer.length_problems()
     problems = [Problem(path, message, resolved.origin(path)) for path, message in found]
     data = [one for one in problems if _is_data_problem(one)]
     if len(data) != len(problems):

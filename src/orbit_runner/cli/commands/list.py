@@ -10,9 +10,9 @@ from orbit_runner.cli import finetune
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_import_flag
 from orbit_runner.cli.list_official import official_experiments
+from orbit_runner.config.errors import Origin
 from orbit_runner.config.parsing.bases import load_description
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import import_modules
 from orbit_runner.config.schema.modes import MODES
 from orbit_runner.config.schema.runtime import RuntimeConfig

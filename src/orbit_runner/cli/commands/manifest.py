@@ -19,11 +19,9 @@ from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import find_file, read_text
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schema.checks.batch import batch_problems
-from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.modes import MODES, TRAINING
-from orbit_runner.config.schema.partitioning import effective_runtime
-from orbit_runner.config.schema.strategies import CLUSTERED_STRATEGIES, STRATEGIES
+from orbit_runner.config.schema.partitioning import batch_problems, effective_runtime, run_problems
+from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.roles import adapt_to_role
@@ -87,7 +85,9 @@ _FLAG_SETTINGS = {
 # Flags of `runner run` and `runner sweep` that the processes get, and that no config contains.
 _RUN_FLAGS = ("mode", "resume", "enable_async_checkpointing", "allow_partial", "stop_at_step")
 _SWEEP_FLAGS = ("jobs", "devices_per_job", "seeds", "cold", "imports")
-_ONE_PROCESS = [name for name in STRATEGIES if name not in (*CLUSTERED_STRATEGIES, "tpu")]
+_ONE_PROCESS = [
+    name for name, traits in STRATEGIES.items() if not (traits.is_clustered or traits.uses_tpu)
+]
 
 
 def _run_command(place: str) -> Command:
@@ -127,8 +127,8 @@ def _run_manifest(place: str, flags: argparse.Namespace) -> str:
     resolved = resolve(_build_cluster_request(flags))
     config = resolved.config
     found = [*config_problems(config, place)] or [*_fit_problems(resolved, flags.mode)]
-    if flags.mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
-        found.append(("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
+    if flags.mode in TRAINING:
+        found += config.trainer.length_problems()
     problems = [Problem(path, message, resolved.origin(path)) for path, message in found]
     return manifest(
         place,

@@ -135,11 +135,11 @@ def _profile_experiment(flags: argparse.Namespace) -> Profile:
 
 
 def _require_single_process(resolved: ResolvedConfig) -> None:
-    name = resolved.config.runtime.distribution_strategy
-    if name in ("multi_worker_mirrored", "parameter_server"):
+    runtime = resolved.config.runtime
+    if runtime.traits.is_clustered:
         path = "runtime.distribution_strategy"
         message = (
-            f"got {name!r}, but an experiment is profiled in one process\n"
+            f"got {runtime.distribution_strategy!r}, but an experiment is profiled in one process\n"
             "use --distribution_strategy=mirrored, or set trainer.profile_steps and run it"
         )
         raise ConfigError([Problem(path, message, resolved.origin(path))])

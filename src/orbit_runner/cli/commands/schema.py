@@ -7,8 +7,8 @@ import json
 
 from orbit_runner.cli.command import Command
 from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
+from orbit_runner.config.errors import Origin
 from orbit_runner.config.json_schema import json_schema
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, import_modules, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.utils.streams import use_utf8

@@ -7,7 +7,7 @@ import json
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
-from orbit_runner.config.provenance import DEFAULT
+from orbit_runner.config.errors import DEFAULT
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.serialize import flat_settings, to_yaml
 from orbit_runner.utils.streams import use_utf8

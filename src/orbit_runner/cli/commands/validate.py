@@ -16,8 +16,7 @@ from orbit_runner.cli.gin_bindings import check_bindings
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import experiment_files, find_experiment
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schema.checks.batch import batch_problems
-from orbit_runner.config.schema.partitioning import effective_runtime
+from orbit_runner.config.schema.partitioning import batch_problems, effective_runtime
 from orbit_runner.model_garden.catalogue import PREFIX
 
 # `--experiment_type=NAME`, or `--experiment=NAME` as in some of Model Garden's files.
@@ -107,7 +106,7 @@ def _resolve_problems(request: Request) -> list[Problem]:
     if not problems:
         print_notes(resolved)
         trainer = resolved.config.trainer
-        if not (trainer.train_steps or trainer.train_epochs):
+        if not trainer.has_length:
             print(
                 f"note: {request.experiment}: trainer.train_steps is 0; to train, set it or "
                 "trainer.train_epochs",

@@ -87,7 +87,7 @@ def plan_replay(
 
 def _require_observable(resolved: ResolvedConfig) -> None:
     runtime = resolved.config.runtime
-    if runtime.distribution_strategy == "tpu":
+    if runtime.traits.uses_tpu:
         raise RunnerError(
             "RUN: was trained on TPUs, whose ops cannot be observed one by one\n"
             "use `runner batch` to see the examples of the step"

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.conversion import format_value
 from orbit_runner.config.parsing.gin_files import GinLayer, load_gin
 from orbit_runner.config.parsing.references import has_reference_notation
@@ -25,7 +25,6 @@ from orbit_runner.config.parsing.search_path import (
 )
 from orbit_runner.config.parsing.tree import Leaf, Section, set_layer
 from orbit_runner.config.parsing.yaml_files import load_file
-from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import shorten, unknown_name_message
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Origin, Problem, parent_path
 from orbit_runner.config.parsing.conversion import (
     BOOLEAN_WORDS,
     Mismatch,
@@ -19,12 +19,12 @@ from orbit_runner.config.parsing.conversion import (
     is_config,
     options_of,
 )
-from orbit_runner.config.parsing.discarded import Discarded, find_discarded, lower_leaves
 from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.tree import (
     Leaf,
     Section,
     drop_lower_layers,
+    leaves,
     resolve_null,
     section_of,
 )
@@ -34,16 +34,51 @@ from orbit_runner.config.parsing.value_checks import (
     default_of,
     no_effect_message,
 )
-from orbit_runner.config.provenance import Origin, parent_path
 from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf
 from orbit_runner.errors import shorten, unknown_name_message
 
 _ABSENT = object()
+_MOST_LISTED = 8
 
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
+
+
+@dataclasses.dataclass(frozen=True)
+class Discarded:
+    """The settings that lower layers set in a section of another class.
+
+    Attributes:
+        path: The dotted path of the setting that chooses the class: `task.model.name`.
+        name: The class that is chosen.
+        origin: Where it was chosen.
+        unknown: The settings that this class does not have, with their values.
+        known: The settings that it has, with their values in the lower layers and now.
+    """
+
+    path: str
+    name: str
+    origin: Origin | None
+    unknown: Mapping[str, str]
+    known: Mapping[str, tuple[str, str]]
+
+    def __str__(self) -> str:
+        """Returns the note in one line."""
+        parts = [f"note: {self.path} is {self.name!r} ({self.origin})"]
+        if self.unknown:
+            listed = _list_some([f"{path}={value}" for path, value in self.unknown.items()])
+            parts.append(f"settings for the one before are not used: {listed}")
+        if self.known:
+            section = self.path.rpartition(".")[0]
+            changes = [f"{path} {before} → {now}" for path, (before, now) in self.known.items()]
+            first, (before, _) = next(iter(self.known.items()))
+            parts.append(
+                f"{self.name!r} has its own defaults: {_list_some(changes)}; to keep a value, set "
+                f"it: --{section}.{first}={before}"
+            )
+        return "; ".join(parts)
 
 
 class Builder:
@@ -105,7 +140,7 @@ class Builder:
             f"{name}.{below}": leaf
             for name, node in section.children.items()
             if name != built.type and isinstance(node, Section)
-            for below, leaf in lower_leaves(node, chosen.origin.layer).items()
+            for below, leaf in _lower_leaves(node, chosen.origin.layer).items()
         }
         if dropped:
             unused = {below: format_value(leaf.value) for below, leaf in dropped.items()}
@@ -230,7 +265,7 @@ class Builder:
         dropped: dict[str, Leaf] = {}
         if section.renamed_in is not None:
             kept = drop_lower_layers(section, section.renamed_in)
-            dropped = lower_leaves(section, section.renamed_in, kept)
+            dropped = _lower_leaves(section, section.renamed_in, kept)
             section = kept
         self.origins[path] = section.origin
         named = section.children.get("name")
@@ -252,7 +287,7 @@ class Builder:
         cls = entry.load_config()
         built = self.build(base if type(base) is cls else cls(name=entry.name), section, path)
         if dropped and isinstance(named, Leaf):
-            found = find_discarded(f"{path}.name", named, dropped, built)
+            found = _find_discarded(f"{path}.name", named, dropped, built)
             self.discarded += [found] if found else []
         return built
 
@@ -382,3 +417,53 @@ def _plain_value(node: Leaf | Section) -> Any:
     if isinstance(node, Leaf):
         return node.value
     return {key: _plain_value(child) for key, child in node.children.items()}
+
+
+def _find_discarded(
+    path: str, chosen: Leaf, dropped: Mapping[str, Leaf], built: Config
+) -> Discarded | None:
+    """Returns the dropped settings whose values the new section does not have, or None.
+
+    `path` is that of the setting `chosen`. `dropped` are leaves by path below the section, and
+    `built` is the section of the new class.
+    """
+    unknown: dict[str, str] = {}
+    known: dict[str, tuple[str, str]] = {}
+    for below, leaf in dropped.items():
+        found, now = _value_of(built, below)
+        before = format_value(leaf.value)
+        if not found:
+            unknown[below] = before
+        elif before != format_value(list(now) if isinstance(now, tuple) else now):
+            known[below] = (before, format_value(list(now) if isinstance(now, tuple) else now))
+    if not unknown and not known:
+        return None
+    return Discarded(path, str(chosen.value), chosen.origin, unknown, known)
+
+
+def _lower_leaves(section: Section, layer: int, kept: Section | None = None) -> dict[str, Leaf]:
+    """Returns the leaves that files and flags below a layer set, except those in `kept`.
+
+    Layers below 1 contain defaults.
+    """
+    above = {path for path, _ in leaves(kept)} if kept is not None else set()
+    return {
+        path: leaf
+        for path, leaf in leaves(section)
+        if 0 < leaf.origin.layer < layer and path not in above
+    }
+
+
+def _value_of(config: Config, path: str) -> tuple[bool, object]:
+    """Returns whether a section has a setting, and its value."""
+    value: object = config
+    for name in path.split("."):
+        if not isinstance(value, Config) or not hasattr(value, name):
+            return False, None
+        value = getattr(value, name)
+    return True, value
+
+
+def _list_some(texts: list[str]) -> str:
+    more = f" and {len(texts) - _MOST_LISTED} more" if texts[_MOST_LISTED:] else ""
+    return ", ".join(texts[:_MOST_LISTED]) + more

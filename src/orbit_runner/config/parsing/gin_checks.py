@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Origin, Problem
 from orbit_runner.config.parsing.gin_files import ROOTS, Delegate, gin_text
-from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import nearest_name_hint

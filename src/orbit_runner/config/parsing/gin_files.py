@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import read_text
 from orbit_runner.config.parsing.tree import MAX_DEPTH, PythonTuple, Section, assignment, merge
-from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import nearest_name_hint
 
 _MAX_VALUES = 20_000

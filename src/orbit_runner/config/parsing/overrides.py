@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section, assignment, merge
 from orbit_runner.config.parsing.yaml_files import load_file, load_text
-from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import shorten
 
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*(\[\d+\])?\s*=")

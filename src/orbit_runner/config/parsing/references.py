@@ -15,10 +15,9 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import DEFAULT, Origin, Problem
 from orbit_runner.config.parsing.conversion import format_value, is_config, options_of
 from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section, sequence_like
-from orbit_runner.config.provenance import DEFAULT, Origin
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.serialize import LITERAL, flat_settings, inline_yaml, plain_value
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message

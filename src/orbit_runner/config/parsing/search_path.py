@@ -7,8 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.provenance import Origin
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.run_directory.paths import CONFIG, RunDirectory
 from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme

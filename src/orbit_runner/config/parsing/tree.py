@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.provenance import Origin
+from orbit_runner.config.errors import Origin
 
 # Levels of sections and lists. The deepest setting in this package has seven.
 MAX_DEPTH = 64

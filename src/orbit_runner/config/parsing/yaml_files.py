@@ -16,10 +16,9 @@ from typing import Any
 
 import yaml
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import read_text
 from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, PythonTuple, Section
-from orbit_runner.config.provenance import Origin
 
 _NULL, _TRUE, _FALSE = {"", "~", "null"}, {"true"}, {"false"}
 _INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*$")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
-
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.experiment import ExperimentConfig
-    from orbit_runner.config.schema.runtime import RuntimeConfig
 
 _NO_TFDS = "only image_classification and tabular read TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
-_SECTIONS = {"train_data": TRAINING, "validation_data": EVALUATING}
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
 
 
@@ -194,9 +188,6 @@ class DataConfig(Config):
             yield "exclude", "leaves out training examples; set it in train_data"
 
 
-_SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
-
-
 def service_addresses(config: DataConfig) -> tuple[str, ...]:
     """Returns the tf.data services of a section; empty if the section does not enable them."""
     if not getattr(config, "enable_tf_data_service", False):  # Custom tasks may lack a section.
@@ -204,37 +195,11 @@ def service_addresses(config: DataConfig) -> tuple[str, ...]:
     return tuple(part.strip() for part in (config.tf_data_service_address or "").split(",") if part)
 
 
-def service_problem(address: str) -> str:
-    """Returns why an address is not of the form `grpc://host:port`, or "" if it is."""
-    if _SERVICE.fullmatch(address):
-        return ""
-    return f"got {address!r}, expected grpc://host:port, or several separated by commas"
-
-
 def input_paths(config: DataConfig) -> tuple[str, ...]:
     """Returns the paths in `input_path`, which is a list or a comma-separated string."""
     given = config.input_path
     parts = given.split(",") if isinstance(given, str) else [p for s in given for p in s.split(",")]
     return tuple(part.strip() for part in parts if part.strip())
-
-
-def services_of(config: ExperimentConfig, mode: str) -> dict[str, str]:
-    """Returns the services that a mode uses: `host:port` to the dotted path of the setting."""
-    found = {address: path for path, address in _service_addresses(config, mode)}
-    return {address.partition("://")[2]: path for address, path in found.items()}
-
-
-def _service_addresses(config: ExperimentConfig, mode: str) -> Iterator[tuple[str, str]]:
-    common = config.runtime.tf_data_service
-    if common is not None:
-        for address in common.split(","):
-            yield "runtime.tf_data_service", address.strip()
-        return
-    for section, modes in _SECTIONS.items():
-        if mode in modes:
-            for address in service_addresses(getattr(config.task, section)):
-                if not service_problem(address):  # A custom task may use another form.
-                    yield f"task.{section}.tf_data_service_address", address
 
 
 def resolve_data_config(data: Any, runtime: RuntimeConfig, recoveries: int = 0) -> Any:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.callbacks import CallbackConfig
-from orbit_runner.config.schema.checks.batch import (
-    missing_service_problems,
-    parameter_server_problems,
-)
-from orbit_runner.config.schema.checks.exclude import exclude_problems, unknown_example_problems
-from orbit_runner.config.schema.checks.fine_tuning import fine_tuning_problems
-from orbit_runner.config.schema.checks.nonfinite import nonfinite_problems
-from orbit_runner.config.schema.checks.profile import profile_problems
-from orbit_runner.config.schema.checks.watch import watch_problems
-from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.config.schema.partitioning import setting_problems
-from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.schema.trackers import TENSORBOARD, TrackerConfig
+from orbit_runner.config.schema.data import DataConfig, resolve_data_config, service_addresses
+from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+from orbit_runner.config.schema.plugins import TENSORBOARD, CallbackConfig, TrackerConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
+from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform_message
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER
+from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import TASKS
+
+Problems = Iterator[tuple[str, str]]
+
+AXES = ("batch", "height", "width", "channels")
+_DATA = {"train_data": TRAINING, "validation_data": EVALUATING}
 
 
 def training_data() -> DataConfig:
@@ -200,6 +199,23 @@ class TaskConfig(Config):
         return None
 
 
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The parts of a batch, for training or for evaluation."""
+
+    section: str  # `train` or `eval`.
+    path: str  # Dotted path of the setting; that in `task` if nothing is set.
+    dims: tuple[int, ...] = ()  # Parts along each dimension; () if not set.
+
+    @property
+    def parts(self) -> int:
+        """The number of devices per replica."""
+        return math.prod(self.dims)
+
+    def __str__(self) -> str:
+        return f"{list(self.dims)} ({self.parts} part{'s' if self.parts > 1 else ''})"
+
+
 @config_class
 class ExperimentConfig(Config):
     """An experiment: its task, training, runtime, callbacks and trackers."""
@@ -257,6 +273,20 @@ class ExperimentConfig(Config):
         return False
 
     @property
+    def uses_xla(self) -> bool:
+        """Whether XLA compiles a step's forward and backward pass.
+
+        Model Garden's experiments enable XLA for GPUs; its own runner ignores that on a CPU.
+        """
+        on_cpu_only = self.is_official and not self.runtime.num_gpus
+        return bool(self.runtime.enable_xla) and not on_cpu_only
+
+    @property
+    def compiles_steps(self) -> bool:
+        """Whether XLA compiles the steps, as it always does for TPUs."""
+        return self.runtime.traits.uses_tpu or self.uses_xla
+
+    @property
     def for_task(self) -> Any:
         """The config in the form that the task expects: in Model Garden's classes for its tasks."""
         return self
@@ -272,7 +302,7 @@ class ExperimentConfig(Config):
         problems = [*self.task.preflight()]
         yield from ((f"task.{name}", message) for name, message in problems)
         if not problems and mode in TRAINING:
-            yield from unknown_example_problems(self)
+            yield from _unknown_example_problems(self)
         for section in ("callbacks", "trackers"):
             for index, item in enumerate(getattr(self, section)):
                 for name, message in item.preflight():
@@ -280,14 +310,160 @@ class ExperimentConfig(Config):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for contradictions between sections."""
-        yield from setting_problems(self)
-        yield from parameter_server_problems(self)
-        yield from watch_problems(self)
-        yield from profile_problems(self)
-        yield from nonfinite_problems(self)
-        yield from fine_tuning_problems(self)
-        yield from exclude_problems(self)
+        yield from _split_problems(self)
+        yield from _asynchronous_problems(self)
+        yield from _watch_problems(self)
+        if getattr(self.task.train_data, "exclude", "") and not self.task.excludes_examples:
+            yield (
+                EXCLUDE,
+                "is not supported by this task, which does not declare the order of its examples\n"
+                "remove it, and leave the examples out of the files",
+            )
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for settings that another section makes ineffective."""
-        yield from missing_service_problems(self)
+        for section in _DATA:
+            data = getattr(self.task, section)
+            named = data.tf_data_service_address or self.runtime.tf_data_service
+            if data.enable_tf_data_service and not named:
+                yield (
+                    f"task.{section}.enable_tf_data_service",
+                    "has no effect without an address\n"
+                    f"set task.{section}.tf_data_service_address, or runtime.tf_data_service",
+                )
+
+    def data_services(self, mode: str) -> dict[str, str]:
+        """Returns the tf.data services of a mode: `host:port` to the dotted path of the setting."""
+        services: dict[str, str] = {}
+        if self.runtime.tf_data_service is not None:
+            path = "runtime.tf_data_service"
+            services = {part.strip(): path for part in self.runtime.tf_data_service.split(",")}
+        else:
+            for section, modes in _DATA.items():
+                for address in service_addresses(getattr(self.task, section)):
+                    # A custom task may use another form.
+                    if mode in modes and not service_problem(address):
+                        services[address] = f"task.{section}.tf_data_service_address"
+        return {address.partition("://")[2]: path for address, path in services.items()}
+
+    def declared_splits(self, section: str) -> tuple[Split, Split]:
+        """Returns how `runtime` and `task` split the batches of `train` or `eval`."""
+        name = f"{section}_input_partition_dims"
+        in_runtime = Split(section, f"runtime.{name}", tuple(getattr(self.runtime, name) or ()))
+        return in_runtime, Split(section, f"task.{name}", tuple(getattr(self.task, name) or ()))
+
+
+def _split_problems(config: ExperimentConfig) -> Problems:
+    runtime = config.runtime
+    products = {1}
+    for section in ("train", "eval"):
+        by_runtime, by_task = config.declared_splits(section)
+        if by_runtime.dims and by_task.dims and by_runtime.dims != by_task.dims:
+            yield (
+                by_task.path,
+                f"got {list(by_task.dims)}, but {by_runtime.path} is {list(by_runtime.dims)}\n"
+                "set only one of them",
+            )
+        for split in (by_runtime, by_task):
+            yield from _dims_problems(split, config.task.input_rank)
+            products.add(split.parts)
+    if runtime.num_cores_per_replica not in products:
+        yield (
+            "runtime.num_cores_per_replica",
+            f"got {runtime.num_cores_per_replica}, which is not the product of any partition dims\n"
+            f"allowed: {', '.join(map(str, sorted(products)))}; "
+            "1: the product of the partition dims",
+        )
+    if runtime.tpu_platform is not None and find_platform(runtime.tpu_platform) is None:
+        yield "runtime.tpu_platform", unknown_platform_message(runtime.tpu_platform)
+
+
+def _dims_problems(split: Split, rank: int) -> Problems:
+    if split.dims and len(split.dims) != rank:
+        axes = f": {', '.join(AXES)}" if rank == len(AXES) else ""
+        yield split.path, f"got {list(split.dims)}, expected {rank} numbers{axes}"
+    elif split.dims and min(split.dims) < 1:
+        yield split.path, f"got {list(split.dims)}, allowed: numbers of at least 1"
+
+
+def _asynchronous_problems(config: ExperimentConfig) -> Problems:
+    """Yields (dotted path, message) for settings that `parameter_server` does not support."""
+    trainer = config.trainer
+    if not config.runtime.traits.is_asynchronous:
+        return
+    if not trainer.train_tf_function:
+        yield (
+            "trainer.train_tf_function",
+            "workers run only graphs; allowed: true under `parameter_server`",
+        )
+    if getattr(config.task.train_data, "max_bad_images", 0):
+        yield (
+            "task.train_data.max_bad_images",
+            "workers run only graphs, which cannot count bad images\n"
+            "allowed: 0 under `parameter_server`",
+        )
+    if getattr(config.task.train_data, "source", "") == "array_record":
+        yield (
+            "task.train_data.source",
+            "workers run only graphs, which cannot read ArrayRecord files\n"
+            "use TFRecord files, or another strategy than `parameter_server`",
+        )
+    if config.task.train_data.enable_tf_data_service:
+        yield (
+            "task.train_data.enable_tf_data_service",
+            "each worker makes the batches of its own steps\n"
+            "allowed: false under `parameter_server`",
+        )
+    if trainer.watch_interval:
+        yield (
+            "trainer.watch_interval",
+            "workers do not wait for each other, so a step has no gradient and no update of its own"
+            "\nallowed: 0 under `parameter_server`",
+        )
+    if trainer.profile_steps:
+        yield (
+            "trainer.profile_steps",
+            "the chief writes the trace, but other processes run the steps"
+            "\nallowed: [] under `parameter_server`",
+        )
+    if trainer.on_nonfinite == "skip":
+        yield (
+            "trainer.on_nonfinite",
+            "got 'skip', but the workers of `parameter_server` do not train the same steps again\n"
+            "allowed: null, 'stop', 'rollback'",
+        )
+    if trainer.skip_steps:
+        yield (
+            "trainer.skip_steps",
+            "the workers of `parameter_server` do not wait for each other, so steps have no order\n"
+            "allowed: [] under `parameter_server`",
+        )
+    if trainer.fine_tuning is not None:
+        yield (
+            "trainer.fine_tuning",
+            "is not supported under `parameter_server`, whose workers do not wait for each other\n"
+            "allowed: null, or another runtime.distribution_strategy",
+        )
+
+
+def _watch_problems(config: ExperimentConfig) -> Problems:
+    if config.trainer.watch_interval and config.compiles_steps:
+        used = "under `tpu`" if config.runtime.traits.uses_tpu else "with enable_xla"
+        yield (
+            "trainer.watch_interval",
+            "XLA compiles a measured step to another program, which may change the last bits of "
+            f"the weights\nallowed: 0 {used}",
+        )
+
+
+def _unknown_example_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Yields (dotted path, message) for IDs that no example has. Reads the data."""
+    task = config.task
+    if not getattr(getattr(task, "train_data", None), "exclude", ""):
+        return
+    try:
+        task.training_examples(resolve_data_config(task.train_data, config.runtime), None)
+    except DataError as error:
+        yield f"task.train_data.{error.field}", str(error)
+    except SettingError as error:
+        yield error.path, error.reason

@@ -1,51 +1,24 @@
-"""Settings and checks for splitting batches of images over the devices of a replica."""
+"""How the batches of a run are divided over replicas, and over the devices of a replica."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from orbit_runner.config.schema.experiment import AXES, ExperimentConfig, Split
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
-from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform_message
-
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
+from orbit_runner.config.schema.strategies import STRATEGIES
+from orbit_runner.config.schema.tpu_platforms import find_platform
+from orbit_runner.errors import nearest_multiples
 
 Problems = Iterator[tuple[str, str]]
 
-SPLITTING_STRATEGIES = ("one_device", "mirrored", "tpu")
-_AXES = ("batch", "height", "width", "channels")
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """The parts of a batch, for training or for evaluation."""
-
-    section: str  # `train` or `eval`.
-    path: str  # Dotted path of the setting; that in `task` if nothing is set.
-    dims: tuple[int, ...] = ()  # Parts along each dimension; () if not set.
-
-    @property
-    def parts(self) -> int:
-        """The number of devices per replica."""
-        return math.prod(self.dims)
-
-    def __str__(self) -> str:
-        return f"{list(self.dims)} ({self.parts} part{'s' if self.parts > 1 else ''})"
-
-
-def _declared_splits(config: ExperimentConfig, section: str) -> tuple[Split, Split]:
-    field = f"{section}_input_partition_dims"
-    runtime = Split(section, f"runtime.{field}", tuple(getattr(config.runtime, field) or ()))
-    return runtime, Split(section, f"task.{field}", tuple(getattr(config.task, field) or ()))
+_DATA = {"train": "train_data", "eval": "validation_data"}
 
 
 def find_split(config: ExperimentConfig, is_training: bool) -> Split:
     """Returns the split set in `runtime`, or else the one in `task`, as Model Garden does."""
-    runtime, task = _declared_splits(config, "train" if is_training else "eval")
+    runtime, task = config.declared_splits("train" if is_training else "eval")
     return runtime if runtime.dims else task
 
 
@@ -75,38 +48,182 @@ def effective_runtime(config: ExperimentConfig, mode: str) -> RuntimeConfig:
     )
 
 
-def setting_problems(config: ExperimentConfig) -> Problems:
-    """Yields (dotted path, message) for settings that contradict each other in any mode."""
-    runtime = config.runtime
-    products = {1}
-    for section in ("train", "eval"):
-        by_runtime, by_task = _declared_splits(config, section)
-        if by_runtime.dims and by_task.dims and by_runtime.dims != by_task.dims:
-            yield (
-                by_task.path,
-                f"got {list(by_task.dims)}, but {by_runtime.path} is {list(by_runtime.dims)}\n"
-                "set only one of them",
-            )
-        for split in (by_runtime, by_task):
-            yield from _dims_problems(split, config.task.input_rank)
-            products.add(split.parts)
-    if runtime.num_cores_per_replica not in products:
-        yield (
-            "runtime.num_cores_per_replica",
-            f"got {runtime.num_cores_per_replica}, which is not the product of any partition dims\n"
-            f"allowed: {', '.join(map(str, sorted(products)))}; "
-            "1: the product of the partition dims",
+def batch_problems(
+    config: ExperimentConfig, replicas: int, mode: str = "train_and_eval"
+) -> Problems:
+    """Yields (dotted path, message) for batch sizes of a mode that cannot be divided evenly.
+
+    A training batch is divided by the replicas and by the accumulation steps, an evaluation batch
+    by the replicas; logical replicas take the place of the others. The message proposes the nearest
+    valid sizes.
+    """
+    pieces, kind = config.trainer.gradient_accumulation_steps, ""
+    if config.runtime.logical_replicas:
+        yield from _share_problems(config, replicas, mode)
+        replicas, kind = config.runtime.logical_replicas, "logical "
+    shared = f"{replicas} {kind}replica{'s' if replicas > 1 else ''}"
+    in_training = shared if pieces == 1 else f"{shared} × {pieces} accumulation steps"
+    sizes = [
+        ("train_data", "global_batch_size", replicas * pieces, in_training, TRAINING),
+        ("validation_data", "global_batch_size", replicas, shared, EVALUATING),
+    ]
+    data = config.task.train_data
+    # If batches have different numbers of rows, these are multiples of a number.
+    varies = getattr(data, "batch_tokens", 0) and not getattr(data, "static_batch", False)
+    if varies and not config.runtime.logical_replicas:
+        sizes.append(
+            ("train_data", "batch_rows_multiple", replicas * pieces, in_training, TRAINING)
         )
-    if runtime.tpu_platform is not None and find_platform(runtime.tpu_platform) is None:
-        yield "runtime.tpu_platform", unknown_platform_message(runtime.tpu_platform)
+    for section, name, parts, text, modes in sizes:
+        size = getattr(getattr(config.task, section), name)
+        if mode in modes and size % parts:
+            yield (
+                f"task.{section}.{name}",
+                f"got {size}, which is not a multiple of {parts} ({text})\n"
+                f"nearest: {nearest_multiples(size, parts)}",
+            )
 
 
-def _dims_problems(split: Split, rank: int) -> Problems:
-    if split.dims and len(split.dims) != rank:
-        axes = f": {', '.join(_AXES)}" if rank == len(_AXES) else ""
-        yield split.path, f"got {list(split.dims)}, expected {rank} numbers{axes}"
-    elif split.dims and min(split.dims) < 1:
-        yield split.path, f"got {list(split.dims)}, allowed: numbers of at least 1"
+def _share_problems(config: ExperimentConfig, devices: int, mode: str) -> Problems:
+    logical = config.runtime.logical_replicas
+    if logical % devices:
+        yield LOGICAL_REPLICAS, unequal_shares_message(logical, devices)
+    rows = getattr(config.task.train_data, "batch_rows_multiple", logical)
+    if mode in TRAINING and rows % logical:
+        yield (
+            "task.train_data.batch_rows_multiple",
+            f"got {rows}, which is not a multiple of {logical} ({LOGICAL_REPLICAS})\n"
+            f"nearest: {nearest_multiples(rows, logical)}",
+        )
+    for path, is_set, modes in (
+        ("trainer.train_tf_function", config.trainer.train_tf_function, TRAINING),
+        ("trainer.eval_tf_function", config.trainer.eval_tf_function, EVALUATING),
+    ):
+        if mode in modes and not is_set:
+            yield (
+                path,
+                f"got false, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\n"
+                "allowed: true",
+            )
+
+
+def unequal_shares_message(logical: int, devices: int) -> str:
+    """Returns the message for logical replicas that the devices cannot share equally."""
+    return (
+        f"got {logical}, which is not a multiple of {devices}, the number of devices that share a "
+        f"batch\nnearest: {nearest_multiples(logical, devices)}"
+    )
+
+
+def run_problems(config: ExperimentConfig, mode: str) -> Problems:
+    """Yields (dotted path, message) for problems with splitting batches in a mode.
+
+    The problems of the config itself must have been found before.
+    """
+    splits = effective_splits(config, mode)
+    if len({split.parts for split in splits}) > 1:
+        yield _unequal_parts_problem(*splits)
+        return
+    for split in splits:
+        if split.parts > 1:
+            yield from _device_problems(split, config.runtime)
+            yield from _image_problems(split, config)
+    yield from _batch_size_problems(splits, config, mode)
+
+
+def _unequal_parts_problem(train: Split, evaluation: Split) -> tuple[str, str]:
+    got = str(evaluation) if evaluation.dims else "null (1 part)"
+    other = str(train) if train.dims else "null (1 part)"
+    return (
+        evaluation.path,
+        f"got {got}, but {train.path} is {other}; both use the same replicas\n"
+        "set both to the same product, or run --mode=train and --mode=eval separately",
+    )
+
+
+def _device_problems(split: Split, runtime: RuntimeConfig) -> Problems:
+    strategy, got = runtime.distribution_strategy, f"got {split}"
+    if runtime.logical_replicas:
+        yield (
+            LOGICAL_REPLICAS,
+            f"got {runtime.logical_replicas}, but {split.path} is {split}; only one of them can "
+            "divide a batch",
+        )
+    if not runtime.traits.splits_batches:
+        allowed = [name for name, traits in STRATEGIES.items() if traits.splits_batches]
+        yield (
+            split.path,
+            f"{got} under `{strategy}`, whose replicas have one device each\n"
+            f"allowed: runtime.distribution_strategy: {', '.join(allowed)}",
+        )
+        return
+    uses_tpu = runtime.traits.uses_tpu
+    if not uses_tpu and runtime.enable_xla:
+        yield (
+            "runtime.enable_xla",
+            f"got true, but {split.path} is {split}; XLA compiles for one device",
+        )
+    if not uses_tpu and split.dims[-1] > 1:
+        yield (
+            split.path,
+            f"{got} under `{strategy}`; only TPUs split channels\nallowed: 1 for channels",
+        )
+    devices, reason = _device_count(runtime)
+    if devices is None or devices % split.parts == 0:
+        return
+    if uses_tpu:
+        advice = f"allowed: products that divide {devices}"
+    else:
+        advice = f"set runtime.{runtime.device_field} to {split.parts} or a multiple of it"
+    yield split.path, f"{got}, but {reason}\n{advice}"
+
+
+def _device_count(runtime: RuntimeConfig) -> tuple[int | None, str]:
+    if runtime.traits.uses_tpu:
+        platform = find_platform(runtime.tpu_platform or "")
+        if platform is None:
+            return None, ""
+        count, each = platform.devices, "core" if platform.mesh[-1] > 1 else "chip"
+        some = f"{count} device{'s' if count > 1 else ''}"
+        return count, f"a {platform.name} has {some}, one per {each}"
+    if runtime.uses_all_gpus:
+        return None, ""
+    count = getattr(runtime, runtime.device_field)
+    return count, f"runtime.{runtime.device_field} is {count}"
+
+
+def _image_problems(split: Split, config: ExperimentConfig) -> Problems:
+    shape = config.task.image_shape(_DATA[split.section])
+    if shape is not None:
+        yield from shape_problems(split.path, split.dims, (None, *shape))
+
+
+def _batch_size_problems(splits: Sequence[Split], config: ExperimentConfig, mode: str) -> Problems:
+    runtime = effective_runtime(config, mode)
+    replicas = runtime.num_replicas(1)
+    if runtime.traits.uses_tpu:
+        devices, _ = _device_count(runtime)
+        replicas = devices // runtime.parts if devices else None
+        if replicas:
+            yield from batch_problems(config, replicas, mode)
+    for split in splits:
+        if split.parts > 1:
+            yield from _batch_part_problems(split, config, replicas or 1)
+
+
+def _batch_part_problems(split: Split, config: ExperimentConfig, replicas: int) -> Problems:
+    section, parts = _DATA[split.section], split.dims[0]
+    pieces = config.trainer.gradient_accumulation_steps if split.section == "train" else 1
+    size = getattr(config.task, section).global_batch_size
+    shares = replicas * pieces
+    # A batch size that the number of shares does not divide is reported by `batch_problems`.
+    if size % shares == 0 and (size // shares) % parts:
+        yield (
+            f"task.{section}.global_batch_size",
+            f"got {size}: {size // shares} per replica and step is not a multiple of {parts}, "
+            f"the number of parts of the batch in {split.path}\n"
+            f"allowed: a multiple of {shares * parts}",
+        )
 
 
 def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) -> Problems:
@@ -120,7 +237,7 @@ def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) 
             f"got {list(dims)}, {len(dims)} numbers, but the input has {len(shape)} dimensions",
         )
         return
-    names = _AXES if len(dims) == len(_AXES) else tuple(f"dimension {n}" for n in range(len(dims)))
+    names = AXES if len(dims) == len(AXES) else tuple(f"dimension {n}" for n in range(len(dims)))
     for name, parts, size in zip(names, dims, shape, strict=True):
         if size is not None and size % parts:
             fitting = [str(n) for n in range(1, size + 1) if size % n == 0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.checks.preemption import preemption_problems
-from orbit_runner.config.schema.checks.runtime import inert_settings, runtime_problems
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
+from orbit_runner.errors import unknown_name_message
 
 NUMERICS = ("native", "portable")
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -22,7 +22,16 @@ ALL_REDUCE_ALGORITHMS = (
     "hierarchical_copy",
     "reduction_to_one_device",
 )
+# Others have a meaning already, or cannot be handled.
+NOTICE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGURG", "SIGXCPU")
+LOGICAL_REPLICAS = "runtime.logical_replicas"
+_SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
+_OR_NATIVE = "or runtime.numerics: native"
+_NATIVE = "allowed: native"
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
+
+
+Problems = Iterator[tuple[str, str]]
 
 
 @config_class
@@ -61,7 +70,9 @@ class PreemptionConfig(Config):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for signals that cannot give notice."""
-        yield from preemption_problems(self)
+        for name in self.signals:
+            if name not in NOTICE_SIGNALS:
+                yield "signals", unknown_name_message("signal", name, NOTICE_SIGNALS)
 
 
 @config_class
@@ -342,6 +353,16 @@ class RuntimeConfig(Config):
         return STRATEGIES[self.distribution_strategy]
 
     @property
+    def uses_all_gpus(self) -> bool:
+        """Whether the number of GPUs is known only on the machine that trains."""
+        return self.num_gpus < 0
+
+    @property
+    def uses_accelerators(self) -> bool:
+        """Whether steps run on GPUs or TPUs."""
+        return self.traits.uses_tpu or self.num_gpus != 0
+
+    @property
     def is_portable(self) -> bool:
         """Whether the weights must be the same on every processor."""
         return self.numerics == "portable"
@@ -376,24 +397,254 @@ class RuntimeConfig(Config):
         """The setting that determines the number of devices of this process."""
         return "num_gpus" if self.num_gpus and not self.divides_gpu else "num_virtual_devices"
 
-    def num_replicas(self, workers: int = 1) -> int | None:
-        """Returns the number of replicas, or None if it depends on the devices that are found."""
-        strategy = self.distribution_strategy
+    def num_replicas(self, workers: int | None = None) -> int | None:
+        """Returns the number of replicas, or None if it depends on the devices that are found.
+
+        `workers` is by default `num_workers`, or 1 if the cluster description has their number.
+        """
         if self.traits.is_asynchronous:
             return 1  # Training is asynchronous: each batch is processed by one worker.
-        if strategy == "tpu" or self.num_gpus < 0:
+        if self.traits.uses_tpu or self.uses_all_gpus:
             return None
-        if strategy == "multi_worker_mirrored":
+        if self.traits.synchronous_workers:
+            workers = max(1, self.num_workers) if workers is None else workers
             return workers * max(1, self.num_gpus)
-        if strategy == "mirrored":
+        if self.traits.several_devices:
             devices: int = getattr(self, self.device_field)
             return devices // self.parts
         return 1
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for settings that contradict each other."""
-        yield from runtime_problems(self)
+        for rule in (
+            _device_problems,
+            _all_reduce_problems,
+            _cluster_problems,
+            _parameter_server_problems,
+            _loss_scale_problems,
+            _data_service_problems,
+            _portable_problems,
+            _logical_replica_problems,
+        ):
+            yield from rule(self)
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for settings that have no effect under the strategy."""
-        yield from inert_settings(self)
+        for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
+            yield from rule(self)
+
+
+def service_problem(address: str) -> str:
+    """Returns why an address is not of the form `grpc://host:port`, or "" if it is."""
+    if _SERVICE.fullmatch(address):
+        return ""
+    return f"got {address!r}, expected grpc://host:port, or several separated by commas"
+
+
+def _device_problems(runtime: RuntimeConfig) -> Problems:
+    strategy, split = runtime.distribution_strategy, runtime.parts > 1
+    traits = runtime.traits
+    uses_tpu = traits.uses_tpu
+    several = traits.several_devices or (split and traits.splits_batches and not uses_tpu)
+    if not several and runtime.num_gpus > 1 and not uses_tpu:
+        yield "num_gpus", f"got {runtime.num_gpus} under `{strategy}`, which uses one device"
+    if runtime.num_virtual_devices == 1:
+        return
+    got = f"got {runtime.num_virtual_devices}"
+    if traits.synchronous_workers:
+        kind = "whole GPUs" if runtime.num_gpus else "one CPU per worker"
+        yield (
+            "num_virtual_devices",
+            f"{got} under `{strategy}`, which uses {kind}\n"
+            "start more workers: runner launch --workers=N",
+        )
+    elif not several:
+        yield (
+            "num_virtual_devices",
+            f"{got} under `{strategy}`, which does not support virtual devices",
+        )
+    elif runtime.num_gpus not in (0, 1):
+        yield (
+            "num_virtual_devices",
+            f"{got} with num_gpus: {runtime.num_gpus}, but virtual devices are parts of one CPU or "
+            "of one GPU\nallowed: 1; or set runtime.num_gpus to 0 or 1",
+        )
+
+
+def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
+    strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
+    allowed = runtime.traits.all_reduce
+    if chosen is not None and allowed and chosen not in allowed:
+        yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
+    elif chosen == "nccl" and runtime.divides_gpu:
+        others = ", ".join(name for name in allowed if name != "nccl")
+        yield (
+            "all_reduce_alg",
+            f"got 'nccl', which requires a GPU for each replica, but num_virtual_devices is "
+            f"{runtime.num_virtual_devices} with num_gpus: 1\nallowed: null, {others}",
+        )
+
+
+def _inert_all_reduce(runtime: RuntimeConfig) -> Problems:
+    strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
+    if chosen is None:
+        return
+    if not runtime.traits.all_reduce:
+        yield "all_reduce_alg", f"`{strategy}` does not all-reduce gradients\nallowed: null"
+    elif chosen == "nccl" and runtime.num_gpus == 0:
+        yield "all_reduce_alg", "nccl requires GPUs, but num_gpus is 0"
+
+
+def _cluster_problems(runtime: RuntimeConfig) -> Problems:
+    strategy = runtime.distribution_strategy
+    described = runtime.cluster.jobs()
+    if runtime.worker_hosts and runtime.cluster.jobs():
+        yield "worker_hosts", "set either this or runtime.cluster, not both"
+    if runtime.worker_hosts and runtime.traits.is_asynchronous:
+        yield "worker_hosts", "contains no parameter servers; set runtime.cluster instead"
+    if described and not runtime.traits.is_clustered:
+        yield "cluster", _one_process_message(strategy)
+    if runtime.cluster.ps and runtime.traits.synchronous_workers:
+        yield "cluster.ps", f"`{strategy}` has no parameter servers"
+    if runtime.num_workers > 1 and not runtime.traits.is_clustered:
+        yield (
+            "num_workers",
+            f"got {runtime.num_workers} under `{strategy}`, which runs in one process\n"
+            "allowed: 0, 1; or set runtime.distribution_strategy: multi_worker_mirrored",
+        )
+    if runtime.remote_cluster and not runtime.traits.is_asynchronous:
+        yield (
+            "remote_cluster",
+            f"is not supported under `{strategy}`\n"
+            "set runtime.distribution_strategy: parameter_server",
+        )
+    if runtime.remote_cluster and (described or runtime.worker_hosts):
+        yield (
+            "remote_cluster",
+            "cannot be combined with runtime.cluster or runtime.worker_hosts; remove them",
+        )
+
+
+def _inert_hosts(runtime: RuntimeConfig) -> Problems:
+    if runtime.worker_hosts and not runtime.traits.is_clustered:
+        yield "worker_hosts", _one_process_message(runtime.distribution_strategy)
+
+
+def _one_process_message(strategy: str) -> str:
+    return (
+        f"describes a cluster, but `{strategy}` runs in one process\n"
+        "set runtime.distribution_strategy: multi_worker_mirrored (or parameter_server)"
+    )
+
+
+def _parameter_server_problems(runtime: RuntimeConfig) -> Problems:
+    if not runtime.traits.is_asynchronous:
+        for name in ("variable_partitioner", "num_parameter_servers"):
+            if getattr(runtime, name):
+                yield name, f"`{runtime.distribution_strategy}` has no parameter servers"
+        return
+    if runtime.mixed_precision_dtype == "float16":
+        yield (
+            "mixed_precision_dtype",
+            "float16 requires loss scaling, which Keras does not support under `parameter_server`\n"
+            "allowed: null, 'float32', 'bfloat16'",
+        )
+    if runtime.enable_xla:
+        yield "enable_xla", "XLA cannot compile steps whose variables are on other machines"
+    if runtime.run_eagerly:
+        yield "run_eagerly", "workers run only graphs; allowed: false under `parameter_server`"
+    if runtime.tf_data_service:
+        yield (
+            "tf_data_service",
+            "each worker makes the batches of its own steps\n"
+            "allowed: null under `parameter_server`",
+        )
+
+
+def _inert_tpu(runtime: RuntimeConfig) -> Problems:
+    if runtime.traits.uses_tpu:
+        if runtime.num_gpus:
+            yield "num_gpus", f"got {runtime.num_gpus}, which has no effect under `tpu`"
+        return
+    for name in (
+        *("tpu", "tpu_zone", "tpu_project", "tpu_platform"),
+        "tpu_enable_xla_dynamic_padder",
+    ):
+        if getattr(runtime, name) is not None:
+            yield (
+                name,
+                f"has no effect under `{runtime.distribution_strategy}`\n"
+                "set runtime.distribution_strategy: tpu",
+            )
+
+
+def _data_service_problems(runtime: RuntimeConfig) -> Problems:
+    for address in (runtime.tf_data_service or "").split(","):
+        problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
+        if problem:
+            yield "tf_data_service", problem
+
+
+def _portable_problems(runtime: RuntimeConfig) -> Problems:
+    if not runtime.is_portable:
+        return
+    strategy = runtime.distribution_strategy
+    if runtime.uses_accelerators:
+        where = "under `tpu`" if runtime.traits.uses_tpu else f"with num_gpus: {runtime.num_gpus}"
+        yield "numerics", f"got 'portable' {where}, but only CPUs compute the same\n{_NATIVE}"
+    if runtime.traits.is_asynchronous:
+        yield (
+            "numerics",
+            f"got 'portable' under `{strategy}`, where the order of updates varies\n{_NATIVE}",
+        )
+    if not runtime.deterministic:
+        yield "deterministic", f"got false, but numerics is 'portable'\nallowed: true; {_OR_NATIVE}"
+    if runtime.enable_xla:
+        yield (
+            "enable_xla",
+            "got true, but numerics is 'portable', and XLA compiles for the processor of the "
+            f"machine\nallowed: false; {_OR_NATIVE}",
+        )
+    if runtime.intra_op_threads > 1:
+        yield (
+            "intra_op_threads",
+            f"got {runtime.intra_op_threads}, but numerics is 'portable', and the number of "
+            f"threads changes sums\nallowed: 1, or 0, which then means 1; {_OR_NATIVE}",
+        )
+
+
+def _loss_scale_problems(runtime: RuntimeConfig) -> Problems:
+    if runtime.loss_scale is None:
+        return
+    if isinstance(runtime.loss_scale, str):
+        if runtime.loss_scale != "dynamic":
+            yield "loss_scale", f"got {runtime.loss_scale!r}, allowed: 'dynamic' or a number"
+    elif runtime.loss_scale <= 0:
+        yield "loss_scale", f"got {runtime.loss_scale}, allowed: a number above 0"
+
+
+def _inert_loss_scale(runtime: RuntimeConfig) -> Problems:
+    if runtime.loss_scale is not None and runtime.mixed_precision_dtype != "float16":
+        yield (
+            "loss_scale",
+            "only float16 needs a loss scale, but mixed_precision_dtype is not float16",
+        )
+
+
+def _logical_replica_problems(runtime: RuntimeConfig) -> Problems:
+    if not runtime.logical_replicas:
+        return
+    logical, strategy = runtime.logical_replicas, runtime.distribution_strategy
+    got = f"got {logical}"
+    if runtime.traits.is_asynchronous:
+        yield (
+            "logical_replicas",
+            f"{got}, but under `{strategy}`, no two workers share a batch\nallowed: 0",
+        )
+    elif not runtime.traits.logical_replicas:
+        yield "logical_replicas", f"{got}, but `{strategy}` itself divides the batches\nallowed: 0"
+    if runtime.run_eagerly:
+        yield (
+            "run_eagerly",
+            f"got true, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\nallowed: false",
+        )

@@ -17,6 +17,8 @@ class StrategyTraits:
         all_reduce: The algorithms that `runtime.all_reduce_alg` may name.
         logical_replicas: Whether `runtime.logical_replicas` may be set.
         compiles_on_gpus: Whether `runtime.enable_xla: auto` compiles steps on GPUs.
+        splits_batches: Whether partition dims may split a batch over the devices of a replica.
+        uses_tpu: Whether it trains on TPUs.
     """
 
     several_devices: bool = False
@@ -25,16 +27,29 @@ class StrategyTraits:
     all_reduce: tuple[str, ...] = ()
     logical_replicas: bool = False
     compiles_on_gpus: bool = False
+    splits_batches: bool = False
+    uses_tpu: bool = False
+
+    @property
+    def uses_one_device(self) -> bool:
+        """Whether it has one replica, in one process."""
+        return not (self.several_devices or self.is_clustered or self.uses_tpu)
+
+    @property
+    def synchronous_workers(self) -> bool:
+        """Whether several workers take each step together."""
+        return self.is_clustered and not self.is_asynchronous
 
 
 STRATEGIES = {
     "off": StrategyTraits(logical_replicas=True, compiles_on_gpus=True),
-    "one_device": StrategyTraits(logical_replicas=True, compiles_on_gpus=True),
+    "one_device": StrategyTraits(logical_replicas=True, compiles_on_gpus=True, splits_batches=True),
     "mirrored": StrategyTraits(
         several_devices=True,
         all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
         logical_replicas=True,
         compiles_on_gpus=True,
+        splits_batches=True,
     ),
     "multi_worker_mirrored": StrategyTraits(
         several_devices=True,
@@ -44,6 +59,5 @@ STRATEGIES = {
         compiles_on_gpus=True,
     ),
     "parameter_server": StrategyTraits(is_clustered=True, is_asynchronous=True),
-    "tpu": StrategyTraits(),
+    "tpu": StrategyTraits(splits_batches=True, uses_tpu=True),
 }
-CLUSTERED_STRATEGIES = tuple(name for name, traits in STRATEGIES.items() if traits.is_clustered)

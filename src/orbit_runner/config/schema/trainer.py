@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.fine_tuning import FineTuning
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.weights import (
     NEVER,
@@ -19,12 +18,14 @@ from orbit_runner.config.schema.weights import (
     uses_xla,
     when,
 )
-from orbit_runner.errors import unknown_name_message
+from orbit_runner.errors import nearest_multiples, unknown_name_message
 
 MAX_EPOCHS = 1e6
 _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 SAVED_MODEL = "saved_model"
 EXPORT_FORMATS = (SAVED_MODEL, "litert", "litert_float16", "litert_int8", "onnx", "keras")
+
+_LAYER_PATTERNS = "patterns of layer names, such as `stage1*`"
 
 
 @config_class
@@ -49,6 +50,44 @@ class EarlyStopping(Config):
         """Yields (field, message) if no criterion is set."""
         if self.patience is None and self.threshold is None:
             yield "patience", "neither patience nor threshold is set, so training never stops early"
+
+
+@config_class
+class LayerRate(Config):
+    """The learning rate of some layers."""
+
+    layers: list[str] = field((), help=_LAYER_PATTERNS)
+    factor: float = field(
+        1.0, gt=0.0, le=1000.0, help="factor of the learning rate of these layers"
+    )
+
+
+@config_class
+class Unfreeze(Config):
+    """The step from which some frozen layers are trained."""
+
+    step: int = field(1, ge=1, help="number of steps before the layers are trained")
+    layers: list[str] = field((), help=_LAYER_PATTERNS)
+
+
+@config_class
+class FineTuning(Config):
+    """Which layers are trained, from which step on, and with which learning rate."""
+
+    freeze: list[str] = field((), help=f"layers that are not trained: {_LAYER_PATTERNS}")
+    unfreeze: list[Unfreeze] = field((), help="frozen layers that are trained from a step on")
+    learning_rates: list[LayerRate] = field(
+        (), help="factors of the learning rate; the first entry that matches a layer counts"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for entries without patterns and layers that never froze."""
+        for name in ("unfreeze", "learning_rates"):
+            for index, item in enumerate(getattr(self, name)):
+                if not item.layers:
+                    yield f"{name}[{index}].layers", f"is not set; it needs {_LAYER_PATTERNS}"
+        if self.unfreeze and not self.freeze:
+            yield "unfreeze", "no layer is frozen, because freeze is not set"
 
 
 @config_class
@@ -329,8 +368,12 @@ class TrainerConfig(Config):
         if self.watch_interval % self.summary_interval:
             yield (
                 "watch_interval",
-                _watch_multiple_message(self.watch_interval, self.summary_interval),
+                f"got {self.watch_interval}, which is not a multiple of summary_interval "
+                f"({self.summary_interval}), and only records contain measurements\n"
+                f"nearest: {nearest_multiples(self.watch_interval, self.summary_interval)}",
             )
+        yield from self._profile_problems()
+        yield from self._nonfinite_problems()
         yield from self._schedule_problems()
         yield from self._checkpoint_problems()
         if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
@@ -372,6 +415,26 @@ class TrainerConfig(Config):
                 )
 
     @property
+    def has_length(self) -> bool:
+        """Whether the number of training steps or epochs is set."""
+        return bool(self.train_steps or self.train_epochs)
+
+    def length_problems(self) -> Iterator[tuple[str, str]]:
+        """Yields (dotted path, message) if a run could not train, because it has no steps."""
+        if not self.has_length:
+            yield "trainer.train_steps", "is 0; set it, or trainer.train_epochs"
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether a run restores a checkpoint after divergence."""
+        return self.recovery_max_trials > 0
+
+    @property
+    def checks_divergence(self) -> bool:
+        """Whether divergence ends a run, or rolls it back."""
+        return self.recovery_max_trials >= 0
+
+    @property
     def checkpoint_steps(self) -> int:
         """The number of steps between checkpoints; 0 if one is saved only at the end."""
         if self.checkpoint_interval >= 0:
@@ -381,6 +444,29 @@ class TrainerConfig(Config):
         steps = self.steps_per_loop
         return steps if isinstance(steps, int) else self.summary_interval
 
+    def _profile_problems(self) -> Iterator[tuple[str, str]]:
+        steps = list(self.profile_steps)
+        if steps and (len(steps) != 2 or steps[0] > steps[1]):
+            yield (
+                "profile_steps",
+                f"got {steps}, allowed: the first and the last step, such as [101, 120], or []",
+            )
+
+    def _nonfinite_problems(self) -> Iterator[tuple[str, str]]:
+        action, trials = self.on_nonfinite, self.recovery_max_trials
+        if action == "rollback" and not self.rolls_back:
+            yield (
+                "on_nonfinite",
+                f"got 'rollback', but recovery_max_trials is {trials}\n"
+                "set trainer.recovery_max_trials to the maximum number of rollbacks",
+            )
+        if action in ("stop", "skip") and self.rolls_back:
+            yield (
+                "on_nonfinite",
+                f"got {action!r}, but recovery_max_trials is {trials}, which rolls back\n"
+                "set only one of them; allowed with recovery_max_trials: null, 'rollback'",
+            )
+
     def _checkpoint_problems(self) -> Iterator[tuple[str, str]]:
         kept, steps = self.keep_checkpoint_interval, self.checkpoint_steps
         if kept and not steps:
@@ -389,8 +475,12 @@ class TrainerConfig(Config):
                 f"got {kept}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
             )
         elif kept and kept % steps:
-            yield "keep_checkpoint_interval", _checkpoint_multiple_message(kept, steps)
-        if self.checkpoint_time_interval is not None and self.recovery_max_trials > 0:
+            yield (
+                "keep_checkpoint_interval",
+                f"got {kept}, which is not a multiple of the steps between checkpoints ({steps})\n"
+                f"nearest: {nearest_multiples(kept, steps)}",
+            )
+        if self.checkpoint_time_interval is not None and self.rolls_back:
             yield (
                 "checkpoint_time_interval",
                 f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
@@ -427,24 +517,6 @@ class TrainerConfig(Config):
         if self.train_steps > end:
             path = "optimizer_config.learning_rate.step_cosine_with_offset.boundaries"
             yield path, f"the rate is NaN from step {end} on, but train_steps is {self.train_steps}"
-
-
-def _checkpoint_multiple_message(kept: int, steps: int) -> str:
-    below, above = kept // steps * steps, (kept // steps + 1) * steps
-    near = f"{below} and {above}" if below else str(above)
-    return (
-        f"got {kept}, which is not a multiple of the steps between checkpoints ({steps})\n"
-        f"nearest: {near}"
-    )
-
-
-def _watch_multiple_message(steps: int, interval: int) -> str:
-    below, above = steps // interval * interval, (steps // interval + 1) * interval
-    near = f"{below} and {above}" if below else str(above)
-    return (
-        f"got {steps}, which is not a multiple of summary_interval ({interval}), and only records "
-        f"contain measurements\nnearest: {near}"
-    )
 
 
 def _is_same_directory(path: str, *others: str) -> bool:

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.experiment import ExperimentConfig
 
-    Condition = Callable[[ExperimentConfig], bool]
+class WholeConfig(Protocol):
+    """The sections of `ExperimentConfig`, whose modules import this one."""
+
+    @property
+    def runtime(self) -> Any:
+        """The section `runtime`."""
+
+    @property
+    def trainer(self) -> Any:
+        """The section `trainer`."""
+
+    @property
+    def task(self) -> Any:
+        """The section `task`."""
+
+    @property
+    def callbacks(self) -> Any:
+        """The list of callbacks."""
+
+
+Condition = Callable[[WholeConfig], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,42 +53,42 @@ def in_training(*conditions: Condition) -> Weights:
     return Weights(conditions or ALWAYS.conditions, in_validation_data=False)
 
 
-def rolls_back(config: ExperimentConfig) -> bool:
+def rolls_back(config: WholeConfig) -> bool:
     """Returns whether a run restores a checkpoint after divergence."""
-    return config.trainer.recovery_max_trials > 0
+    return bool(config.trainer.rolls_back)
 
 
-def skips_nonfinite_steps(config: ExperimentConfig) -> bool:
+def skips_nonfinite_steps(config: WholeConfig) -> bool:
     """Returns whether steps that are not finite are left out."""
-    return config.trainer.on_nonfinite == "skip"
+    return bool(config.trainer.on_nonfinite == "skip")
 
 
-def uses_xla(config: ExperimentConfig) -> bool:
+def uses_xla(config: WholeConfig) -> bool:
     """Returns whether steps are compiled with XLA."""
     return bool(config.runtime.enable_xla)
 
 
-def has_no_logical_replicas(config: ExperimentConfig) -> bool:
+def has_no_logical_replicas(config: WholeConfig) -> bool:
     """Returns whether the weights depend on the devices and how they work together."""
     return not config.runtime.logical_replicas
 
 
-def races(config: ExperimentConfig) -> bool:
+def races(config: WholeConfig) -> bool:
     """Returns whether ops that are not deterministic are allowed."""
     return not config.runtime.deterministic
 
 
-def compares_no_data(config: ExperimentConfig) -> bool:
+def compares_no_data(config: WholeConfig) -> bool:
     """Returns whether a run cannot detect that another directory holds the same data."""
     return not config.task.compares_data
 
 
-def has_callbacks(config: ExperimentConfig) -> bool:
+def has_callbacks(config: WholeConfig) -> bool:
     """Returns whether there are callbacks, which can stop a run."""
     return bool(config.callbacks)
 
 
-def stops_early(config: ExperimentConfig) -> bool:
+def stops_early(config: WholeConfig) -> bool:
     """Returns whether evaluations can stop training."""
     return config.trainer.early_stopping is not None or has_callbacks(config)
 

@@ -91,7 +91,7 @@ def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[s
                 "which runs in one process\nallowed: multi_worker_mirrored, parameter_server"
             )
         return
-    if strategy == "multi_worker_mirrored" and jobs.get("ps"):
+    if runtime.traits.synchronous_workers and jobs.get("ps"):
         yield "describes parameter servers, which `multi_worker_mirrored` does not use"
     if runtime.traits.is_asynchronous:
         for role in ("chief", "worker", "ps"):

@@ -98,7 +98,7 @@ def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[tuple[str
 
     Checks only what can be checked without TensorFlow.
     """
-    if runtime.distribution_strategy != "tpu":
+    if not runtime.traits.uses_tpu:
         return
     name = find_tpu(runtime, environ)
     if not name:

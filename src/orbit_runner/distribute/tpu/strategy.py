@@ -38,7 +38,7 @@ def run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions | None:
 
     `runtime` must contain the effective partition dims.
     """
-    if runtime.distribution_strategy != "tpu":
+    if not runtime.traits.uses_tpu:
         return None
     padder = runtime.tpu_enable_xla_dynamic_padder
     return tf.distribute.RunOptions(

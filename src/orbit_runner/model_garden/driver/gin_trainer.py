@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.checks.logical_replicas import PATH
-from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
 from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.errors import SettingError
 from orbit_runner.utils.log import phase
@@ -46,7 +45,7 @@ def build_gin_trainer(
     from official.core import train_utils
 
     if runtime.logical_replicas:
-        raise SettingError(PATH, "is not supported with a custom trainer; omit it")
+        raise SettingError(LOGICAL_REPLICAS, "is not supported with a custom trainer; omit it")
     phase("building the model")
     # As for this runner's own trainer, because deterministic random ops fail without a seed.
     seed_everything(runtime.seed, keep_objects=True)

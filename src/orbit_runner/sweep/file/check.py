@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.provenance import Origin
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import inline_yaml
@@ -43,7 +42,7 @@ def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] 
     if runs > _MAX_RUNS:
         message = f"{file.search.trials} trials are {runs:,} runs, allowed: at most {_MAX_RUNS:,}"
         problems.append(Problem("seeds", message, Origin(file.place("seeds"))))
-    if not base.config.trainer.train_steps and not base.config.trainer.train_epochs:
+    if not base.config.trainer.has_length:
         origin = Origin(file.place("overrides"))
         problems.append(Problem("trainer.train_steps", "is 0; set it in overrides", origin))
     if problems:

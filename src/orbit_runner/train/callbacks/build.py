@@ -33,7 +33,7 @@ def own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
         if getattr(run.config.for_task.task, "pruning", None):
             callbacks.append(Pruning())
         callbacks.append(SaveErrors())
-        if run.config.trainer.recovery_max_trials >= 0:
+        if run.config.trainer.checks_divergence:
             callbacks.append(DivergenceGuard(run.config.trainer))
     if run.evaluator is not None:
         callbacks.append(NonFiniteEvaluations())

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.schema.callbacks import CallbackConfig
+from orbit_runner.config.schema.plugins import CallbackConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.errors import RunnerError
 from orbit_runner.train.callbacks.base import Callback, Logs

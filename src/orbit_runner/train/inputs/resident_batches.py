@@ -64,12 +64,12 @@ def _section(data: Any) -> str:
 
 def _obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: Any) -> str:
     """Returns why steps cannot make the batches, or "" if they can."""
-    trainer, kind = config.trainer, config.runtime.distribution_strategy
+    trainer, runtime = config.trainer, config.runtime
     in_graph = trainer.train_tf_while_loop if data.is_training else _evaluates_in_graph(config)
-    if not in_graph or config.runtime.run_eagerly:
+    if not in_graph or runtime.run_eagerly:
         return "the loop over steps does not run as a graph"
-    if kind in ("parameter_server", "tpu"):
-        return f"runtime.distribution_strategy is {kind}"
+    if runtime.traits.is_asynchronous or runtime.traits.uses_tpu:
+        return f"runtime.distribution_strategy is {runtime.distribution_strategy}"
     if PipelineOptions.from_config(data).services:
         return "tf.data services produce the batches"
     if find_split(config, data.is_training).parts > 1:

@@ -9,7 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.checks.logical_replicas import PATH, unequal_shares_message
+from orbit_runner.config.schema.partitioning import unequal_shares_message
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.logical_replica import logical_replica_scope
 from orbit_runner.errors import SettingError
@@ -36,7 +37,8 @@ class Shards:
 
     def __post_init__(self) -> None:
         if self.logical % self.physical:
-            raise SettingError(PATH, unequal_shares_message(self.logical, self.physical))
+            message = unequal_shares_message(self.logical, self.physical)
+            raise SettingError(LOGICAL_REPLICAS, message)
 
     @property
     def each(self) -> int:

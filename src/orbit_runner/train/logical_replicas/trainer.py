@@ -6,12 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.checks.logical_replicas import PATH
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.errors import SettingError
 from orbit_runner.state.replica_state import replica_local_variables
 from orbit_runner.train.evaluator import as_scalar
-from orbit_runner.train.gradients import StepFn, gradient_function, uses_xla
+from orbit_runner.train.gradients import StepFn, gradient_function
 from orbit_runner.train.logical_replicas.shards import (
     Shards,
     keep_on_first_device,
@@ -44,7 +44,7 @@ class LogicalTrainer(Trainer):
             self._convert(self._build_task_step()),
             optimizer,
             pieces=config.trainer.gradient_accumulation_steps,
-            jit_compile=uses_xla(config),
+            jit_compile=config.uses_xla,
             loss=loss,
         )
 
@@ -100,7 +100,7 @@ def _reject_synchronized_normalization(model: Any) -> None:
     for layer in getattr(model, "submodules", ()):
         if "SyncBatchNorm" in type(layer).__name__ or getattr(layer, "synchronized", False):
             raise SettingError(
-                PATH,
+                LOGICAL_REPLICAS,
                 f"is not supported: layer {layer.name!r} normalizes over all replicas at once\n"
                 "use batch normalization that is not synchronized (use_sync_bn: false)",
             )

@@ -28,7 +28,7 @@ _MAX_EXAMPLES = 8
 
 def check_initial_weights(run: Run) -> None:
     """Raises `Diverged` if a trained weight is not finite before the first step."""
-    if is_asynchronous(run.strategy) or run.config.trainer.recovery_max_trials < 0:
+    if is_asynchronous(run.strategy) or not run.config.trainer.checks_divergence:
         return
     variables = [one for one in run.state.model.trainable_variables if one.dtype.is_floating]
     # The sum tells without a copy of each weight; it may also overflow.
@@ -64,7 +64,7 @@ def handle_divergence(run: Run, error: Diverged) -> None:
         record_divergence(run, error)
         roll_back(run, error.reason)
         return
-    rolls_back = run.config.trainer.recovery_max_trials > 0
+    rolls_back = run.config.trainer.rolls_back
     if rolls_back:
         record_divergence(run, error)
         raise error.explain(recoveries=run.config.trainer.recovery_max_trials)

@@ -1,4 +1,4 @@
-"""The section `trackers`: where the records of a run are shown besides `metrics.jsonl`."""
+"""The sections `callbacks` and `trackers`, whose items may name a class of the user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, config_class, field
-from orbit_runner.config.schema.class_names import class_name_problem, module_problem
 from orbit_runner.errors import unknown_name_message
 
 TENSORBOARD = "tensorboard"
@@ -26,6 +25,29 @@ _MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"mlflow": ("mlflow", "sqlalchemy"), "wandb": ("wandb",)}
 )
 _WANDB_MODES = ("online", "offline")
+
+
+@config_class
+class CallbackConfig(Config):
+    """A callback. If it takes no arguments, its class name alone is sufficient."""
+
+    shorthand: ClassVar[str] = "class_name"
+    class_name: str = field(
+        "", help="subclass of orbit_runner.Callback, with its module: my_package.MyCallback"
+    )
+    arguments: Mapping[str, Any] = field(
+        factory=lambda: NO_ARGUMENTS, help="keyword arguments of the constructor"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) if the class name has no module."""
+        if problem := _class_name_problem(self.class_name, "my_package.MyCallback"):
+            yield "class_name", problem
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) if the module is not found. The class is loaded later."""
+        if problem := _module_problem(self.class_name):
+            yield "class_name", problem
 
 
 @config_class
@@ -55,7 +77,7 @@ class TrackerConfig(Config):
         elif "." not in self.class_name:
             message = unknown_name_message("tracker", self.class_name, [*ARGUMENTS])
             yield "class_name", f"{message}, or a class with its module: my_package.MyTracker"
-        elif problem := class_name_problem(self.class_name, "my_package.MyTracker"):
+        elif problem := _class_name_problem(self.class_name, "my_package.MyTracker"):
             yield "class_name", problem
 
     def preflight(self) -> Iterator[tuple[str, str]]:
@@ -68,7 +90,7 @@ class TrackerConfig(Config):
                     f"{self.class_name!r} requires the package {missing[0]!r}, which is not "
                     f"installed\ninstall it: {self.installation}",
                 )
-        elif problem := module_problem(self.class_name):
+        elif problem := _module_problem(self.class_name):
             yield "class_name", problem
 
     def _argument_problems(self) -> Iterator[str]:
@@ -107,3 +129,26 @@ def _has_secret(uri: str) -> bool:
         return bool(parts.username or parts.password)
     except ValueError:
         return False
+
+
+def _class_name_problem(class_name: str, example: str) -> str:
+    """Returns what is wrong with the name of a class, or "" if it has a module and a class."""
+    module, _, name = class_name.rpartition(".")
+    if all(part.isidentifier() for part in (*module.split("."), name)):
+        return ""
+    return f"got {class_name!r}, expected a module and a class: {example}"
+
+
+def _module_problem(class_name: str) -> str:
+    """Returns why the module of a class is not found, or "". The class is loaded later."""
+    module = class_name.rpartition(".")[0]
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError) as error:
+        return f"cannot import {module!r}: {error}"
+    if spec is not None:
+        return ""
+    return (
+        f"no module named {module!r}\n"
+        "run from the directory that contains it, or add that directory to PYTHONPATH"
+    )

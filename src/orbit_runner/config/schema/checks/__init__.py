@@ -1,1 +1,0 @@
-"""Checks that involve several settings."""
