@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import orbit_runner
+from orbit_runner.tf_internals import NAMES
 
 ROOT = Path(orbit_runner.__file__).parent
 HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
@@ -16,6 +17,7 @@ HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 LAYERS = (
     "exit_codes",
     "errors",
+    "tf_internals",
     "storage",
     "utils",
     "run_directory.paths",
@@ -74,6 +76,7 @@ LIGHT = sorted(
         *ROOT.glob("checkpoint/retention/*.py"),
         *ROOT.glob("launch/**/*.py"),
         *ROOT.glob("datasets/**/*.py"),
+        ROOT / "tf_internals.py",
         *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading", "provider")),
         *(
             ROOT / "cli" / f"{name}.py"
@@ -139,6 +142,7 @@ def heavy_imports(path: Path, *, at_import: bool = False) -> list[str]:
             imported(path, at_import=at_import), key=lambda found: found[::-1]
         )
         if module.partition(".")[0] in HEAVY
+        or module.removeprefix("orbit_runner.tf_internals.") in NAMES
     ]
 
 

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from orbit_runner import tf_internals
 from orbit_runner.cli.commands.run import run_parser
 from orbit_runner.cli.commands.sweep import load_sweep, sweep_parser
 from orbit_runner.cli.flags.config_flags import Parser, build_request, make_parser, parse_flags
@@ -215,9 +216,9 @@ def _sweep_parser(place: str) -> Parser:
     add("--workers", type=int, metavar="N", help="number of processes: array elements, or pods")
     _add_job_flags(add, place)
     group = parser.add_argument_group("sweep")
-    for action in sweep_parser()._actions:
+    for action in tf_internals.declared_arguments(sweep_parser()):
         if action.dest in ("model_dir", *_SWEEP_FLAGS):
-            group._add_action(action)
+            tf_internals.add_argument_again(group, action)
     return parser
 
 
@@ -284,7 +285,7 @@ def _header_lines(place: str, arguments: Sequence[str], needed: Iterable[str]) -
 
 def _given_flags(parser: Parser, flags: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
     """Yields the flags of a command with other values than their defaults."""
-    for action in parser._actions:
+    for action in tf_internals.declared_arguments(parser):
         value = getattr(flags, action.dest, None)
         if action.dest not in names or value == action.default:
             continue

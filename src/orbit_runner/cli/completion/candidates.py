@@ -16,6 +16,7 @@ from orbit_runner.config.describe import Setting, declared_settings
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import OFFICIAL, Request, import_modules, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.tf_internals import declared_arguments
 
 # The commands whose first word is a run. Their settings are those of the run.
 _RUN_COMMANDS = ("branch", "evaluate", "export", "predict", "replay", "reproduce")
@@ -56,7 +57,7 @@ class _Line:
     def action(self, name: str) -> argparse.Action | None:
         """Returns the declaration of a flag, given without dashes."""
         options = (f"--{name.replace('-', '_')}", f"-{name}")
-        found = (a for a in self.parser._actions if {*options} & {*a.option_strings})
+        found = (a for a in declared_arguments(self.parser) if {*options} & {*a.option_strings})
         return next(found, None)
 
     def _takes_next(self, word: str) -> bool:
@@ -125,7 +126,7 @@ def _command_candidates(line: _Line, word: str) -> Iterable[tuple[str, str]]:
 
 
 def _flag_candidates(parser: Parser) -> Iterator[tuple[str, str]]:
-    for action in parser._actions:
+    for action in declared_arguments(parser):
         if action.help == argparse.SUPPRESS:
             continue
         for option in action.option_strings:
@@ -138,7 +139,8 @@ def _argument_candidates(line: _Line, word: str) -> Candidates:
     index = len(line.arguments())
     if line.command == "predict":  # Its words are not declared in its parser.
         return values.flag_values("where" if index == 0 else "item", word)
-    declared = [action for action in line.parser._actions if not action.option_strings]
+    arguments = declared_arguments(line.parser)
+    declared = [action for action in arguments if not action.option_strings]
     if not declared or (index >= len(declared) and declared[-1].nargs != "+"):
         return []
     action = declared[min(index, len(declared) - 1)]

@@ -24,6 +24,7 @@ from orbit_runner.config.parsing.search_path import is_stream
 from orbit_runner.config.resolve import Request, ResolvedConfig
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
+from orbit_runner.tf_internals import declared_arguments
 from orbit_runner.utils.log import PlainMessages, log_scope
 
 SETTINGS_OF_FLAG: dict[str, tuple[str, ...]] = {
@@ -278,7 +279,7 @@ def _check_setting(parser: Parser, path: str) -> None:
             f"--{path}: `{parser.prog}` does not accept this setting{near}\n"
             f"{parser.settings_rule}\nallowed: {allowed}\nsee `{parser.prog} --help`"
         )
-    taken = ", ".join(name for action in parser._actions if (name := _flag_name(action)))
+    taken = ", ".join(name for action in declared_arguments(parser) if (name := _flag_name(action)))
     rule = f"{parser.settings_rule}\n" if parser.settings_rule else ""
     raise RunnerError(
         f"--{path}: `{parser.prog}` does not accept settings\n"
@@ -294,7 +295,8 @@ def _flag_name(action: argparse.Action) -> str:
 
 def normalize_spelling(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """Returns the arguments with all flags in the spelling that the parser knows."""
-    known = {option.lstrip("-") for action in parser._actions for option in action.option_strings}
+    actions = declared_arguments(parser)
+    known = {option.lstrip("-") for action in actions for option in action.option_strings}
     return normalize_driver_flags(arguments, known)
 
 
@@ -312,7 +314,8 @@ def _unknown_message(rest: Sequence[str], parser: Parser) -> str:
         for spelled_name in (bare, bare.removeprefix("no")):
             if answer := _explain_driver_flag(spelled_name, rest):
                 return answer
-    known = [option for action in parser._actions for option in action.option_strings]
+    actions = declared_arguments(parser)
+    known = [option for action in actions for option in action.option_strings]
     kind = "flag" if name.startswith("-") else "argument"
     return f"unknown {kind} {shorten(name)}{nearest_name_hint(name, known)}"
 

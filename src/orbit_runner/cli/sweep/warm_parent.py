@@ -20,6 +20,7 @@ from typing import Any
 from orbit_runner.cli.sweep.forked_trial import run_trial
 from orbit_runner.cli.sweep.loaded_files import LoadedFiles
 from orbit_runner.sweep.json_socket import JsonSocket
+from orbit_runner.tf_internals import has_tensorflow_started
 
 # What a run imports, also at its end, and the tasks. None of them starts a thread on import.
 _MODULES = (
@@ -77,10 +78,7 @@ def reason_not_to_fork() -> str:
     """Returns why forks of this process could hang or fail, or "" if they are safe."""
     if not sys.platform.startswith("linux"):
         return f"forking after TensorFlow was imported is not safe on {sys.platform}"
-    from tensorflow.python.eager import context
-
-    found = context.context_safe()
-    if found is not None and found._initialized:
+    if has_tensorflow_started():
         return "TensorFlow has started before the fork"
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
