@@ -11,6 +11,7 @@ import pytest
 
 import orbit_runner
 from orbit_runner.config.schema.strategies import STRATEGIES
+from orbit_runner.tf_internals import NAMES
 
 ROOT = Path(orbit_runner.__file__).parent
 HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
@@ -18,6 +19,7 @@ HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 LAYERS = (
     "exit_codes",
     "errors",
+    "tf_internals",
     "storage",
     "utils",
     "run_directory.paths",
@@ -75,6 +77,7 @@ LIGHT = sorted(
         *ROOT.glob("checkpoint/retention/*.py"),
         *ROOT.glob("launch/**/*.py"),
         *ROOT.glob("datasets/**/*.py"),
+        ROOT / "tf_internals.py",
         *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading", "provider")),
         *(
             ROOT / "cli" / f"{name}.py"
@@ -140,6 +143,7 @@ def heavy_imports(path: Path, *, at_import: bool = False) -> list[str]:
             imported(path, at_import=at_import), key=lambda found: found[::-1]
         )
         if module.partition(".")[0] in HEAVY
+        or module.removeprefix("orbit_runner.tf_internals.") in NAMES
     ]
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_finite, is_trained
 from orbit_runner.distribute.sharded_variables import is_variable, name_of
+from orbit_runner.tf_internals import TrackableObjectGraph
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow counts the saves here. A resumed run has made fewer of them.

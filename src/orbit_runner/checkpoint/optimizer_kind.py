@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import tf_keras
-
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.state.averaging_optimizer import INNER_OPTIMIZER, OWN_ITEMS
+from orbit_runner.tf_internals import is_legacy_optimizer, optimizer_name
 
 
 class OptimizerKind(NamedTuple):
@@ -47,8 +46,7 @@ def has_weights_only(content: CheckpointContent) -> bool:
 def kind_of(optimizer: Any) -> OptimizerKind:
     """Returns the kind of an optimizer, which may be wrapped for loss scaling."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    is_legacy = isinstance(inner, tf_keras.optimizers.legacy.Optimizer)
-    return OptimizerKind(inner._name if is_legacy else inner.name, is_legacy)
+    return OptimizerKind(optimizer_name(inner), is_legacy_optimizer(inner))
 
 
 def saved_optimizer_kind(content: CheckpointContent) -> OptimizerKind | None:

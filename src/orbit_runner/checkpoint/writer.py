@@ -9,7 +9,6 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -23,6 +22,7 @@ from orbit_runner.distribute.parameter_server import io_device
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.state.replica_state import has_combined_variables
+from orbit_runner.tf_internals import take_async_save_error
 
 
 class SaveError(RunnerError):
@@ -52,6 +52,7 @@ class CheckpointWriter:
         self._checkpoint, self._folder = checkpoint, folder
         # TensorFlow creates its counter on first use. Otherwise, a restore would report it missing.
         assert checkpoint.save_counter is not None
+        take_async_save_error(checkpoint)  # Fails now if TensorFlow stores it elsewhere.
         # Values that combine those of all workers must be read by all at once, not by a thread.
         self._joint = has_combined_variables(checkpoint)
         self._asynchronous, self._trail = asynchronous and not self._joint, trail
@@ -137,19 +138,11 @@ class CheckpointWriter:
 
         Raises `SaveError` if it could not be written, and `Diverged` if its weights are not finite.
         """
-        error, self._failure = self._failure or self._background_error(), None
+        error, self._failure = self._failure or take_async_save_error(self._checkpoint), None
         if error is not None:
             self._folder.discard_all()  # The next save may need the disk space.
             with self._save_error_scope():
                 raise error
-
-    def _background_error(self) -> Exception | None:
-        """Returns and clears the error of TensorFlow's thread, which `sync` does not raise."""
-        thread: Any = getattr(self._checkpoint, "_async_checkpointer_impl", None)
-        if thread is None:
-            return None
-        error, thread._async_error = thread._async_error, None
-        return error
 
     def _join_reads(self) -> None:
         # The chief's reads wait for those of the other workers, which discard the values.

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from orbit_runner import tf_internals
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.gin_checks import parse_statements
 from orbit_runner.config.parsing.gin_files import macro_names
@@ -40,9 +41,7 @@ def restored_gin_scope(resolved: ResolvedConfig) -> Iterator[None]:
     if not resolved.config.gin_bindings:
         yield
         return
-    from gin import config
-
-    tables: tuple[Any, ...] = (config._CONFIG, config._OPERATIVE_CONFIG)
+    tables: tuple[Any, ...] = (tf_internals.gin_bindings, tf_internals.gin_operative_bindings)
     before = [{key: dict(values) for key, values in table.items()} for table in tables]
     try:
         yield
@@ -138,12 +137,12 @@ def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
 
 
 def _is_defined(name: str, macros: set[str]) -> bool:
-    from gin import config
+    import gin
 
-    if name in macros or config._CONSTANTS.matching_selectors(name):
+    if name in macros or tf_internals.gin_constants.matching_selectors(name):
         return True
     try:
-        config.query_parameter(f"{name}/macro.value")
+        gin.query_parameter(f"{name}/macro.value")
     except ValueError:
         return False
     return True
@@ -151,16 +150,15 @@ def _is_defined(name: str, macros: set[str]) -> bool:
 
 def _nearest_hint(text: str, message: str) -> str:
     """Returns a hint with the configurable or parameter of the most similar name, or ""."""
-    from gin import config
-
-    known = {full.rpartition(".")[2]: full for full, _ in config._REGISTRY.items()}
+    registry = tf_internals.gin_registry
+    known = {full.rpartition(".")[2]: full for full, _ in registry.items()}
     if reference := re.search(r"No configurable matching (?:reference )?'@?([\w./]+)", message):
         return nearest_name_hint(reference[1].rpartition(".")[2].rpartition("/")[2], known)
     if not (parameter := re.search(r"'(\S+)' doesn't have a parameter named '(\w+)'", message)):
         return ""
-    matches = config._REGISTRY.matching_selectors(parameter[1])
+    matches = registry.matching_selectors(parameter[1])
     if len(matches) != 1:
         return ""
     return nearest_name_hint(
-        parameter[2], inspect.signature(config._REGISTRY[matches[0]].wrapped).parameters
+        parameter[2], inspect.signature(registry[matches[0]].wrapped).parameters
     )

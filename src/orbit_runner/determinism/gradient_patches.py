@@ -14,12 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-# TensorFlow looks up gradients here. Registering one a second time is an error.
-from tensorflow.python.framework.ops import gradient_registry
-
 from orbit_runner.determinism.frozen_normalization import replace_frozen_gradient
 from orbit_runner.determinism.max_pooling import replace_max_pool_gradient
 from orbit_runner.determinism.resizing import replace_nearest_gradient
+from orbit_runner.tf_internals import MissingInternal, gradients_by_op
 
 # From an op and the gradients of its outputs to the gradients of its inputs; to None if the
 # replacement does not support the op.
@@ -63,15 +61,12 @@ def replaced_gradients_scope(ops: frozenset[str]) -> Iterator[None]:
 
 @functools.cache
 def _install_replacements() -> None:
-    registered = gradient_registry._registry
+    # TensorFlow looks up gradients here. Registering one a second time is an error.
     for name, replacement in _REPLACEMENTS.items():
-        if "type" not in registered.get(name, {}):
-            raise RuntimeError(
-                f"TensorFlow {tf.__version__} has no gradient of {name} to replace, which is "
-                "needed for deterministic ops on a GPU or with XLA; install a TensorFlow version "
-                "that orbit_runner supports."
-            )
-        registered[name]["type"] = _patch_gradient(name, registered[name]["type"], replacement)
+        registered = gradients_by_op.get(name, {})
+        if "type" not in registered:
+            raise MissingInternal("tensorflow", f"gradient of {name} to replace")
+        registered["type"] = _patch_gradient(name, registered["type"], replacement)
 
 
 def _patch_gradient(name: str, original: Any, replacement: Replacement) -> Any:

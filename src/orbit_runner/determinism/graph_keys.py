@@ -6,14 +6,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# None of these has a public name, and no public API shows how graphs are nested.
-from tensorflow.python.framework.func_graph import FuncGraph
-from tensorflow.python.ops.control_flow_v2_func_graphs import (
-    WhileBodyFuncGraph,
-    WhileCondFuncGraph,
-)
-
 from orbit_runner.determinism.keys import Calls
+from orbit_runner.tf_internals import FuncGraph, WhileBodyFuncGraph, WhileCondFuncGraph
 
 _CAPTURE = "orbit_runner_key"
 _SPEC = tf.TensorSpec([1], tf.uint64)
@@ -95,7 +89,7 @@ def _outer_graph(graph: FuncGraph) -> FuncGraph | None:
 
 
 def _is_control_flow(graph: FuncGraph | None) -> bool:
-    return getattr(graph, "is_control_flow_graph", False)
+    return isinstance(graph, FuncGraph) and graph.is_control_flow_graph
 
 
 def _build_key(graph: FuncGraph | None, build: Callable[[], tf.Tensor]) -> tf.Tensor:

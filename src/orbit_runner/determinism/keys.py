@@ -14,9 +14,6 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-# Public functions take a seed, which they hash again in each draw.
-from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
-
 PHILOX = 1
 _CHILD = 1 << 63
 _PIECE = _CHILD | 1 << 62
@@ -63,8 +60,9 @@ def _derive(key: tf.Tensor, low: tf.Tensor | int, high: tf.Tensor | int) -> tf.T
         counter = tf.constant(np.array([low % 2**64, high % 2**64], np.uint64))
     else:
         counter = tf.stack([_uint64(low), _uint64(high)])
-    return stateless.stateless_random_uniform_full_int_v2(
-        [1], key, counter, PHILOX, dtype=tf.uint64
+    # Other public functions take a seed, which they hash again in each draw.
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[1], key=key, counter=counter, alg=PHILOX, dtype=tf.uint64
     )
 
 

@@ -9,15 +9,20 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from tensorflow.python.eager import context
-from tensorflow.python.framework import config
-from tf_keras.src import backend
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable_ops
 from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.determinism.portable_ops import use_portable_ops
 from orbit_runner.errors import SettingError
+from orbit_runner.tf_internals import (
+    disable_op_determinism,
+    eager_generator,
+    is_op_determinism_enabled,
+    keras_generator,
+    set_eager_generator,
+    set_keras_generator,
+)
 
 _POLICIES = {"float32": "float32", "float16": "mixed_float16", "bfloat16": "mixed_bfloat16"}
 
@@ -77,32 +82,32 @@ def seed_everything(seed: int, *, keep_objects: bool = False) -> None:
         tf_keras.backend.clear_session()
         tf_keras.utils.set_random_seed(seed)
         return
-    backend.reset_uids()  # so that layers are named as in any other process
+    tf_keras.backend.reset_uids()  # so that layers are named as in any other process
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    backend._SEED_GENERATOR.generator = random.Random(seed)
+    set_keras_generator(random.Random(seed))
     set_tensorflow_seed(seed)
 
 
 def reseed(seed: int) -> None:
     """Seeds as `seed_everything` does, while models of this process remain in use."""
-    backend.reset_uids()
+    tf_keras.backend.reset_uids()
     tf_keras.utils.set_random_seed(seed)
 
 
 @contextlib.contextmanager
 def unchanged_generators_scope() -> Iterator[None]:
     """Restores the random generators of Python, NumPy and TensorFlow after a `with` block."""
-    found = context.context()
-    python, arrays, seed, rng = random.getstate(), np.random.get_state(), found._seed, found._rng
+    python, arrays = random.getstate(), np.random.get_state()
+    seed, rng = eager_generator()
     # Not a copy: ops with equal seeds share a kernel, whose state cannot be restored.
-    found._rng = random.Random(f"other than {seed}")
+    set_eager_generator(seed, random.Random(f"other than {seed}"))
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(arrays)
-        found._seed, found._rng = seed, rng
+        set_eager_generator(seed, rng)
 
 
 @contextlib.contextmanager
@@ -111,23 +116,21 @@ def restored_generators_scope() -> Iterator[None]:
 
     Unlike in `unchanged_generators_scope`, the block begins with the generators of the caller.
     """
-    found = context.context()
     python, arrays = random.getstate(), np.random.get_state()
-    seed, rng = found._seed, getattr(found, "_rng", None)  # None: no seed was ever set.
+    seed, rng = eager_generator()
     state = None if rng is None else rng.getstate()
-    keras = getattr(backend._SEED_GENERATOR, "generator", None)
+    keras = keras_generator()
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(arrays)
-        if rng is None:
-            found._seed = seed
-            vars(found).pop("_rng", None)
-        elif found._rng is not rng:
+        if rng is None or state is None:
+            set_eager_generator(seed, None)
+        elif eager_generator()[1] is not rng:
             rng.setstate(state)
-            found._seed, found._rng = seed, rng
-        backend._SEED_GENERATOR.generator = keras
+            set_eager_generator(seed, rng)
+        set_keras_generator(keras)
 
 
 @contextlib.contextmanager
@@ -136,7 +139,7 @@ def restored_process_scope() -> Iterator[None]:
 
     Numbers of threads and virtual devices stay: TensorFlow cannot change them once it has started.
     """
-    is_deterministic = config.is_op_determinism_enabled()
+    is_deterministic = is_op_determinism_enabled()
     is_eager = tf.config.functions_run_eagerly()
     policy = tf_keras.mixed_precision.global_policy()
     is_portable = portable_ops.is_enabled()
@@ -145,7 +148,7 @@ def restored_process_scope() -> Iterator[None]:
             yield
     finally:
         if not is_deterministic:
-            config.disable_op_determinism()
+            disable_op_determinism()
         tf.config.run_functions_eagerly(is_eager)
         tf_keras.mixed_precision.set_global_policy(policy)
         use_portable_ops(is_portable)
@@ -153,5 +156,4 @@ def restored_process_scope() -> Iterator[None]:
 
 def set_tensorflow_seed(seed: int) -> None:
     """Sets the eager seed as `tf.random.set_seed` does, but keeps the kernels."""
-    found = context.context()
-    found._seed, found._rng = seed, random.Random(seed)
+    set_eager_generator(seed, random.Random(seed))

@@ -10,16 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-# Only the modules of this package replace private parts of TensorFlow. Its public functions,
-# and so Keras and Model Garden, look them up in their modules at each call. No public API is as
-# low-level.
-from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
-
 from orbit_runner.determinism.stateless_ops import REPLACEMENTS, Draw
+from orbit_runner.tf_internals import replace_functions, takes_pfor_config
 
 _lock = threading.Lock()
 _installed = False
-_LOOPS = ("_pfor_impl", "_loop_fn_has_config")
 
 
 # Maps the number of an iteration of `tf.vectorized_map`, int32 scalar, to its context.
@@ -30,24 +25,18 @@ def install_patches(next_draw: Callable[[], Draw | None], iteration_scope: Itera
     """Installs the replacements; only the first call has an effect.
 
     `next_draw` returns what determines the next draw, or None if the original op should be used.
-    `iteration_scope` returns the context of an iteration of `tf.vectorized_map`. Raises
-    `RuntimeError` if this TensorFlow lacks one of the functions to replace.
+    `iteration_scope` returns the context of an iteration of `tf.vectorized_map`.
     """
     global _installed
     with _lock:
         if _installed:
             return
-        places = [(module, name) for module, name, _ in REPLACEMENTS]
-        for module, name in [*places, *((parallel_for, name) for name in _LOOPS)]:
-            if not hasattr(module, name):
-                raise RuntimeError(
-                    f"TensorFlow {tf.__version__} has no `{module.__name__}.{name}`, which is "
-                    "needed for reproducible random numbers; install a TensorFlow version that "
-                    "orbit_runner supports."
-                )
-        for module, name, replacement in REPLACEMENTS:
-            setattr(module, name, _patch_op(getattr(module, name), replacement, next_draw))
-        parallel_for._pfor_impl = _patch_vectorized(parallel_for._pfor_impl, iteration_scope)
+        wrappers = {
+            name: functools.partial(_patch_op, replacement=replacement, next_draw=next_draw)
+            for name, replacement in REPLACEMENTS.items()
+        }
+        loop = functools.partial(_patch_vectorized, iteration_scope=iteration_scope)
+        replace_functions({**wrappers, "vectorized_loop": loop})
         _installed = True
 
 
@@ -71,7 +60,7 @@ def _patch_vectorized(original: Any, iteration_scope: IterationScope) -> Any:
             with iteration_scope(index):
                 return loop_fn(index, pfor_config=pfor_config)
 
-        takes_config = parallel_for._loop_fn_has_config(loop_fn)
+        takes_config = takes_pfor_config(loop_fn)
         return original(body_with_config if takes_config else body, *args, **kwargs)
 
     return patched_pfor

@@ -14,8 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# Public functions, and so Keras and Model Garden, look up these functions at each call.
-from tensorflow.python.ops import gen_math_ops, gen_nn_ops, math_ops
+from orbit_runner.tf_internals import replace_functions
 
 _enabled = False
 
@@ -39,13 +38,12 @@ def is_enabled() -> bool:
 
 @functools.cache
 def _install_patches() -> None:
-    for module, name, replacement in _REPLACEMENTS:
-        if not hasattr(module, name):
-            raise RuntimeError(
-                f"TensorFlow {tf.__version__} has no `{module.__name__}.{name}`, which is needed "
-                "for portable numerics; install a TensorFlow version that orbit_runner supports."
-            )
-        setattr(module, name, _patch_op(getattr(module, name), replacement))
+    replace_functions(
+        {
+            name: functools.partial(_patch_op, replacement=replacement)
+            for name, replacement in REPLACEMENTS.items()
+        }
+    )
 
 
 def _patch_op(original: Any, replacement: Any) -> Any:
@@ -64,7 +62,7 @@ def _rsqrt(x: Any, name: str | None = None) -> tf.Tensor:
 
 def _reciprocal(x: Any, name: str | None = None) -> tf.Tensor:
     with tf.name_scope(name or "Reciprocal"):
-        return gen_math_ops.real_div(tf.ones_like(x), x)
+        return tf.raw_ops.RealDiv(x=tf.ones_like(x), y=x)
 
 
 def _softmax(logits: Any, name: str | None = None) -> tf.Tensor:
@@ -115,10 +113,10 @@ def _fused_batch_norm(
         return y, *kept, now, spread, tf.zeros([], scale.dtype)
 
 
-_REPLACEMENTS = (
-    (gen_math_ops, "rsqrt", _rsqrt),
-    (math_ops, "reciprocal", _reciprocal),  # called by gradients
-    (tf.math, "reciprocal", _reciprocal),
-    (gen_nn_ops, "softmax", _softmax),
-    (gen_nn_ops, "fused_batch_norm_v3", _fused_batch_norm),
-)
+REPLACEMENTS: dict[str, Any] = {
+    "rsqrt": _rsqrt,
+    "reciprocal": _reciprocal,
+    "reciprocal_of_gradients": _reciprocal,
+    "softmax": _softmax,
+    "fused_batch_norm": _fused_batch_norm,
+}

@@ -8,16 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Raw ops, because public functions take a seed that they hash again in each draw, and because the
-# ops to replace are raw ops.
-from tensorflow.python.ops import (
-    gen_random_ops,
-    gen_stateful_random_ops,
-    gen_stateless_random_ops,
-    stateful_random_ops,
-)
-from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
-
 from orbit_runner.determinism.keys import PHILOX
 
 
@@ -44,13 +34,16 @@ class Draw:
         return tf.concat([tf.bitcast(self.key, tf.int64), number], axis=0)
 
 
-# Below, `seed`, `seed2` and `shape` are the arguments of the stateful op.
+# Below, `seed`, `seed2` and `shape` are the arguments of the stateful op. The stateless ops are raw
+# ops, because other public functions take a seed that they hash again in each draw.
 
 
 def _uniform(
     draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
 ) -> tf.Tensor:
-    return stateless.stateless_random_uniform_v2(shape, dtype=dtype, name=name, **draw.generator)
+    return tf.raw_ops.StatelessRandomUniformV2(
+        shape=shape, dtype=dtype, name=name, **draw.generator
+    )
 
 
 def _uniform_int(
@@ -62,21 +55,23 @@ def _uniform_int(
     seed2: int = 0,
     name: Any = None,
 ) -> tf.Tensor:
-    return stateless.stateless_random_uniform_int_v2(
-        shape, minval=minval, maxval=maxval, name=name, **draw.generator
+    return tf.raw_ops.StatelessRandomUniformIntV2(
+        shape=shape, minval=minval, maxval=maxval, name=name, **draw.generator
     )
 
 
 def _normal(
     draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
 ) -> tf.Tensor:
-    return stateless.stateless_random_normal_v2(shape, dtype=dtype, name=name, **draw.generator)
+    return tf.raw_ops.StatelessRandomNormalV2(shape=shape, dtype=dtype, name=name, **draw.generator)
 
 
 def _truncated_normal(
     draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
 ) -> tf.Tensor:
-    return stateless.stateless_truncated_normal_v2(shape, dtype=dtype, name=name, **draw.generator)
+    return tf.raw_ops.StatelessTruncatedNormalV2(
+        shape=shape, dtype=dtype, name=name, **draw.generator
+    )
 
 
 def _parameterized_truncated_normal(
@@ -101,9 +96,14 @@ def _parameterized_truncated_normal(
         column = tf.concat([[-1], tf.ones([tf.size(shape) - 1], tf.int32)], axis=0)
         return tf.broadcast_to(tf.reshape(parameter, column), shape)
 
-    parameters = [broadcast_rows(parameter) for parameter in (means, stdevs, minvals, maxvals)]
-    return gen_stateless_random_ops.stateless_parameterized_truncated_normal(
-        shape, draw.seed, *parameters, name=name
+    return tf.raw_ops.StatelessParameterizedTruncatedNormal(
+        shape=shape,
+        seed=draw.seed,
+        means=broadcast_rows(means),
+        stddevs=broadcast_rows(stdevs),
+        minvals=broadcast_rows(minvals),
+        maxvals=broadcast_rows(maxvals),
+        name=name,
     )
 
 
@@ -116,16 +116,20 @@ def _multinomial(
     output_dtype: Any = tf.int64,
     name: Any = None,
 ) -> tf.Tensor:
-    return gen_stateless_random_ops.stateless_multinomial(
-        logits, num_samples, draw.seed, output_dtype=output_dtype, name=name
+    return tf.raw_ops.StatelessMultinomial(
+        logits=logits,
+        num_samples=num_samples,
+        seed=draw.seed,
+        output_dtype=output_dtype,
+        name=name,
     )
 
 
 def _gamma(
     draw: Draw, shape: Any, alpha: Any, seed: int = 0, seed2: int = 0, name: Any = None
 ) -> tf.Tensor:
-    return stateless.stateless_random_gamma_v3(
-        _full_shape(shape, alpha), alpha=alpha, name=name, **draw.generator
+    return tf.raw_ops.StatelessRandomGammaV3(
+        shape=_full_shape(shape, alpha), alpha=alpha, name=name, **draw.generator
     )
 
 
@@ -138,13 +142,13 @@ def _poisson(
     dtype: Any = tf.int64,
     name: Any = None,
 ) -> tf.Tensor:
-    return gen_stateless_random_ops.stateless_random_poisson(
-        _full_shape(shape, rate), draw.seed, rate, dtype=dtype, name=name
+    return tf.raw_ops.StatelessRandomPoisson(
+        shape=_full_shape(shape, rate), seed=draw.seed, lam=rate, dtype=dtype, name=name
     )
 
 
 def _shuffle(draw: Draw, value: Any, seed: int = 0, seed2: int = 0, name: Any = None) -> tf.Tensor:
-    return stateless.stateless_shuffle(value, name=name, **draw.generator)
+    return tf.raw_ops.StatelessShuffle(value=value, name=name, **draw.generator)
 
 
 def _generator_binomial(
@@ -157,8 +161,8 @@ def _generator_binomial(
     dtype: Any = tf.int64,
     name: Any = None,
 ) -> tf.Tensor:
-    return gen_stateless_random_ops.stateless_random_binomial(
-        shape, draw.seed, counts, probs, dtype=dtype, name=name
+    return tf.raw_ops.StatelessRandomBinomial(
+        shape=shape, seed=draw.seed, counts=counts, probs=probs, dtype=dtype, name=name
     )
 
 
@@ -175,17 +179,17 @@ def _full_shape(shape: Any, parameter: Any) -> tf.Tensor:
     return tf.concat([shape, tf.shape(parameter, out_type=shape.dtype)], axis=0)
 
 
-# The module or class of each op to replace, its attribute there, and the replacement.
-REPLACEMENTS: tuple[tuple[Any, str, Any], ...] = (
-    (gen_random_ops, "random_uniform", _uniform),
-    (gen_random_ops, "random_uniform_int", _uniform_int),
-    (gen_random_ops, "random_standard_normal", _normal),
-    (gen_random_ops, "truncated_normal", _truncated_normal),
-    (gen_random_ops, "parameterized_truncated_normal", _parameterized_truncated_normal),
-    (gen_random_ops, "multinomial", _multinomial),
-    (gen_random_ops, "random_gamma", _gamma),
-    (gen_random_ops, "random_poisson_v2", _poisson),
-    (gen_random_ops, "random_shuffle", _shuffle),
-    (gen_stateful_random_ops, "stateful_random_binomial", _generator_binomial),
-    (stateful_random_ops.Generator, "skip", _generator_state),
-)
+# The replacements by the names in `tf_internals` of the functions that create the ops.
+REPLACEMENTS: dict[str, Any] = {
+    "random_uniform": _uniform,
+    "random_uniform_int": _uniform_int,
+    "random_standard_normal": _normal,
+    "truncated_normal": _truncated_normal,
+    "parameterized_truncated_normal": _parameterized_truncated_normal,
+    "multinomial": _multinomial,
+    "random_gamma": _gamma,
+    "random_poisson": _poisson,
+    "random_shuffle": _shuffle,
+    "generator_binomial": _generator_binomial,
+    "generator_skip": _generator_state,
+}

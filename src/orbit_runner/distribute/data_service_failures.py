@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
-from tensorflow.python.eager import cancellation  # no public API cancels functions
 
 from orbit_runner.distribute.cluster.addresses import split_address
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.liveness import Liveness, check_liveness
 from orbit_runner.errors import RunnerError
+from orbit_runner.tf_internals import CancellationManager, CancellationManagerContext
 from orbit_runner.utils.terminal import show_cursor
 
 _PAUSE_SECONDS, _PROBE_SECONDS = 1.0, 1.0
@@ -97,7 +97,7 @@ class _Watch:
 
     def __init__(self, services: list[str], silence: float) -> None:
         self.services, self.reason, self._silence = services, "", silence
-        self._manager = cancellation.CancellationManager()
+        self._manager = CancellationManager()
         self._stop, self._lock = threading.Event(), threading.Lock()
 
     def __enter__(self) -> None:
@@ -109,7 +109,8 @@ class _Watch:
 
     def cancellation_scope(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which function calls are canceled when a service is lost."""
-        return cancellation.CancellationManagerContext(self._manager)
+        scope: contextlib.AbstractContextManager[None] = CancellationManagerContext(self._manager)
+        return scope
 
     def _poll(self, service: str) -> None:
         since = None

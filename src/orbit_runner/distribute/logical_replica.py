@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable  # has no public name
+
+from orbit_runner.tf_internals import replace_functions
 
 _lock = threading.Lock()
 _installed = False
@@ -49,8 +50,7 @@ def _install() -> None:
     with _lock:
         if not _installed:
             _replace_count()
-            for name in ("sparse_read", "gather_nd"):
-                _replace_read(name)
+            replace_functions({"variable_sparse_read": _refuse, "variable_gather_nd": _refuse})
             _installed = True
 
 
@@ -66,13 +66,13 @@ def _replace_count() -> None:
     owner.num_replicas_in_sync = property(count, doc=original.__doc__)
 
 
-def _replace_read(name: str) -> None:
-    original = getattr(BaseResourceVariable, name)
+def _refuse(original: Any) -> Any:
+    """Returns a method to read rows that fails in a `logical_replica_scope`."""
 
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _counts.active:
             # `tf.gather` then reads the whole variable, as it does for mirrored variables.
-            raise AttributeError(name)
+            raise AttributeError(original.__name__)
         return original(self, *args, **kwargs)
 
-    setattr(BaseResourceVariable, name, read)
+    return read

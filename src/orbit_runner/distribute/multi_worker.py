@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from tensorflow.python.distribute import multi_worker_util
-from tensorflow.python.eager import context  # no public API sets the heartbeat timeout
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.barrier import wait_at_barrier
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.tf_internals import (
+    CoordinatedJob,
+    coordination_leader,
+    eager_context,
+    normalize_cluster_spec,
+)
 from orbit_runner.utils.log import phase
 
 _IMPLEMENTATIONS = {
@@ -57,15 +61,11 @@ def build_multi_worker(
 
 
 def _watch_members(spec: tf.train.ClusterSpec, runtime: RuntimeConfig) -> None:
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2 as messages
-
-    normal = multi_worker_util.normalize_cluster_spec(spec)
-    jobs = [
-        messages.CoordinatedJob(name=job, num_tasks=normal.num_tasks(job)) for job in normal.jobs
-    ]
-    context.context().configure_coordination_service(
+    normal = normalize_cluster_spec(spec)
+    jobs = [CoordinatedJob(name=job, num_tasks=normal.num_tasks(job)) for job in normal.jobs]
+    eager_context().configure_coordination_service(
         "standalone",
-        service_leader=multi_worker_util.coordination_leader(normal),
+        service_leader=coordination_leader(normal),
         coordinated_jobs=jobs,
         cluster_register_timeout_in_ms=1000 * runtime.cluster_start_timeout,
         heartbeat_timeout_in_ms=1000 * runtime.heartbeat_timeout,

@@ -22,6 +22,13 @@ from orbit_runner.distribute.cluster.liveness import (
     wait_for_servers,
 )
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.tf_internals import (
+    CheckpointInitialValueCallable,
+    cluster_of,
+    default_strategy,
+    variable_partitioner,
+    wrap_variable_creation,
+)
 from orbit_runner.utils.log import phase
 
 _CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"
@@ -57,7 +64,7 @@ def build_parameter_server(
         raise RunnerError(
             f"TensorFlow cannot use the servers {servers}: {first_line(error)}"
         ) from error
-    _initialize_before_sharding(strategy.extended)
+    _initialize_before_sharding(strategy)
     replicas = strategy.num_replicas_in_sync
     if replicas != 1:
         raise RunnerError(
@@ -79,23 +86,25 @@ def _is_not_of_coordinator(record: logging.LogRecord) -> bool:
     return os.path.basename(record.pathname) != "cluster_coordinator.py"
 
 
-def _initialize_before_sharding(extended: Any) -> None:
+def _initialize_before_sharding(strategy: tf.distribute.ParameterServerStrategy) -> None:
     """Ensures that variables are initialized as a whole before they are partitioned.
 
     TensorFlow calls the initializer for each shard, which gives different random numbers and, if
     the initializer depends on the shape, a different variance. A seed would then give different
     weights than under other strategies.
     """
-    create = extended._create_variable
 
-    def create_variable(next_creator: Any, **kwargs: Any) -> Any:
-        value = kwargs.get("initial_value")
-        restored = isinstance(value, tf.__internal__.tracking.CheckpointInitialValueCallable)
-        if callable(value) and not restored and extended._variable_partitioner is not None:
-            kwargs["initial_value"] = value()
-        return create(next_creator, **kwargs)
+    def wrap(create: Any) -> Any:
+        def create_variable(next_creator: Any, **kwargs: Any) -> Any:
+            value = kwargs.get("initial_value")
+            is_restored = isinstance(value, CheckpointInitialValueCallable)
+            if callable(value) and not is_restored and variable_partitioner(strategy) is not None:
+                kwargs["initial_value"] = value()
+            return create(next_creator, **kwargs)
 
-    extended._create_variable = create_variable
+        return create_variable
+
+    wrap_variable_creation(strategy, wrap)
 
 
 def partitioner(runtime: RuntimeConfig, servers: int) -> Any:
@@ -133,10 +142,7 @@ def local_strategy(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
     """
     if not is_asynchronous(strategy):
         return strategy
-    # `tf.distribute.get_strategy` returns the current strategy instead.
-    from tensorflow.python.distribute import distribute_lib
-
-    return distribute_lib._get_default_strategy()
+    return default_strategy()  # `tf.distribute.get_strategy` returns the current strategy instead.
 
 
 def io_device(checkpoint: tf.train.Checkpoint) -> str | None:
@@ -152,7 +158,7 @@ def io_device(checkpoint: tf.train.Checkpoint) -> str | None:
 
 def strategy_servers(strategy: tf.distribute.ParameterServerStrategy) -> list[Member]:
     """Returns the workers and the parameter servers of a strategy."""
-    return servers_of(strategy._cluster_resolver.cluster_spec().as_dict())
+    return servers_of(cluster_of(strategy))
 
 
 @contextlib.contextmanager

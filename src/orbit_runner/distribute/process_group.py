@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from orbit_runner.tf_internals import worker_count
+
 
 class Workers:
     """Tells whether this process is the chief, and lets all workers agree on values.
@@ -22,7 +24,7 @@ class Workers:
         self._strategy = strategy
         self.count, self.is_chief, self.name = 1, True, ""
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            self.count = strategy.extended._num_workers
+            self.count = worker_count(strategy)
             self.is_chief = strategy.extended.should_checkpoint
         if self.count > 1:
             resolver = strategy.cluster_resolver

@@ -12,24 +12,24 @@ from typing import Any
 
 import tensorflow as tf
 
-_Sharded = tf.__internal__.distribute.ShardedVariable
+from orbit_runner.tf_internals import ShardedVariable, container_of_shard, name_sharded_variable
 
 
 def is_variable(value: Any) -> bool:
     """Returns whether a value is a variable, sharded or not."""
-    return isinstance(value, (tf.Variable, _Sharded))
+    return isinstance(value, (tf.Variable, ShardedVariable))
 
 
 def name_of(variable: Any) -> str:
     """Returns the name that a variable has if it is not sharded."""
-    if isinstance(variable, _Sharded):
+    if isinstance(variable, ShardedVariable):
         return shards_of(variable)[0].name.partition(":")[0].removesuffix("/part_0")
     return variable.name.partition(":")[0]
 
 
 def shards_of(variable: Any) -> list[tf.Variable]:
     """Returns the shards of a variable, or only the variable itself if it is not sharded."""
-    return list(variable.variables) if isinstance(variable, _Sharded) else [variable]
+    return list(variable.variables) if isinstance(variable, ShardedVariable) else [variable]
 
 
 def merge_shards(variables: Iterable[Any]) -> list[Any]:
@@ -39,8 +39,8 @@ def merge_shards(variables: Iterable[Any]) -> list[Any]:
     """
     found: dict[int, Any] = {}
     for variable in variables:
-        container = getattr(variable, "_sharded_container", None)
-        one = variable if container is None else container()
+        container = container_of_shard(variable)
+        one = variable if container is None else container
         found.setdefault(id(one), one)
     return list(found.values())
 
@@ -51,8 +51,8 @@ def name_shards(root: tf.Module) -> None:
     TensorFlow gives all of them the name `ShardedVariable`.
     """
     for found in tf.train.TrackableView(root).descendants():
-        if isinstance(found, _Sharded):
-            found._name = name_of(found)
+        if isinstance(found, ShardedVariable):
+            name_sharded_variable(found, name_of(found))
 
 
 def cache_sharded_slots(optimizer: Any) -> None:
@@ -67,7 +67,7 @@ def cache_sharded_slots(optimizer: Any) -> None:
     get, made = inner.get_slot, dict[tuple[int, str], Any]()
 
     def get_slot(variable: Any, name: str) -> Any:
-        if not isinstance(variable, _Sharded):
+        if not isinstance(variable, ShardedVariable):
             return get(variable, name)
         key = id(variable), name
         if key not in made:

@@ -15,6 +15,7 @@ from orbit_runner.distribute.devices import note_unused_gpus, select_devices
 from orbit_runner.distribute.multi_worker import build_multi_worker
 from orbit_runner.distribute.parameter_server import build_parameter_server
 from orbit_runner.distribute.tpu.strategy import build_tpu_strategy
+from orbit_runner.tf_internals import collective_keys_scope
 
 _KEYS_PER_STRATEGY = 1000
 _first_keys = itertools.count(step=_KEYS_PER_STRATEGY)
@@ -49,13 +50,8 @@ def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
     # TensorFlow finds the members of an all-reduce by a key, and remembers them and the shape of
     # their tensor after the strategy is gone. All strategies start at the same key, so without
     # keys of its own, a run can meet an all-reduce of an earlier run in the same process.
-    mirrored = tf.distribute.MirroredStrategy
-    default_key = mirrored._collective_key_base
-    mirrored._collective_key_base = next(_first_keys)
-    try:
-        return mirrored(spec.lead_devices, cross_device_ops=ops)
-    finally:
-        mirrored._collective_key_base = default_key
+    with collective_keys_scope(next(_first_keys)):
+        return tf.distribute.MirroredStrategy(spec.lead_devices, cross_device_ops=ops)
 
 
 def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.inspection.rows import LayerRow
+from orbit_runner.tf_internals import all_layers, autograph_convert, autograph_status, inner_layers
 from orbit_runner.utils.flops import op_flops
 
 MOST_ROWS = 60  # More rows than this do not fit on two screens.
@@ -30,7 +31,7 @@ class LayerCalls:
     @contextlib.contextmanager
     def recorded_scope(self) -> Iterator[None]:
         """Records in a `with` block, in which the model is traced."""
-        layers = _unique_layers([self._model, *_all_sublayers(self._model)])
+        layers = _unique_layers(all_layers(self._model))
         with replaced_methods_scope(layers, "call", self._make_recording_call):
             yield
 
@@ -47,12 +48,11 @@ class LayerCalls:
 
     def _make_recording_call(self, layer: Any) -> Any:
         original = layer.call
-        control = tf.__internal__.autograph.control_status_ctx
 
         @tf.autograph.experimental.do_not_convert
         def call(*args: Any, **kwargs: Any) -> Any:
             # Keras would convert the method itself if it had not been replaced.
-            run = tf.__internal__.autograph.tf_convert(original, control())
+            run = autograph_convert(original, autograph_status())
             graph = tf.compat.v1.get_default_graph()
             if self._is_done or tf.executing_eagerly():
                 return run(*args, **kwargs)
@@ -127,7 +127,7 @@ class _Part:
         return f"{self.inside}/{self.layer.name}" if self.inside else self.layer.name
 
     def expand(self) -> list[_Part]:
-        below = [] if self.is_shallow else _sublayers(self.layer)
+        below = [] if self.is_shallow else inner_layers(self.layer)
         if not below:
             return [self]
         # The outermost model would be in all names, so it is left out.
@@ -135,16 +135,12 @@ class _Part:
         return [_Part(self.layer, self.inside, True), *(_Part(one, inside) for one in below)]
 
     def layers(self) -> list[Any]:
-        return (
-            [self.layer]
-            if self.is_shallow
-            else _unique_layers([self.layer, *_all_sublayers(self.layer)])
-        )
+        return [self.layer] if self.is_shallow else _unique_layers(all_layers(self.layer))
 
     def weights(self) -> list[Any]:
         if not self.is_shallow:
             return list(self.layer.weights)
-        inner = {id(one) for below in _sublayers(self.layer) for one in below.weights}
+        inner = {id(one) for below in inner_layers(self.layer) for one in below.weights}
         return [one for one in self.layer.weights if id(one) not in inner]
 
 
@@ -190,14 +186,6 @@ def _merge_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
             flops=None if row.flops is None else last.flops,
         )
     return found
-
-
-def _sublayers(layer: Any) -> list[Any]:
-    return list(layer._flatten_layers(recursive=False, include_self=False))
-
-
-def _all_sublayers(layer: Any) -> list[Any]:
-    return list(layer._flatten_layers(recursive=True, include_self=False))
 
 
 def _unique_layers(layers: Sequence[Any]) -> list[Any]:

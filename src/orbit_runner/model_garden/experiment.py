@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from orbit_runner.model_garden.schema import (
 )
 from orbit_runner.model_garden.task_config import OfficialTask
 from orbit_runner.model_garden.to_native import to_native
+from orbit_runner.tf_internals import restrictions
 
 # Settings with defaults that Model Garden does not have: `auto` (loops of about a second) and None
 # (if the task allows it).
@@ -264,9 +264,7 @@ def _common_values(params: Any) -> dict[str, Any]:
 
 def broken_restrictions(params: Any) -> Iterator[tuple[str, str]]:
     """Yields (dotted path, message) of each restriction of an experiment that does not hold."""
-    for rule in params._restrictions:
-        single = copy.copy(params)
-        vars(single)["_restrictions"] = [rule]
+    for rule, single in restrictions(params):
         try:
             single.validate()
         except (KeyError, ValueError):

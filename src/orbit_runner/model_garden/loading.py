@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from orbit_runner import tf_internals
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.model_garden import catalogue
@@ -23,9 +24,7 @@ def load_experiment(name: str) -> Any:
     Raises ConfigError if there is no such experiment or its module cannot be imported.
     """
     entry = catalogue.experiments().get(name)
-    from orbit_runner.model_garden.annotations import remember_annotations
-
-    remember_annotations()
+    tf_internals.remember_annotations()
     if entry is not None:
         reason = try_import(entry.module)
         if reason:
@@ -70,9 +69,7 @@ def _allow_mutable_defaults() -> None:
 
 def registered_factories() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yields (name, factory) of the experiments registered so far, including the user's own."""
-    from official.core import exp_factory
-
-    yield from _flatten_factories(exp_factory._REGISTERED_CONFIGS, "")
+    yield from _flatten_factories(tf_internals.registered_experiments, "")
 
 
 def task_class(config: Any) -> Any:
@@ -92,7 +89,7 @@ def task_class(config: Any) -> Any:
         if reason:
             failures.append(f"  {module}: {reason}")
             continue
-        if config.BUILDER is not None or cls in task_factory._REGISTERED_TASK_CLS:
+        if config.BUILDER is not None or cls in tf_internals.registered_tasks:
             _import_parts(cls.__module__)
             return config.BUILDER or task_factory.get_task_cls(cls)
         if unregistered and module == unregistered:

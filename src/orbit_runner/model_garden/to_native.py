@@ -11,6 +11,7 @@ from official.modeling.hyperparams import base_config
 from orbit_runner.config.parsing.tree import PythonTuple
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.model_garden.schema import mirror
+from orbit_runner.tf_internals import section_class, unlock
 
 
 def to_native(original: Any, config: Config) -> Any:
@@ -20,7 +21,7 @@ def to_native(original: Any, config: Config) -> Any:
     a tuple, and an int that is a valid float stays an int.
     """
     made = copy.deepcopy(original)
-    made._locked = False
+    unlock(made)
     _copy_values(made, config)
     return made
 
@@ -31,7 +32,7 @@ def _copy_values(target: Any, config: Config) -> None:
             continue
         value, there = getattr(config, name), vars(target)[name]
         if isinstance(value, Config) and isinstance(there, base_config.Config):
-            there._locked = False
+            unlock(there)
             _copy_values(there, value)
         elif value != mirror(there) or not _has_tuples(there, value):
             vars(target)[name] = _native_value(value, there, type(target), name)
@@ -57,7 +58,7 @@ def _native_value(value: Any, there: Any, owner: Any, name: str) -> Any:
     """Returns a value as Model Garden has it: with lists and its own classes."""
     if isinstance(value, Config):
         # Sections that both packages define, such as `ema`, do not mirror a class.
-        made = (getattr(value, "mirrors", None) or owner._get_subconfig_type(name))()
+        made = (getattr(value, "mirrors", None) or section_class(owner, name))()
         _copy_values(made, value)
         return made
     if isinstance(value, Mapping):

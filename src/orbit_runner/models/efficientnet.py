@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tf_keras
 
 from orbit_runner.models.heads import classifier
 from orbit_runner.models.normalize import normalized_input
+from orbit_runner.tf_internals import set_block_drop_rates
 
 # The initializers of the authors' code. The variance is 2 / fan_out in convolutions (fan_out of a
 # single channel in depthwise ones), and 1 / (3 · classes) in the classifier.
@@ -67,7 +67,8 @@ def efficientnet(
         norm_epsilon=batch_norm_epsilon,
         name="backbone",
     )
-    _spread_drop_rates(backbone, stochastic_depth_drop_rate)
+    # Model Garden uses one rate for all blocks.
+    set_block_drop_rates(backbone.layers, stochastic_depth_drop_rate)
     features = backbone(x)
     return classifier(
         inputs,
@@ -77,11 +78,3 @@ def efficientnet(
         kernel_initializer=_HEAD,
         name=f"efficientnet_{model_id}",
     )
-
-
-def _spread_drop_rates(backbone: tf_keras.Model, rate: float) -> None:
-    """Sets the drop rate of each block by its position; Model Garden uses one rate for all."""
-    blocks: list[Any] = [layer for layer in backbone.layers if hasattr(layer, "_stochastic_depth")]
-    for index, block in enumerate(blocks):
-        if block._stochastic_depth is not None:
-            block._stochastic_depth._drop_rate = rate * index / len(blocks)

@@ -13,6 +13,7 @@ from orbit_runner.models.heads import classifier
 from orbit_runner.models.normalize import normalized_input
 from orbit_runner.models.resnet_imagenet import resnet_features
 from orbit_runner.models.resnet_imagenet_blocks import Norms
+from orbit_runner.tf_internals import last_norms
 
 # Goyal et al. 2017, section 5.1.
 _HEAD = {"class_name": "RandomNormal", "config": {"stddev": 0.01}}
@@ -100,7 +101,5 @@ def _model_garden_features(
 
 def _zero_last_scales(backbone: tf_keras.Model) -> None:
     """Sets the last scale of each block to 0, for which Model Garden has no setting."""
-    for block in backbone.layers:
-        last = getattr(block, "_norm3", getattr(block, "_norm2", None))
-        if last is not None:
-            last.gamma.assign(tf.zeros_like(last.gamma))
+    for norm in last_norms(backbone.layers):
+        norm.gamma.assign(tf.zeros_like(norm.gamma))

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe  # there is no public API for these three
-from tensorflow.python.eager import backprop
-from tensorflow.python.framework import op_callbacks
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
 from orbit_runner.inspection.layers import replaced_methods_scope
@@ -20,6 +17,12 @@ from orbit_runner.replay.examination import BACKWARD, FORWARD, LOSS, UPDATE
 from orbit_runner.replay.layer_outputs import LayerOutputs
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.layer_names import layers_by_name
+from orbit_runner.tf_internals import (
+    add_op_callback,
+    gradient_function,
+    remove_op_callback,
+    set_gradient_function,
+)
 from orbit_runner.train.evaluator import as_scalar
 
 _READ_OP = "ReadVariableOp"
@@ -131,13 +134,13 @@ class Instruments:
 
     @contextlib.contextmanager
     def _ops_scope(self) -> Iterator[None]:
-        op_callbacks.add_op_callback(self._on_op)
-        pywrap_tfe.TFE_Py_RegisterGradientFunction(self._gradient_function)
+        add_op_callback(self._on_op)
+        set_gradient_function(self._gradient_function)
         try:
             yield
         finally:
-            pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
-            op_callbacks.remove_op_callback(self._on_op)
+            set_gradient_function(gradient_function)
+            remove_op_callback(self._on_op)
 
     def origin(self) -> BadOutput | None:
         """Returns the first bad output of those that led to a bad loss, gradient or weight.
@@ -212,7 +215,7 @@ class Instruments:
         read = [self._input_layers.get((op, id(one))) for one in inputs or ()]
         self._thread.gradient_of = next((one for one in (*made, *read) if one is not None), "")
         try:
-            return backprop._gradient_function(op, attrs, count, inputs, outputs, *rest)
+            return gradient_function(op, attrs, count, inputs, outputs, *rest)
         finally:
             self._thread.gradient_of = None
 

@@ -21,6 +21,7 @@ from orbit_runner.serving.export_directory import (
 )
 from orbit_runner.serving.network import NumpyFunction, describe_network
 from orbit_runner.tasks.base import EXAMPLES, drop_padding
+from orbit_runner.tf_internals import keras_mask, set_keras_mask
 from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import leading_size
 
@@ -154,8 +155,8 @@ class _ComparingModel:
             self.difference = float(np.maximum(self.difference, np.max(apart, initial=0.0)))
             self.largest = max(self.largest, float(np.max(np.abs(wanted), initial=0.0)))
             tensor = tf.cast(answer.reshape(wanted.shape), one.dtype)
-            if getattr(one, "_keras_mask", None) is not None:
-                tensor._keras_mask = one._keras_mask  # The metrics leave out what it excludes.
+            if keras_mask(one) is not None:
+                set_keras_mask(tensor, keras_mask(one))  # The metrics leave out what it excludes.
             found.append(tensor)
         return tf.nest.pack_sequence_as(expected, found)
 

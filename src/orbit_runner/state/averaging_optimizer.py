@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from orbit_runner.state.ema import WeightAverage
+from orbit_runner.tf_internals import Trackable, require_slot_hook, track
 
 INNER_OPTIMIZER, _SLOT = "ema_base_optimizer", "average"
 # Items that Model Garden's runner does not save.
 OWN_ITEMS = ("recoveries", "early_stopping", "best")
 
 
-class AveragingOptimizer(tf.__internal__.tracking.Trackable):
+class AveragingOptimizer(Trackable):
     """Replaces Model Garden's averaging optimizer in a checkpoint; it does not train.
 
     The averages are its slots, which TensorFlow requests by name. In a run without an average,
@@ -25,7 +24,8 @@ class AveragingOptimizer(tf.__internal__.tracking.Trackable):
     """
 
     def __init__(self, optimizer: Any, average: WeightAverage | None) -> None:
-        self._track_trackable(optimizer, INNER_OPTIMIZER)
+        require_slot_hook()
+        track(self, optimizer, INNER_OPTIMIZER)
         pairs = average.pairs() if average is not None else ()
         self._averages = {id(weight): averaged for weight, averaged in pairs}
 

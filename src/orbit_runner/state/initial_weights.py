@@ -13,6 +13,7 @@ from orbit_runner.errors import RunnerError, SettingError, first_line, format_li
 from orbit_runner.storage.staged_config import local_checkpoint
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights, unused_note
+from orbit_runner.tf_internals import restore_id
 from orbit_runner.utils.log import note
 
 _SETTING = "task.init_checkpoint"
@@ -108,9 +109,9 @@ def _require_checkpoint(path: str) -> None:
 
 def _version_of(variable: Any) -> tuple[int, int]:
     """Returns a value that changes when a variable is restored or assigned."""
-    # TensorFlow's `_update_uid` also changes if the new value equals the initial one, such as zero.
+    # The number also changes if the new value equals the initial one, such as zero.
     value = zlib.crc32(variable.numpy().tobytes())
-    return getattr(variable, "_update_uid", -1), value
+    return restore_id(variable), value
 
 
 def _find_unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[Any]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.tf_internals import supports_no_merge_call
+
 
 class LayerRateOptimizer:
     """Behaves like an optimizer, and scales its updates of some variables.
@@ -42,7 +44,7 @@ class LayerRateOptimizer:
                 strategy.extended.update(variable, _move, args=(value, factor), group=False)
 
         # Keras makes the same choice for its own updates.
-        if tf.__internal__.distribute.strategy_supports_no_merge_call():
+        if supports_no_merge_call():
             update(tf.distribute.get_strategy(), before)
         else:
             tf.distribute.get_replica_context().merge_call(update, args=(before,))

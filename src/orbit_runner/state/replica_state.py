@@ -14,6 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.tf_internals import read_first_replica
+
 _AVERAGED = (tf.VariableAggregation.MEAN, tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
 
@@ -31,7 +33,7 @@ class ReplicaState:
             self._groups.setdefault(variable.dtype, []).append(variable)
             # From now on, all values are equal. Read and save the first one, because the mean of
             # three equal numbers can differ from them.
-            variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            read_first_replica(variable)
 
     @tf.autograph.experimental.do_not_convert
     def average_across_replicas(self, unchanged: Collection[int] = ()) -> None:

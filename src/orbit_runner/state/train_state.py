@@ -12,6 +12,7 @@ from orbit_runner.state.averaging_optimizer import OWN_ITEMS, AveragingOptimizer
 from orbit_runner.state.ema import WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.trained_layers import TrainedLayers
+from orbit_runner.tf_internals import optimizer_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +64,8 @@ class TrainState:
     def hyperparameters(self) -> list[tf.Variable]:
         """Returns the optimizer settings that are variables, such as a constant learning rate."""
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        hyperparameters = getattr(
-            inner, "_hyper", {"learning_rate": getattr(inner, "_learning_rate", None)}
-        )
-        return [value for value in hyperparameters.values() if isinstance(value, tf.Variable)]
+        settings = optimizer_settings(inner).values()
+        return [value for value in settings if isinstance(value, tf.Variable)]
 
     def optimizer_variables(self) -> list[tf.Variable]:
         """Returns the variables of the optimizer, without those of loss scaling."""

@@ -14,11 +14,11 @@ from orbit_runner.config.schema.trainer import FineTuning
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.layer_names import (
     NamedLayer,
-    inner_layers,
     named_layers,
     no_match_message,
     selects,
 )
+from orbit_runner.tf_internals import all_layers, inner_layers
 
 _PATH = "trainer.fine_tuning"
 
@@ -39,9 +39,7 @@ class TrainedLayers:
         if not self.layers:
             raise SettingError(_PATH, f"{type(model).__name__} is not a Keras model with layers")
         # Outer layers first, because Keras passes the value on to all layers inside.
-        self._ordered = sorted(
-            self.layers, key=lambda one: -len([*one.layer._flatten_layers(include_self=True)])
-        )
+        self._ordered = sorted(self.layers, key=lambda one: -len(all_layers(one.layer)))
         was_trainable = {id(one.layer) for one in self.layers if one.layer.trainable}
         self._starts = self._first_steps(config, was_trainable)
         self._boundaries = sorted({start for start in self._starts.values() if start})

@@ -176,7 +176,7 @@ class ObjectStore:
 
     @property
     def _root(self) -> str:
-        return str(self._fs._strip_protocol(self.url)).strip("/")
+        return str(importlib.import_module("fsspec.core").strip_protocol(self.url)).strip("/")
 
     @property
     def _fs(self) -> Any:
@@ -368,7 +368,7 @@ def _write_gs(fs: Any, url: str, content: bytes, version: str | None) -> str | N
     try:
         response = fs.call(
             "POST",
-            f"{fs._location}/upload/storage/v1/b/{quote(bucket)}/o",
+            f"{fs.base.removesuffix('storage/v1/')}upload/storage/v1/b/{quote(bucket)}/o",
             uploadType="multipart",
             ifGenerationMatch=version or "0",
             headers={"Content-Type": f'multipart/related; boundary="{line[2:]}"'},

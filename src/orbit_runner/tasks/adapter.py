@@ -18,6 +18,7 @@ from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.multitask import JointTask, is_multitask
 from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tf_internals import own_other_weights, set_own_other_weights
 
 
 class TaskAdapter:
@@ -48,9 +49,8 @@ class TaskAdapter:
         for layer in getattr(model, "submodules", ()):
             # Adapted lookup layers list their vocabulary as a weight, but it is no variable.
             if hasattr(layer, "get_vocabulary"):
-                layer._non_trainable_weights = [
-                    weight for weight in layer._non_trainable_weights if is_variable(weight)
-                ]
+                weights = own_other_weights(layer)
+                set_own_other_weights(layer, [one for one in weights if is_variable(one)])
         return model
 
     def build_inputs(

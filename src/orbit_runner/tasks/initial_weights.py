@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from orbit_runner.distribute.sharded_variables import is_variable, merge_shards, name_of
 from orbit_runner.errors import SettingError, first_line, format_list
 from orbit_runner.storage.staged_config import local_checkpoint
 from orbit_runner.tasks.layer_names import named_layers, no_match_message, selects, variable_names
+from orbit_runner.tf_internals import TrackableObjectGraph
 
 _PATH, _IGNORE = "task.init_checkpoint", "task.init_ignore"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

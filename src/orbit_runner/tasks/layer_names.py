@@ -12,6 +12,7 @@ from typing import Any
 
 from orbit_runner.distribute.sharded_variables import merge_shards, name_of
 from orbit_runner.errors import format_list
+from orbit_runner.tf_internals import inner_layers, is_keras_layer, own_trainable_weights
 
 _MIN_SIMILARITY = 0.6
 
@@ -34,7 +35,7 @@ class NamedLayer:
     def trainable_weights(self) -> list[Any]:
         """The weights that are trained if the layer is trainable, so no moving averages."""
         own = {id(one) for one in self.weights}
-        return [one for one in self.layer._trainable_weights if id(one) in own]
+        return [one for one in own_trainable_weights(self.layer) if id(one) in own]
 
     @property
     def parameters(self) -> int:
@@ -49,7 +50,7 @@ def named_layers(model: Any) -> list[NamedLayer]:
     contains all layers, comes first. Its name is not part of the other names. Empty if the model is
     not a Keras model.
     """
-    if not hasattr(model, "_flatten_layers"):
+    if not is_keras_layer(model):
         return []
     return [*_walk(model, model.name, "", set())]
 
@@ -87,11 +88,6 @@ def layers_by_name(model: Any) -> dict[str, Any]:
 
     add(model, "")
     return found
-
-
-def inner_layers(layer: Any) -> list[Any]:
-    """Returns the layers that are directly inside a layer."""
-    return list(layer._flatten_layers(recursive=False, include_self=False))
 
 
 def variable_names(model: Any) -> dict[int, str]:

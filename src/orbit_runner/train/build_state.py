@@ -20,6 +20,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import digest_of
+from orbit_runner.tf_internals import build_slots
 from orbit_runner.train.build_variables import build_missing_variables
 from orbit_runner.train.error_messages import model_error_scope
 
@@ -57,7 +58,9 @@ def _build(
         build_missing_variables(config, adapter, model, optimizer, strategy)
         # Before the slots and averages are created, which only trained variables have.
         layers = _trained_layers(config, adapter, model)
-        _build_slots(optimizer, model.trainable_variables)
+        # Slot variables created in the first step would be missing when a checkpoint is restored.
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        build_slots(inner, model.trainable_variables)
         ema = WeightAverage(average, model, strategy) if average is not None else None
         return TrainState(
             model=model,
@@ -105,12 +108,3 @@ def _host_variable(value: Any, dtype: tf.DType, name: str) -> tf.Variable:
         name=name,
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-
-
-def _build_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
-    # Slot variables created in the first step would be missing when a checkpoint is restored.
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if hasattr(inner, "build"):
-        inner.build(variables)
-    else:
-        inner._create_all_weights(variables)

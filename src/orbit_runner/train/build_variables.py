@@ -11,6 +11,7 @@ from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.model_garden.task_adapter.data_sections import section_of
 from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.tf_internals import is_functional
 from orbit_runner.train.gradients import GradientRecorder
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.autograph import convert
@@ -79,7 +80,7 @@ def _lacks_variables(model: Any) -> bool:
         _ = model.trainable_variables
     except ValueError:  # Keras raises it for a model that was never called.
         return True
-    if getattr(model, "built", False) and getattr(model, "_is_graph_network", False):
+    if is_functional(model) and model.built:
         return False
     return any(map(_is_unbuilt_layer, getattr(model, "submodules", ())))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orbit
@@ -13,6 +13,7 @@ import orbit.controller
 
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.metric_records import AVERAGED_STEPS
+from orbit_runner.tf_internals import orbit_log_scope
 from orbit_runner.trackers.tracking import make_tracking, writes_event_files
 from orbit_runner.train.callbacks.build import own_callbacks
 from orbit_runner.train.callbacks.callback_list import CallbackList
@@ -155,11 +156,6 @@ def _build_loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int
     return next_loop_length
 
 
-@contextlib.contextmanager
-def quiet_orbit_scope() -> Iterator[None]:
+def quiet_orbit_scope() -> contextlib.AbstractContextManager[None]:
     """Sends Orbit's messages to the log, because standard output is for the results."""
-    log, orbit.controller._log = orbit.controller._log, logging.getLogger("orbit").info
-    try:
-        yield
-    finally:
-        orbit.controller._log = log
+    return orbit_log_scope(logging.getLogger("orbit").info)

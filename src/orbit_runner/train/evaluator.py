@@ -56,10 +56,10 @@ class Evaluator(orbit.StandardEvaluator):
         # Returns the batches by their numbers, or None if a dataset is needed.
         make_chunks: Callable[[], Chunks | None] = lambda: None,
     ) -> None:
-        options = orbit.StandardEvaluatorOptions(
+        self._options = orbit.StandardEvaluatorOptions(
             use_tf_function=use_tf_function, use_tf_while_loop=use_tf_while_loop
         )
-        super().__init__(None, options)
+        super().__init__(None, self._options)
         self.eval_dataset: Any
         self._task, self._state, self._strategy = task, state, strategy
         self._make_dataset, self._seed = make_dataset, seed
@@ -99,7 +99,7 @@ class Evaluator(orbit.StandardEvaluator):
         if self.eval_dataset is None:
             self._chunks = self._make_chunks()
             self.eval_dataset = self._make_dataset() if self._chunks is None else ()
-        if self._eval_options.use_tf_while_loop and num_steps == -1:
+        if self._options.use_tf_while_loop and num_steps == -1:
             num_steps = tf.constant(tf.int32.max)
         ema = self._state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
@@ -147,7 +147,7 @@ class Evaluator(orbit.StandardEvaluator):
             return lambda _, steps, first=0: chunked(
                 tf.constant(first, tf.int64), tf.cast(steps, tf.int64)
             )
-        options = self._eval_options
+        options = self._options
         if options.use_tf_while_loop:
             if self._counted:
                 loop = counted_loop(self._batch_taker(replica_step))
@@ -176,7 +176,7 @@ class Evaluator(orbit.StandardEvaluator):
                 take_last=self._row_taker(partial),
             )
             return lambda _, steps: chunked(tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
-        if self._eval_options.use_tf_while_loop and self._counted:
+        if self._options.use_tf_while_loop and self._counted:
             return counted_loop(self._batch_taker(full), self._batch_taker(partial))
         return None
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.gradient_patches import ON_GPUS, WITH_XLA
 from orbit_runner.determinism.scopes import keyed_piece_scope
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import RunnerError
+from orbit_runner.tf_internals import is_op_determinism_enabled
 from orbit_runner.utils.streams import discard_native_output_scope
 
 Gradients = list[tf.Tensor]

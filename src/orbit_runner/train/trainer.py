@@ -71,11 +71,11 @@ class Trainer(orbit.StandardTrainer):
         # Returns the batches by their steps, or None if a dataset is needed.
         make_chunks: Callable[[], Chunks | None] = lambda: None,
     ) -> None:
-        options = orbit.StandardTrainerOptions(
+        self._options = orbit.StandardTrainerOptions(
             use_tf_function=config.trainer.train_tf_function,
             use_tf_while_loop=config.trainer.train_tf_while_loop,
         )
-        super().__init__(None, options)
+        super().__init__(None, self._options)
         self.state, self._plan, self._strategy = state, plan, strategy
         self._task, self._make_dataset = task, make_dataset
         self._make_chunks = make_chunks
@@ -122,7 +122,7 @@ class Trainer(orbit.StandardTrainer):
 
         Returns whether they do. Otherwise, loops must end where records end.
         """
-        options, metrics = self._train_options, self._all_metrics()
+        options, metrics = self._options, self._all_metrics()
         in_graph = options.use_tf_function and options.use_tf_while_loop
         # Reading other metrics may have side effects.
         if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
@@ -207,7 +207,7 @@ class Trainer(orbit.StandardTrainer):
 
     def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
         # A loop that Python runs step by step creates garbage that must be collected.
-        in_graph = self._train_options.use_tf_while_loop and not tf.config.functions_run_eagerly()
+        in_graph = self._options.use_tf_while_loop and not tf.config.functions_run_eagerly()
         if self._train_loop_fn is not None or not in_graph:
             return contextlib.nullcontext()
         return paused_collection_scope()
@@ -330,7 +330,7 @@ class Trainer(orbit.StandardTrainer):
         """Returns the function that runs a number of steps as one piece."""
         if self._chunks is None:
             self._take = self._compile_take()
-            if not self._train_options.use_tf_while_loop:
+            if not self._options.use_tf_while_loop:
                 return super().create_train_loop_fn()
             step = self._convert(self.train_step)
             if self._recorder is None:

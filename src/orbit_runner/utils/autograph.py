@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx  # no public API enables it
+from orbit_runner.tf_internals import AutographControl, AutographStatus, autograph_convert
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -24,10 +23,9 @@ def convert(function: Callable[..., Any], owner: Any) -> Callable[..., Any]:
     """
     is_foreign = not is_from_this_package(owner)
     # ENABLED, because `Strategy.run` does not continue to convert with UNSPECIFIED.
-    status = ag_ctx.Status.ENABLED if is_foreign else ag_ctx.Status.UNSPECIFIED
-    control = ag_ctx.ControlStatusCtx(status)
-    converted: Callable[..., Any] = tf.__internal__.autograph.tf_convert(
-        function, control, convert_by_default=is_foreign
+    status = AutographStatus.ENABLED if is_foreign else AutographStatus.UNSPECIFIED
+    converted: Callable[..., Any] = autograph_convert(
+        function, AutographControl(status), convert_by_default=is_foreign
     )
     return converted
 

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from orbit_runner.tf_internals import function_graph
+
 _Shape = Sequence[int | None]
 
 
@@ -56,9 +58,9 @@ def _called_functions(graph: Any, op: Any) -> Iterator[Any]:
             function = op.get_attr(name)
         except ValueError:
             continue
-        found = graph._get_function(function.name) if hasattr(function, "name") else None
-        if found is not None and getattr(found, "graph", None) is not None:
-            yield found.graph
+        called = function_graph(graph, function.name) if hasattr(function, "name") else None
+        if called is not None:
+            yield called
 
 
 def _product(shape: _Shape) -> int | None:

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from orbit_runner import tf_internals
 from orbit_runner.cli.command import Command, CommandGroup, Parser
 from orbit_runner.cli.commands import run, sweep
 from orbit_runner.cli.flags.config_flags import build_request
@@ -243,10 +244,10 @@ def _add_sweep_flags(place: str, parser: Parser) -> None:
     add("--workers", type=int, metavar="N", help="number of processes: array elements, or pods")
     _add_job_flags(add, place)
     group = parser.add_argument_group("sweep")
-    for action in sweep.COMMAND.parser()._actions:
+    for action in tf_internals.declared_arguments(sweep.COMMAND.parser()):
         if action.dest in ("model_dir", *_SWEEP_FLAGS):
             action.type = _MODEL_DIR if action.dest == "model_dir" else action.type
-            group._add_action(action)
+            tf_internals.add_argument_again(group, action)
 
 
 def _trial_problems(base: ResolvedConfig, place: str) -> Iterator[tuple[str, str]]:
@@ -312,7 +313,7 @@ def _header_lines(place: str, arguments: Sequence[str], needed: Iterable[str]) -
 
 def _given_flags(parser: Parser, flags: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
     """Yields the flags of a command with other values than their defaults."""
-    for action in parser._actions:
+    for action in tf_internals.declared_arguments(parser):
         value = getattr(flags, action.dest, None)
         if action.dest not in names or value == action.default:
             continue

@@ -7,9 +7,6 @@ import itertools
 import tensorflow as tf
 import tf_keras
 
-# The layer that Keras makes of a function called on symbolic tensors is not public.
-from tf_keras.src.layers.core.tf_op_layer import TFOpLambda
-
 from orbit_runner.distribute.spatial.grid import Grid
 from orbit_runner.distribute.spatial.placement import run_on_device
 from orbit_runner.distribute.spatial.rules import (
@@ -21,6 +18,7 @@ from orbit_runner.distribute.spatial.rules import (
     run_unpartitioned,
 )
 from orbit_runner.models.normalize import Normalize
+from orbit_runner.tf_internals import TFOpLambda
 
 _layers = tf_keras.layers
 # Functions that Keras turns into layers if they are called on symbolic tensors.

@@ -12,6 +12,7 @@ from orbit_runner.distribute.spatial.checks import check_dims, check_model
 from orbit_runner.distribute.spatial.grid import Layout, PartitionError
 from orbit_runner.distribute.spatial.rules import Call
 from orbit_runner.distribute.spatial.walk import run_partitioned
+from orbit_runner.tf_internals import autograph_status
 
 
 class PartitionedModel(tf_keras.layers.Layer):
@@ -45,7 +46,7 @@ class PartitionedModel(tf_keras.layers.Layer):
         replica.
         """
         # Read here, because it is different in `_run`, which is not converted.
-        autograph = tf.__internal__.autograph.control_status_ctx()
+        autograph = autograph_status()
         return self._run(inputs, training, autograph)
 
     @tf.autograph.experimental.do_not_convert

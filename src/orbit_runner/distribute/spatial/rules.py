@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from orbit_runner.distribute.spatial.grid import Grid, gather, scatter, spread_pixel
 from orbit_runner.distribute.spatial.placement import run_on_device
+from orbit_runner.tf_internals import autograph_convert
 
 Layer = Any
 # `run(layer, call, *args, **kwargs)` returns the layer's output, a `Grid` or a whole tensor. `call`
@@ -38,7 +39,7 @@ class Call:
         def run() -> Any:
             return layer(*args, **kwargs)
 
-        return tf.__internal__.autograph.tf_convert(run, self.autograph)()
+        return autograph_convert(run, self.autograph)()
 
 
 def _no_refusal(layer: Layer) -> str | None:

@@ -13,17 +13,25 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-# The class of all models made of inputs and outputs, including subclasses in Model Garden.
-from tf_keras.src.engine.functional import Functional
-
 from orbit_runner.distribute.spatial.grid import Grid, Layout, gather, scatter
 from orbit_runner.distribute.spatial.placement import fan_out
 from orbit_runner.distribute.spatial.rules import Call, rule_of
 
+# `Functional` is the class of all models made of inputs and outputs, including subclasses in Model
+# Garden.
+from orbit_runner.tf_internals import (
+    Functional,
+    conform_input,
+    flat_inputs,
+    nested_outputs,
+    nodes_by_depth,
+    reader_counts,
+)
+
 
 def nodes(model: Functional) -> Iterator[Any]:
     """Yields the layer calls of a model, in the order in which Keras makes them."""
-    by_depth = model._nodes_by_depth
+    by_depth = nodes_by_depth(model)
     for depth in sorted(by_depth, reverse=True):
         yield from (node for node in by_depth[depth] if not node.is_input)
 
@@ -34,10 +42,8 @@ def run_partitioned(model: Functional, inputs: Any, layout: Layout, call: Call) 
     Images are the inputs of shape [batch, height, width, channels].
     """
     tensors = [
-        model._conform_to_reference_input(tensor, ref_input=reference)
-        for tensor, reference in zip(
-            model._flatten_to_reference_inputs(inputs), model.inputs, strict=True
-        )
+        conform_input(model, tensor, reference)
+        for tensor, reference in zip(flat_inputs(model, inputs), model.inputs, strict=True)
     ]
     values = [scatter(x, layout) if x.shape.rank == 4 else x for x in tensors]
     outputs = run_layers(model, values, call)
@@ -49,10 +55,10 @@ def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
 
     `inputs` are in the order of the model's own inputs.
     """
-    usage, values = model._tensor_usage_count, dict[str, list[Any]]()
+    counts, values = reader_counts(model), dict[str, list[Any]]()
 
     def store(name: str, value: Any) -> None:
-        values[name] = _fan_out_value(value, usage[name])
+        values[name] = _fan_out_value(value, counts[name])
 
     for reference, value in zip(model.inputs, inputs, strict=True):
         store(str(id(reference)), value)
@@ -64,7 +70,7 @@ def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
         for name, value in zip(node.flat_output_ids, outputs, strict=True):
             store(name, value)
     return tf.nest.pack_sequence_as(
-        model._nested_outputs, [values[str(id(x))].pop() for x in model.outputs]
+        nested_outputs(model), [values[str(id(x))].pop() for x in model.outputs]
     )
 
 
@@ -76,7 +82,7 @@ def _run_layer(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any)
     if training is not None:
         call = dataclasses.replace(call, training=bool(training))
     if isinstance(layer, Functional):
-        return run_layers(layer, layer._flatten_to_reference_inputs(args[0]), call)
+        return run_layers(layer, flat_inputs(layer, args[0]), call)
     rule = rule_of(layer)
     assert rule is not None, "checked before"
     with tf.name_scope(layer.name):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.core.protobuf.tpu import topology_pb2
 
 from orbit_runner.config.schema.tpu_platforms import Platform
 
@@ -18,13 +17,7 @@ def make_topology(platform: Platform) -> tf.tpu.experimental.Topology:
     `platform` is for example `find_platform("v3-32")`. Each host is a task.
     """
     hosts = [list(_devices(platform, corner)) for corner in _corners(platform)]
-    proto = topology_pb2.TopologyProto(
-        mesh_shape=platform.mesh,
-        num_tasks=len(hosts),
-        num_tpu_devices_per_task=len(hosts[0]),
-        device_coordinates=[number for host in hosts for device in host for number in device],
-    )
-    return tf.tpu.experimental.Topology(serialized=proto.SerializeToString())
+    return tf.tpu.experimental.Topology(mesh_shape=platform.mesh, device_coordinates=hosts)
 
 
 def _corners(platform: Platform) -> Iterator[tuple[int, int, int]]:

@@ -46,9 +46,11 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         *,
         run_directory: str,  # all workers restore from it
         allow_partial: bool,
+        step_counter: tf.Variable,
         **kwargs: Any,
     ) -> None:
-        super().__init__(checkpoint, **kwargs)
+        super().__init__(checkpoint, step_counter=step_counter, **kwargs)
+        self._global_step = step_counter
         self._run_directory = run_directory
         self._allow_partial = allow_partial
         self._last_saved_step: int | None = None
@@ -73,7 +75,7 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         return path
 
     def _current_step(self) -> int:
-        return int(orbit.utils.get_value(self._step_counter))
+        return int(orbit.utils.get_value(self._global_step))
 
     def restore_or_initialize(self) -> str | None:
         """Restores the latest checkpoint and returns its path, or initializes the model.

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import FuncGraph
 
 from orbit_runner.determinism.numerics import set_tensorflow_seed
+from orbit_runner.tf_internals import FuncGraph
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from official.modeling import optimization
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.optimizers import Ema
 from orbit_runner.errors import SettingError
+from orbit_runner.tf_internals import averaged_optimizer
 
 _PRIVACY_ARGUMENT = "dp_config"
 
@@ -31,7 +32,8 @@ def optimizer_of(config: ExperimentConfig, task: Any, model: Any) -> tuple[Any, 
     if made is None:
         made = model.optimizer
     if isinstance(made, optimization.ExponentialMovingAverage):
-        return made._optimizer, _settings_of(made)
+        optimizer, values = averaged_optimizer(made)
+        return optimizer, Ema(**{**values, "start_step": int(values["start_step"])})
     return made, average
 
 
@@ -45,13 +47,4 @@ def _privacy_arguments(config: ExperimentConfig, task: Any) -> dict[str, Any]:
         "task.differential_privacy_config",
         f"{type(task).__name__}.create_optimizer does not accept {_PRIVACY_ARGUMENT}, so no noise "
         "would be added\nremove this setting",
-    )
-
-
-def _settings_of(made: Any) -> Ema:
-    return Ema(
-        average_decay=made._average_decay,
-        trainable_weights_only=made._trainable_weights_only,
-        start_step=int(made._start_step),
-        dynamic_decay=made._dynamic_decay,
     )

@@ -30,6 +30,7 @@ from orbit_runner.reporting.report_data.files import (
     Picture,
 )
 from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tf_internals import all_layers, clear_losses, is_keras_layer, own_other_weights
 from orbit_runner.train.evaluator import metrics_of
 from orbit_runner.train.inputs.local_batches import own_batches
 from orbit_runner.train.run import Run
@@ -85,7 +86,7 @@ def collect_model(run: Run, features: Any) -> ModelData | None:
     `features` are those of a batch, for models that do not declare their inputs.
     """
     model = run.model
-    if not hasattr(model, "_flatten_layers"):
+    if not is_keras_layer(model):
         return None
     calls = LayerCalls(model)
     if not _problem(run):
@@ -187,9 +188,8 @@ def _parts(batch: Any) -> Iterator[Any]:
 @contextlib.contextmanager
 def unchanged_scope(model: Any) -> Iterator[None]:
     """Restores random generators and what a call of a model may change after a `with` block."""
-    layers = list(model._flatten_layers())
     variables = [
-        *(one for layer in layers for one in layer._non_trainable_weights),
+        *(one for layer in all_layers(model) for one in own_other_weights(layer)),
         *(one for metric in metrics_of(model) for one in metric.variables),
     ]
     # Each replica has its own value of some variables.
@@ -202,4 +202,4 @@ def unchanged_scope(model: Any) -> Iterator[None]:
         for part, value in kept:
             part.assign(value)
         # The next trace of a step must not find losses of an eager call.
-        model._clear_losses()
+        clear_losses(model)

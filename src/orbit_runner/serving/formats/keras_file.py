@@ -17,6 +17,7 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.models.normalize import Normalize
 from orbit_runner.models.resnet_blocks import PadShortcut
 from orbit_runner.serving.network import Network, NumpyFunction
+from orbit_runner.tf_internals import all_layers, is_keras_layer
 
 _METADATA, _DATE = "metadata.json", "date_saved"
 _MOST_CLASSES = 5
@@ -100,11 +101,7 @@ _REPLACEMENTS: dict[type, Callable[[Any], Any]] = {
 
 
 def _layers(model: Any) -> Iterator[Any]:
-    return (
-        iter(model._flatten_layers(include_self=False))
-        if hasattr(model, "_flatten_layers")
-        else iter(())
-    )
+    return iter(all_layers(model, include_self=False) if is_keras_layer(model) else ())
 
 
 def _foreign_layers(model: Any) -> Iterator[Any]:

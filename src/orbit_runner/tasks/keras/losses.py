@@ -18,6 +18,7 @@ from orbit_runner.tasks.keras.outputs import (
     reason_of,
 )
 from orbit_runner.tasks.keras.passed_objects import load_function
+from orbit_runner.tf_internals import autograph_convert, autograph_status, keras_mask
 from orbit_runner.utils.log import note
 
 _PATH = "task.loss"
@@ -74,13 +75,13 @@ class ExampleLoss:
         examples have it. `counts`, float32 [batch], is 0 for rows that are no examples; the mean is
         then over the others. Raises `SettingError` if the loss cannot be computed.
         """
-        mask = getattr(outputs, "_keras_mask", None)
+        mask = keras_mask(outputs)
         outputs = tf.cast(outputs, tf.float32)
         try:
             losses = self._values(labels, outputs)
         except CALL_ERRORS as error:
             raise SettingError(_PATH, f"{self.name}: {reason_of(error)}") from error
-        mask = _both(mask, getattr(losses, "_keras_mask", None))
+        mask = _both(mask, keras_mask(losses))
         losses = tf.cast(losses, tf.float32)
         rank = losses.shape.rank
         if rank == 0:
@@ -93,9 +94,7 @@ class ExampleLoss:
         # Not by calling the loss, because its result does not have the mask of `ignore_class`.
         call = self._loss.call
         if not tf.executing_eagerly():
-            call = tf.__internal__.autograph.tf_convert(
-                call, tf.__internal__.autograph.control_status_ctx()
-            )
+            call = autograph_convert(call, autograph_status())
         if self.kind == "sparse":
             return call(labels, outputs)
         as_numbers = _match_rank(tf.cast(labels, outputs.dtype), outputs)

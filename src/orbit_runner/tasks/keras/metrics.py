@@ -14,6 +14,7 @@ from orbit_runner.tasks.keras.keras_names import ALIAS, find_class, snake_case, 
 from orbit_runner.tasks.keras.outputs import CALL_ERRORS, match_labels, reason_of
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.metrics import SparseAccuracy
+from orbit_runner.tf_internals import keras_mask, rename_metric
 
 # They take class numbers as labels. All other metrics take labels of the shape of the outputs.
 _CLASS_NUMBER_METRICS = (
@@ -53,7 +54,7 @@ class ConvertedMetric:
         `sample_weight` is float32 [batch], 0 for rows that are no examples; None if all are. Raises
         `SettingError` if the metric does not accept the labels and the outputs.
         """
-        weights = self._weights(getattr(outputs, "_keras_mask", None), sample_weight, outputs)
+        weights = self._weights(keras_mask(outputs), sample_weight, outputs)
         labels, outputs = self._convert(labels, outputs)
         try:
             self._metric.update_state(labels, outputs, sample_weight=weights)
@@ -261,7 +262,7 @@ def _build_user_metric(reference: str, arguments: dict[str, Any], name: str, pat
         metric = found(**arguments)
     except TypeError as error:
         raise SettingError(path, f"{reference}: {first_line(error)}") from error
-    metric._name = name
+    rename_metric(metric, name)
     return metric
 
 

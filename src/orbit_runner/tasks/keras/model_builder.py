@@ -12,6 +12,7 @@ from orbit_runner.errors import SettingError, first_line, nearest_name_hint
 from orbit_runner.tasks.keras.config import KerasModelConfig
 from orbit_runner.tasks.keras.keras_names import split_layer
 from orbit_runner.tasks.keras.passed_objects import load_function
+from orbit_runner.tf_internals import is_compiled, is_functional
 
 _BUILD = "task.model.build"
 
@@ -31,7 +32,7 @@ def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
             raise SettingError(f"task.model.arguments.{argument}", message)
     model = function(**arguments)
     _require_keras_2(model, config.build)
-    if getattr(model, "_is_compiled", False):
+    if is_compiled(model):
         raise SettingError(
             _BUILD,
             f"{config.build} returns a compiled model, whose loss, metrics and optimizer would not "
@@ -48,7 +49,7 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Any) -> None:
     Keras ignores inputs that the model does not have, and assigns inputs by their order if one has
     another name.
     """
-    if not getattr(model, "_is_graph_network", False):
+    if not is_functional(model):
         return
     names = sorted(model.input) if isinstance(model.input, dict) else list(model.input_names)
     given = list(inputs) if isinstance(inputs, dict) else ["x"]

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
+from orbit_runner.tf_internals import is_functional, keras_mask
 
 # What a loss or metric raises if labels or outputs do not fit.
 CALL_ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError)
@@ -110,7 +111,7 @@ def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
         )
     if found.shape.rank == 0:
         raise SettingError(_MODEL, "got a model that returns a scalar, expected one per example")
-    masked = getattr(found, "_keras_mask", None) is not None
+    masked = keras_mask(found) is not None
     return Outputs(tuple(found.shape[1:]), found.dtype.name, last_activation(model), masked)
 
 
@@ -149,7 +150,7 @@ def last_activation(model: tf_keras.Model) -> str:
         return ""
     if isinstance(layer, tf_keras.Model):
         return last_activation(layer)
-    if not (isinstance(model, tf_keras.Sequential) or getattr(model, "_is_graph_network", False)):
+    if not (isinstance(model, tf_keras.Sequential) or is_functional(model)):
         return ""
     if isinstance(layer, (tf_keras.layers.Softmax)):
         return "softmax"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.serving import Serving
+from orbit_runner.tf_internals import unpadded_decoding_scope
 
 TEXT, TOKENS = "text", "tokens"
 _ONLY_SAVED_MODEL = (
@@ -57,10 +56,6 @@ def translate(model: tf_keras.Model, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
     Returns `outputs`, int32 [batch, tokens], and `scores`, float32 [batch].
     """
     # Only TPUs need a known number of rows, and a served model need not run on one.
-    padded: Any = getattr(model, "_padded_decode", False)
-    model._padded_decode = False
-    try:
+    with unpadded_decoding_scope(model):
         found = model({"inputs": inputs}, training=False)
-    finally:
-        model._padded_decode = padded
     return {"outputs": found["outputs"], "scores": tf.cast(found["scores"], tf.float32)}

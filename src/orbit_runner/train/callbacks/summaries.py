@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import orbit
 import tensorflow as tf
-from tensorflow.core.framework import summary_pb2, types_pb2
 
 from orbit_runner.errors import first_line
+from orbit_runner.tf_internals import DATA_CLASS_SCALAR, summary_resource
 from orbit_runner.trackers.tracking import Tracking
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.log import note
@@ -172,7 +172,8 @@ class Summaries(orbit.utils.SummaryManagerInterface):
 
 def _write_scalars(records: Sequence[tuple[int, Mapping[str, Any]]], writer: Any) -> None:
     """Writes one event for the scalars of each record."""
-    if not hasattr(writer, "_resource"):
+    resource = summary_resource(writer)
+    if resource is None:
         return
     # A record of a small network ends every 15 ms. `tf.summary.scalar` takes 200 µs for each value
     # and `tf.summary.experimental.write_raw_pb` 130 µs for each event, most of it in Python. This
@@ -181,7 +182,7 @@ def _write_scalars(records: Sequence[tuple[int, Mapping[str, Any]]], writer: Any
         values = {name: value for name, value in logs.items() if is_scalar(value)}
         if values:
             tf.raw_ops.WriteRawProtoSummary(
-                writer=writer._resource,
+                writer=resource,
                 # TensorFlow keeps the tensor of each Python number forever.
                 step=tf.constant(np.int64(step)),
                 tensor=tf.constant(_event(values)),
@@ -207,12 +208,12 @@ def _event(scalars: Mapping[str, Any]) -> bytes:
 @functools.lru_cache
 def _empty_event(names: tuple[str, ...]) -> Any:
     """Returns the event of some scalars that are zero; the records of a run have the same names."""
-    summary = summary_pb2.Summary()
+    summary = tf.compat.v1.Summary()
     for name in names:
         entry = summary.value.add(tag=name)
         entry.metadata.plugin_data.plugin_name = "scalars"
-        entry.metadata.data_class = summary_pb2.DATA_CLASS_SCALAR
-        entry.tensor.dtype = types_pb2.DT_FLOAT
+        entry.metadata.data_class = DATA_CLASS_SCALAR
+        entry.tensor.dtype = tf.float32.as_datatype_enum
         entry.tensor.tensor_shape.SetInParent()
         entry.tensor.float_val.append(0.0)
     return summary

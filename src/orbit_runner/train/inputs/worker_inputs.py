@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute.coordinator import (
-    values,
-)  # the public API supports only one pipeline
+
+from orbit_runner.tf_internals import (
+    PerWorkerDistributedIterator,  # the public API supports only one pipeline
+    coordinator_workers,
+    set_type_spec,
+)
 
 
 class WorkerDatasets:
@@ -25,7 +28,7 @@ class WorkerDatasets:
         make: Callable[[tf.distribute.InputContext], tf.data.Dataset],
     ) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self._workers = self._coordinator._cluster.workers
+        self._workers = coordinator_workers(self._coordinator)
         self._functions = [
             _trace(make, tf.distribute.InputContext(len(self._workers), index, 1))
             for index in range(len(self._workers))
@@ -36,9 +39,10 @@ class WorkerDatasets:
         for worker, function in zip(self._workers, self._functions, strict=True):
             # TensorFlow creates the iterator again if the worker is restarted.
             found = worker.create_resource(lambda function=function: iter(function()))
-            found._type_spec = tf.data.IteratorSpec(function.structured_outputs.element_spec)
+            spec = tf.data.IteratorSpec(function.structured_outputs.element_spec)
+            set_type_spec(found, spec)
             made.append(found)
-        return values.PerWorkerDistributedIterator(tuple(made))
+        return PerWorkerDistributedIterator(tuple(made))
 
 
 def _trace(make: Callable[[Any], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:

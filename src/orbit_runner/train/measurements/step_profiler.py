@@ -25,6 +25,7 @@ from orbit_runner.profiling.trace_files import (
     newest_trace,
     write_description,
 )
+from orbit_runner.tf_internals import inner_layers, is_keras_layer, optimizer_name
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -140,8 +141,7 @@ def layer_paths(model: Any) -> tuple[str, ...]:
 
 def _paths(layer: Any, inside: str) -> Iterator[str]:
     # Models of several tasks are modules without layers.
-    flatten = getattr(layer, "_flatten_layers", lambda **_: ())
-    for one in flatten(recursive=False, include_self=False):
+    for one in inner_layers(layer) if is_keras_layer(layer) else ():
         yield f"{inside}{one.name}"
         yield from _paths(one, f"{inside}{one.name}/")
 
@@ -150,7 +150,7 @@ def _describe_run(run: Run) -> TraceDescription:
     optimizer, model = run.state.optimizer, run.model
     inner = [getattr(optimizer, name, None) for name in ("inner_optimizer", "optimizer")]
     every = (optimizer, *inner, *getattr(optimizer, "optimizers", ()))
-    names = (getattr(one, "name", None) or getattr(one, "_name", None) for one in every)
+    names = map(optimizer_name, every)
     return TraceDescription(
         experiment=run.config.name or "",
         model=getattr(model, "name", ""),

@@ -1,0 +1,577 @@
+"""Private parts of TensorFlow, Keras, Orbit, Model Garden and others: only this module uses them.
+
+`from orbit_runner.tf_internals import FuncGraph` imports a private function, class or object that
+`NAMES` lists, and the functions below reach private attributes. Each raises `MissingInternal` if
+the installed version has no such part. To support another version of a library, change its
+requirement here and run `tests/test_tf_internals.py`, which looks up all names.
+
+No library is imported before one of its parts is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib.metadata
+import inspect
+import pkgutil
+import platform
+import random
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.errors import RunnerError
+
+# What this module was written for, by the package that is imported.
+REQUIREMENTS = {
+    "tensorflow": "tensorflow==2.20.*",
+    "tf_keras": "tf_keras==2.20.*",
+    "orbit": "tf-models-official==2.20.*",
+    "official": "tf-models-official==2.20.*",
+    "gin": "gin-config>=0.5",
+    "argparse": "python>=3.10,<3.13",
+}
+
+NAMES = {
+    # The eager context, and what only it can do.
+    "eager_context": "tensorflow.python.eager.context:context",
+    "existing_eager_context": "tensorflow.python.eager.context:context_safe",
+    "is_op_determinism_enabled": "tensorflow.python.framework.config:is_op_determinism_enabled",
+    "disable_op_determinism": "tensorflow.python.framework.config:disable_op_determinism",
+    "CancellationManager": "tensorflow.python.eager.cancellation:CancellationManager",
+    "CancellationManagerContext": "tensorflow.python.eager.cancellation:CancellationManagerContext",
+    # Functions that see each op and each gradient of an eager step.
+    "add_op_callback": "tensorflow.python.framework.op_callbacks:add_op_callback",
+    "remove_op_callback": "tensorflow.python.framework.op_callbacks:remove_op_callback",
+    "set_gradient_function": "tensorflow.python.pywrap_tfe:TFE_Py_RegisterGradientFunction",
+    "gradient_function": "tensorflow.python.eager.backprop:_gradient_function",
+    # Graphs: op type -> {"type": gradient function}.
+    "gradients_by_op": "tensorflow.python.framework.ops:gradient_registry._registry",
+    "FuncGraph": "tensorflow:__internal__.FuncGraph",
+    "WhileBodyFuncGraph": "tensorflow.python.ops.control_flow_v2_func_graphs:WhileBodyFuncGraph",
+    "WhileCondFuncGraph": "tensorflow.python.ops.control_flow_v2_func_graphs:WhileCondFuncGraph",
+    "takes_pfor_config": (
+        "tensorflow.python.ops.parallel_for.control_flow_ops:_loop_fn_has_config"
+    ),
+    # The functions that create ops. Public functions, and so Keras and Model Garden, look them up
+    # in their modules at each call.
+    "random_uniform": "tensorflow.python.ops.gen_random_ops:random_uniform",
+    "random_uniform_int": "tensorflow.python.ops.gen_random_ops:random_uniform_int",
+    "random_standard_normal": "tensorflow.python.ops.gen_random_ops:random_standard_normal",
+    "truncated_normal": "tensorflow.python.ops.gen_random_ops:truncated_normal",
+    "parameterized_truncated_normal": (
+        "tensorflow.python.ops.gen_random_ops:parameterized_truncated_normal"
+    ),
+    "multinomial": "tensorflow.python.ops.gen_random_ops:multinomial",
+    "random_gamma": "tensorflow.python.ops.gen_random_ops:random_gamma",
+    "random_poisson": "tensorflow.python.ops.gen_random_ops:random_poisson_v2",
+    "random_shuffle": "tensorflow.python.ops.gen_random_ops:random_shuffle",
+    "generator_binomial": (
+        "tensorflow.python.ops.gen_stateful_random_ops:stateful_random_binomial"
+    ),
+    "generator_skip": "tensorflow.python.ops.stateful_random_ops:Generator.skip",
+    "vectorized_loop": "tensorflow.python.ops.parallel_for.control_flow_ops:_pfor_impl",
+    "rsqrt": "tensorflow.python.ops.gen_math_ops:rsqrt",
+    "reciprocal": "tensorflow:math.reciprocal",
+    "reciprocal_of_gradients": "tensorflow.python.ops.math_ops:reciprocal",
+    "softmax": "tensorflow.python.ops.gen_nn_ops:softmax",
+    "fused_batch_norm": "tensorflow.python.ops.gen_nn_ops:fused_batch_norm_v3",
+    "variable_sparse_read": (
+        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable.sparse_read"
+    ),
+    "variable_gather_nd": (
+        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable.gather_nd"
+    ),
+    # AutoGraph.
+    "autograph_convert": "tensorflow:__internal__.autograph.tf_convert",
+    "autograph_status": "tensorflow:__internal__.autograph.control_status_ctx",
+    "AutographControl": "tensorflow.python.autograph.core.ag_ctx:ControlStatusCtx",
+    "AutographStatus": "tensorflow.python.autograph.core.ag_ctx:Status",
+    # Distribution.
+    "ShardedVariable": "tensorflow:__internal__.distribute.ShardedVariable",
+    "supports_no_merge_call": (
+        "tensorflow:__internal__.distribute.strategy_supports_no_merge_call"
+    ),
+    "default_strategy": "tensorflow.python.distribute.distribute_lib:_get_default_strategy",
+    "normalize_cluster_spec": (
+        "tensorflow.python.distribute.multi_worker_util:normalize_cluster_spec"
+    ),
+    "coordination_leader": "tensorflow.python.distribute.multi_worker_util:coordination_leader",
+    "CoordinatedJob": (
+        "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2:CoordinatedJob"
+    ),
+    "PerWorkerDistributedIterator": (
+        "tensorflow.python.distribute.coordinator.values:PerWorkerDistributedIterator"
+    ),
+    # Checkpoints and event files.
+    "Trackable": "tensorflow:__internal__.tracking.Trackable",
+    "CheckpointInitialValueCallable": (
+        "tensorflow:__internal__.tracking.CheckpointInitialValueCallable"
+    ),
+    "TrackableObjectGraph": (
+        "tensorflow.core.protobuf.trackable_object_graph_pb2:TrackableObjectGraph"
+    ),
+    "DATA_CLASS_SCALAR": "tensorflow.core.framework.summary_pb2:DATA_CLASS_SCALAR",
+    # Keras: the mask of a tensor (None if it has none), as Keras' own losses get it; classes.
+    "keras_mask": "tf_keras.src.utils.losses_utils:get_mask",
+    "Functional": "tf_keras.src.engine.functional:Functional",
+    "TFOpLambda": "tf_keras.src.layers.core.tf_op_layer:TFOpLambda",
+    # Model Garden: experiments by name, nested by "/"; classes of tasks by those of their configs.
+    "registered_experiments": "official.core.exp_factory:_REGISTERED_CONFIGS",
+    "registered_tasks": "official.core.task_factory:_REGISTERED_TASK_CLS",
+    # Gin.
+    "gin_bindings": "gin.config:_CONFIG",
+    "gin_operative_bindings": "gin.config:_OPERATIVE_CONFIG",
+    "gin_constants": "gin.config:_CONSTANTS",
+    "gin_registry": "gin.config:_REGISTRY",
+}
+
+
+class MissingInternal(RunnerError):
+    """The installed version of a library lacks a private part that this package uses."""
+
+    def __init__(self, package: str, part: str) -> None:
+        requirement = REQUIREMENTS.get(package, REQUIREMENTS["tensorflow"])
+        name = re.split("[=<>]", requirement)[0]
+        version = platform.python_version() if name == "python" else _version(name)
+        super().__init__(
+            f"{name} {version} has no {part}, a private part that orbit_runner uses\n"
+            f"it was written for {requirement}: install that version, or report this error"
+        )
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:  # Such as tf-nightly.
+        return "(unknown version)"
+
+
+# Without types: in a circle of imports, mypy would not know yet what `Any` is.
+def __getattr__(name):  # type: ignore[no-untyped-def]
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _find(NAMES[name])
+
+
+def _find(path: str) -> Any:
+    """Returns what a path `module:name` refers to."""
+    package = path.partition(":")[0].partition(".")[0]
+    __import__(package)  # Not having the library at all is another error.
+    try:
+        return pkgutil.resolve_name(path)
+    except (ImportError, AttributeError) as error:
+        raise MissingInternal(package, path.strip(":").replace(":", ".")) from error
+
+
+def _get(owner: Any, name: str) -> Any:
+    """Returns a private attribute."""
+    try:
+        return getattr(owner, name)
+    except AttributeError as error:
+        raise _missing_attribute(owner, name) from error
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Sets a private attribute, which must exist: nothing would read a new one."""
+    _get(owner, name)
+    setattr(owner, name, value)
+
+
+@contextlib.contextmanager
+def _replaced_scope(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = _get(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _missing_attribute(owner: Any, name: str) -> MissingInternal:
+    if isinstance(owner, types.ModuleType):
+        return MissingInternal(owner.__name__.partition(".")[0], f"{owner.__name__}.{name}")
+    cls = owner if isinstance(owner, type) else type(owner)
+    packages = (base.__module__.partition(".")[0] for base in cls.__mro__)  # Users have subclasses.
+    package = next((one for one in packages if one in REQUIREMENTS), "tensorflow")
+    return MissingInternal(package, f"{cls.__name__}.{name}")
+
+
+def _require_use(path: str, name: str) -> None:
+    """Raises `MissingInternal` if a function does not use an attribute of that name.
+
+    For attributes that an object has only at times, so that one without it is no error.
+    """
+    if name not in inspect.unwrap(_find(path)).__code__.co_names:
+        raise MissingInternal(path.partition(".")[0], f"{name} in {path.replace(':', '.')}")
+
+
+def replace_functions(wrappers: Mapping[str, Callable[[Any], Any]]) -> None:
+    """Replaces functions or methods, by their keys in `NAMES`, with what the wrappers return.
+
+    Nothing is replaced if one of them is missing.
+    """
+    originals = {key: _find(NAMES[key]) for key in wrappers}
+    for key, wrap in wrappers.items():
+        module, _, path = NAMES[key].partition(":")
+        owner, _, name = path.rpartition(".")
+        setattr(_find(f"{module}:{owner}"), name, wrap(originals[key]))
+
+
+# Random generators
+
+
+def eager_generator() -> tuple[int | None, random.Random | None]:
+    """Returns TensorFlow's seed and its generator of op seeds; both are None if it has no seed."""
+    context = _find(NAMES["eager_context"])()
+    _require_use("tensorflow.python.eager.context:Context._internal_operation_seed", "_rng")
+    return _get(context, "_seed"), getattr(context, "_rng", None)
+
+
+def set_eager_generator(seed: int | None, generator: random.Random | None) -> None:
+    """Sets what `eager_generator` returns. Unlike `tf.random.set_seed`, it keeps the kernels."""
+    eager_generator()
+    context = _find(NAMES["eager_context"])()
+    context._seed = seed
+    if generator is None:
+        vars(context).pop("_rng", None)
+    else:
+        context._rng = generator
+
+
+def keras_generator() -> random.Random | None:
+    """Returns the generator of the seeds of Keras layers in this thread; None if it has no seed."""
+    _require_use("tf_keras.src.utils.tf_utils:set_random_seed", "generator")
+    return getattr(_find("tf_keras.src.backend:_SEED_GENERATOR"), "generator", None)
+
+
+def set_keras_generator(generator: random.Random | None) -> None:
+    """Sets what `keras_generator` returns."""
+    keras_generator()
+    _find("tf_keras.src.backend:_SEED_GENERATOR").generator = generator
+
+
+# Eager execution and graphs
+
+
+def has_tensorflow_started() -> bool:
+    """Returns whether TensorFlow has created its devices and threads in this process."""
+    context = _find(NAMES["existing_eager_context"])()
+    return context is not None and bool(_get(context, "_initialized"))
+
+
+def function_graph(graph: Any, name: str) -> Any:
+    """Returns the graph of a function that an op of `graph` calls; None if it is not known."""
+    return getattr(_get(graph, "_get_function")(name), "graph", None)
+
+
+# Checkpoints and event files
+
+
+def take_async_save_error(checkpoint: Any) -> Exception | None:
+    """Returns and clears the error of the thread that saves a checkpoint, None if there is none."""
+    helper = _get(checkpoint, "_async_checkpointer_impl")  # None before the first such save.
+    if helper is None:
+        return None
+    error = _get(helper, "_async_error")
+    helper._async_error = None
+    return error
+
+
+def track(owner: Any, part: Any, name: str) -> None:
+    """Saves an object with its owner, which is a `Trackable`, under a name."""
+    _get(owner, "_track_trackable")(part, name)
+
+
+def require_slot_hook() -> None:
+    """Raises an error if TensorFlow does not call `_create_or_restore_slot_variable`."""
+    path = "tensorflow.python.checkpoint.restore:CheckpointPosition.create_slot_variable_position"
+    _require_use(path, "_create_or_restore_slot_variable")
+
+
+def restore_id(variable: Any) -> int:
+    """Returns a number that changes when a variable is restored."""
+    _get(type(variable), "_update_uid")
+    return getattr(variable, "_update_uid", -1)  # Some are not initialized before a restore.
+
+
+def summary_resource(writer: Any) -> Any:
+    """Returns the resource of a summary writer, None if it writes nothing."""
+    import tensorflow as tf
+
+    is_noop = isinstance(writer, type(tf.summary.create_noop_writer()))
+    return None if is_noop else _get(writer, "_resource")
+
+
+# Distribution
+
+
+def collective_keys_scope(first: int) -> contextlib.AbstractContextManager[None]:
+    """Numbers the collectives of mirrored strategies that are created in a block from `first`."""
+    import tensorflow as tf
+
+    return _replaced_scope(tf.distribute.MirroredStrategy, "_collective_key_base", first)
+
+
+def worker_count(strategy: Any) -> int:
+    """Returns the number of workers of a `MultiWorkerMirroredStrategy`."""
+    return int(_get(strategy.extended, "_num_workers"))
+
+
+def cluster_of(strategy: Any) -> Any:
+    """Returns the addresses of the members of a `ParameterServerStrategy`, by their jobs."""
+    return _get(strategy, "_cluster_resolver").cluster_spec().as_dict()
+
+
+def wrap_variable_creation(strategy: Any, wrap: Callable[[Any], Any]) -> None:
+    """Replaces the method of a strategy that creates a variable from (next creator, **kwargs)."""
+    extended = strategy.extended
+    _set(extended, "_create_variable", wrap(_get(extended, "_create_variable")))
+
+
+def variable_partitioner(strategy: Any) -> Any:
+    """Returns the partitioner of a `ParameterServerStrategy`, None if it has none."""
+    return _get(strategy.extended, "_variable_partitioner")
+
+
+def coordinator_workers(coordinator: Any) -> Sequence[Any]:
+    """Returns the workers of a `ClusterCoordinator`."""
+    workers: Sequence[Any] = _get(_get(coordinator, "_cluster"), "workers")
+    return workers
+
+
+def set_type_spec(value: Any, spec: Any) -> None:
+    """Sets the type of a value on a worker."""
+    _set(value, "_type_spec", spec)
+
+
+def container_of_shard(variable: Any) -> Any:
+    """Returns the `ShardedVariable` that a variable is a shard of, None if it is not a shard."""
+    path = "tensorflow.python.distribute.sharded_variable:ShardedVariableMixin.__init__"
+    _require_use(path, "_sharded_container")
+    container = getattr(variable, "_sharded_container", None)
+    return None if container is None else container()
+
+
+def name_sharded_variable(variable: Any, name: str) -> None:
+    """Sets the name of a `ShardedVariable`."""
+    _set(variable, "_name", name)
+
+
+def read_first_replica(variable: Any) -> None:
+    """Makes a distributed variable read and save the value of the first replica."""
+    import tensorflow as tf
+
+    _set(variable, "_aggregation", tf.VariableAggregation.ONLY_FIRST_REPLICA)
+
+
+# Keras
+
+
+def is_keras_layer(value: Any) -> bool:
+    """Returns whether a value is a layer or a model of Keras."""
+    import tf_keras
+
+    return isinstance(value, tf_keras.layers.Layer)
+
+
+def all_layers(layer: Any, *, include_self: bool = True) -> list[Any]:
+    """Returns a layer of Keras and those inside it, at any depth."""
+    return list(_get(layer, "_flatten_layers")(recursive=True, include_self=include_self))
+
+
+def inner_layers(layer: Any) -> list[Any]:
+    """Returns the layers that are directly inside a layer of Keras."""
+    return list(_get(layer, "_flatten_layers")(recursive=False, include_self=False))
+
+
+def own_trainable_weights(layer: Any) -> list[Any]:
+    """Returns a layer's weights that are trained if the layer is trainable, without inner ones."""
+    return list(_get(layer, "_trainable_weights"))
+
+
+def own_other_weights(layer: Any) -> list[Any]:
+    """Returns a layer's weights that are never trained, without those of layers inside it."""
+    return list(_get(layer, "_non_trainable_weights"))
+
+
+def set_own_other_weights(layer: Any, weights: Sequence[Any]) -> None:
+    """Sets what `own_other_weights` returns."""
+    _set(layer, "_non_trainable_weights", list(weights))
+
+
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Sets the mask of a tensor."""
+    tensor._keras_mask = mask
+    if _find(NAMES["keras_mask"])(tensor) is not mask:
+        raise MissingInternal("tf_keras", "_keras_mask of a tensor")
+
+
+def is_functional(model: Any) -> bool:
+    """Returns whether a value is a Keras model made of inputs and outputs, or `Sequential`."""
+    import tf_keras
+
+    return isinstance(model, tf_keras.Model) and bool(_get(model, "_is_graph_network"))
+
+
+def is_compiled(model: Any) -> bool:
+    """Returns whether `compile` of a Keras model was called."""
+    return bool(_get(model, "_is_compiled"))
+
+
+def clear_losses(model: Any) -> None:
+    """Forgets the losses that the layers of a Keras model added when they were called."""
+    _get(model, "_clear_losses")()
+
+
+def rename_metric(metric: Any, name: str) -> None:
+    """Sets the name of a metric of Keras."""
+    _set(metric, "_name", name)
+
+
+def nodes_by_depth(model: Any) -> dict[int, list[Any]]:
+    """Returns the layer calls of a `Functional`; Keras makes the deepest first."""
+    nodes: dict[int, list[Any]] = _get(model, "_nodes_by_depth")
+    return nodes
+
+
+def flat_inputs(model: Any, inputs: Any) -> list[Any]:
+    """Returns the inputs of a `Functional` in the order of `model.inputs`."""
+    return list(_get(model, "_flatten_to_reference_inputs")(inputs))
+
+
+def conform_input(model: Any, tensor: Any, reference: Any) -> Any:
+    """Returns a tensor with the shape and type of one of `model.inputs` of a `Functional`."""
+    return _get(model, "_conform_to_reference_input")(tensor, ref_input=reference)
+
+
+def reader_counts(model: Any) -> dict[str, int]:
+    """Returns how often each tensor of a `Functional` is read, by the text of its `id`."""
+    counts: dict[str, int] = _get(model, "_tensor_usage_count")
+    return counts
+
+
+def nested_outputs(model: Any) -> Any:
+    """Returns the outputs of a `Functional` in the structure in which it returns them."""
+    return _get(model, "_nested_outputs")
+
+
+def is_legacy_optimizer(optimizer: Any) -> bool:
+    """Returns whether an optimizer is of Keras' older kind."""
+    import tf_keras
+
+    return isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer)
+
+
+def optimizer_name(optimizer: Any) -> Any:
+    """Returns the name of an optimizer, None if it is not one or wraps another one."""
+    if is_legacy_optimizer(optimizer) and not hasattr(optimizer, "inner_optimizer"):
+        return _get(optimizer, "_name")
+    return getattr(optimizer, "name", None)
+
+
+def optimizer_settings(optimizer: Any) -> dict[str, Any]:
+    """Returns the settings of an optimizer of Keras that can be variables; {} for others."""
+    import tf_keras
+
+    if is_legacy_optimizer(optimizer):
+        return dict(_get(optimizer, "_hyper"))
+    if isinstance(optimizer, tf_keras.optimizers.Optimizer):
+        return {"learning_rate": _get(optimizer, "_learning_rate")}
+    return {}
+
+
+def build_slots(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Creates the slot variables of an optimizer of Keras."""
+    if hasattr(optimizer, "build"):
+        optimizer.build(variables)
+    else:
+        _get(optimizer, "_create_all_weights")(variables)
+
+
+# Orbit
+
+
+def orbit_log_scope(log: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
+    """Passes the messages of Orbit's controller to a function, in a `with` block."""
+    import orbit
+
+    return _replaced_scope(orbit.controller, "_log", log)
+
+
+# Model Garden
+
+
+def remember_annotations() -> None:
+    """Makes Model Garden's config classes cache their annotations, once per class.
+
+    They look them up at each assignment, thousands of times before an experiment is built.
+    """
+    cls, name = _find("official.modeling.hyperparams.base_config:Config"), "_get_annotations"
+    found = _get(cls, name).__func__
+    if not hasattr(found, "cache_info"):
+        setattr(cls, name, classmethod(functools.cache(found)))  # type: ignore[arg-type]
+
+
+def unlock(config: Any) -> None:
+    """Allows assignments to a config of Model Garden."""
+    _set(config, "_locked", False)
+
+
+def section_class(cls: Any, name: str) -> Any:
+    """Returns the class of a section of a config class of Model Garden."""
+    return _get(cls, "_get_subconfig_type")(name)
+
+
+def restrictions(config: Any) -> Iterator[tuple[str, Any]]:
+    """Yields each restriction of a config of Model Garden, and a copy of it with only that one."""
+    for rule in _get(config, "_restrictions"):
+        single = copy.copy(config)
+        vars(single)["_restrictions"] = [rule]
+        yield rule, single
+
+
+def averaged_optimizer(optimizer: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns the optimizer in an `ExponentialMovingAverage`, and the settings of the average."""
+    names = ("average_decay", "trainable_weights_only", "start_step", "dynamic_decay")
+    return _get(optimizer, "_optimizer"), {name: _get(optimizer, f"_{name}") for name in names}
+
+
+def last_norms(layers: Sequence[Any]) -> list[Any]:
+    """Returns the last normalization of each block of a ResNet."""
+    from official.vision.modeling.layers import nn_blocks
+
+    names = {nn_blocks.ResidualBlock: "_norm2", nn_blocks.BottleneckBlock: "_norm3"}
+    return [_get(layer, names[type(layer)]) for layer in layers if type(layer) in names]
+
+
+def set_block_drop_rates(layers: Sequence[Any], rate: float) -> None:
+    """Sets the drop rate of each block of an EfficientNet by its position, up to `rate`."""
+    from official.vision.modeling.layers import nn_blocks
+
+    blocks = [one for one in layers if isinstance(one, nn_blocks.InvertedBottleneckBlock)]
+    for index, block in enumerate(blocks):
+        drop = _get(block, "_stochastic_depth")
+        if drop is not None:
+            _set(drop, "_drop_rate", rate * index / len(blocks))
+
+
+def unpadded_decoding_scope(model: Any) -> contextlib.AbstractContextManager[None]:
+    """Lets a `Seq2SeqTransformer` decode without fixed shapes, in a `with` block."""
+    return _replaced_scope(model, "_padded_decode", False)
+
+
+# Python's argparse
+
+
+def declared_arguments(parser: Any) -> list[Any]:
+    """Returns the flags and arguments of a parser, as `argparse.Action`."""
+    return list(_get(parser, "_actions"))
+
+
+def add_argument_again(group: Any, action: Any) -> None:
+    """Adds an argument of another parser."""
+    _get(group, "_add_action")(action)

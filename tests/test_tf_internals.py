@@ -1,0 +1,380 @@
+"""Private parts of libraries: one module uses them, and says so if one of them is gone."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import orbit_runner
+from orbit_runner import tf_internals
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.writer import CheckpointWriter
+from orbit_runner.tf_internals import NAMES, MissingInternal
+from orbit_runner.train.callbacks.summaries import Summaries
+
+if sys.version_info >= (3, 11):
+    import tomllib
+
+ROOT = Path(orbit_runner.__file__).parent
+PRIVATE_MODULES = (
+    *("tensorflow.python", "tensorflow.core", "tensorflow.compiler", "tensorflow.lite"),
+    *("tf_keras.src", "keras.src"),
+)
+# Private names of this package's own classes that another module of it uses.
+OWN = {
+    "differences/step_tensors.py": {
+        *("_make_step", "_step", "_replica_step", "_update_average", "_partition"),
+        "_make_dataset",
+    },
+    "model_garden/driver/trainer_facade.py": {"_loss", "_metrics"},
+}
+ATTRIBUTE_FUNCTIONS = ("getattr", "setattr", "hasattr", "delattr")
+
+
+def is_private(name: object) -> bool:
+    name = str(name)
+    return name == "__internal__" or (name.startswith("_") and not name.startswith("__"))
+
+
+def defined_names(tree: ast.AST) -> set[str]:
+    """Returns the names that the classes and functions of a module define."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.update({node.attr} if ast.unparse(node.value) in ("self", "cls") else ())
+    return found
+
+
+def attributes(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
+    """Yields (line, receiver, name) of the accesses to attributes, also by `getattr` and others."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, ast.unparse(node.value), node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ATTRIBUTE_FUNCTIONS:
+            receiver, name = node.args[:2]
+            if isinstance(name, ast.Constant):
+                yield node.lineno, ast.unparse(receiver), str(name.value)
+
+
+def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def private_accesses(path: Path, own: set[str], package: set[str]) -> list[str]:
+    """Returns the accesses of a module to private parts of libraries.
+
+    `own` are private names that it may use of any object, and `package` those of the package's
+    classes, which it may use of `self`.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = own | defined_names(tree)
+    found = [
+        f"{path.name}:{line} imports {module}"
+        for line, module in imported_modules(tree)
+        if f"{module}.".startswith(tuple(f"{name}." for name in PRIVATE_MODULES))
+        or (not module.startswith("orbit_runner") and any(map(is_private, module.split(".")[1:])))
+    ]
+    for line, receiver, name in attributes(tree):
+        known = package if receiver in ("self", "cls", "super()") else own
+        if is_private(name) and name not in known and (receiver, name) != ("os", "_exit"):
+            found.append(f"{path.name}:{line} uses {receiver}.{name}")
+    return found
+
+
+def test_no_other_module_uses_private_parts_of_libraries() -> None:
+    paths = [path for path in sorted(ROOT.rglob("*.py")) if path.stem != "tf_internals"]
+    package: set[str] = set().union(*(defined_names(ast.parse(p.read_text())) for p in paths))
+
+    found = {
+        name: accesses
+        for path in paths
+        if (name := path.relative_to(ROOT).as_posix())
+        and (accesses := private_accesses(path, OWN.get(name, set()), package))
+    }
+
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from tensorflow.python.eager import context", "imports tensorflow.python.eager.context"),
+        ("def f():\n    import tf_keras.src.backend", "imports tf_keras.src.backend"),
+        ("from gin.config import _CONFIG", "imports gin.config._CONFIG"),
+        ("print(layer._nodes)", "uses layer._nodes"),
+        ("layer._nodes = ()", "uses layer._nodes"),
+        ("getattr(layer, '_nodes', None)", "uses layer._nodes"),
+        ("self._nodes()", "uses self._nodes"),
+        ("tf.__internal__.FuncGraph", "uses tf.__internal__"),
+    ],
+)
+def test_every_form_of_access_is_detected(text: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "planted.py"
+    path.write_text(text)
+
+    (found,) = private_accesses(path, set(), set())
+
+    assert found.endswith(f" {expected}")
+
+
+def test_accesses_to_own_names_are_no_private_accesses(tmp_path: Path) -> None:
+    path = tmp_path / "planted.py"
+    path.write_text("class A:\n    def __init__(self):\n        self._x = 1\nA()._x\nself._y\n")
+
+    assert private_accesses(path, set(), {"_x", "_y"}) == []
+
+
+def owner_of(path: str) -> tuple[Any, str]:
+    module, _, name = path.partition(":")
+    *outer, last = name.split(".")
+    owner = importlib.import_module(module)
+    for part in outer:
+        owner = getattr(owner, part)
+    return owner, last
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_missing_name_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert getattr(tf_internals, name) is not None
+
+    owner, last = owner_of(NAMES[name])
+    for base in owner.__mro__ if isinstance(owner, type) else [owner]:
+        if last in dir(base):
+            monkeypatch.delattr(base, last, raising=False)
+
+    with pytest.raises(MissingInternal, match=NAMES[name].rpartition(":")[2]):
+        getattr(tf_internals, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_used(name: str) -> None:
+    texts = (path.read_text() for path in ROOT.rglob("*.py"))
+
+    assert sum(len(text.split(name)) - 1 for text in texts) > 1
+
+
+def test_message_names_versions_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NAMES, "FuncGraph", "tensorflow.python.eager.gone:FuncGraph")
+
+    with pytest.raises(MissingInternal) as caught:
+        _ = tf_internals.FuncGraph
+
+    assert str(caught.value) == (
+        f"tensorflow {tf.__version__} has no tensorflow.python.eager.gone.FuncGraph, a private "
+        "part that orbit_runner uses\n"
+        "it was written for tensorflow==2.20.*: install that version, or report this error"
+    )
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs tomllib")
+def test_versions_are_those_of_the_package() -> None:
+    path = ROOT.parents[1] / "pyproject.toml"
+    project = tomllib.loads(path.read_text())["project"]
+    declared = {*project["dependencies"], f"python{project['requires-python']}"}
+
+    assert {*tf_internals.REQUIREMENTS.values()} <= declared
+
+
+class Bare:
+    """An object, optimizer, model or strategy without any private attribute."""
+
+    @property
+    def extended(self) -> Bare:
+        return self
+
+
+ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
+    "_async_checkpointer_impl": tf_internals.take_async_save_error,
+    "_async_error": lambda bare: tf_internals.take_async_save_error(
+        SimpleNamespace(_async_checkpointer_impl=bare)
+    ),
+    "_track_trackable": lambda bare: tf_internals.track(bare, bare, "part"),
+    "_update_uid": tf_internals.restore_id,
+    "_resource": tf_internals.summary_resource,
+    "_get_function": lambda bare: tf_internals.function_graph(bare, "f"),
+    "_num_workers": tf_internals.worker_count,
+    "_cluster_resolver": tf_internals.cluster_of,
+    "_create_variable": lambda bare: tf_internals.wrap_variable_creation(bare, lambda f: f),
+    "_variable_partitioner": tf_internals.variable_partitioner,
+    "_cluster": tf_internals.coordinator_workers,
+    "_type_spec": lambda bare: tf_internals.set_type_spec(bare, None),
+    "_aggregation": tf_internals.read_first_replica,
+    "_flatten_layers": tf_internals.all_layers,
+    "_trainable_weights": tf_internals.own_trainable_weights,
+    "_non_trainable_weights": tf_internals.own_other_weights,
+    "_is_graph_network": tf_internals.is_functional,
+    "_is_compiled": tf_internals.is_compiled,
+    "_clear_losses": tf_internals.clear_losses,
+    "_nodes_by_depth": tf_internals.nodes_by_depth,
+    "_flatten_to_reference_inputs": lambda bare: tf_internals.flat_inputs(bare, ()),
+    "_conform_to_reference_input": lambda bare: tf_internals.conform_input(bare, 1, 1),
+    "_tensor_usage_count": tf_internals.reader_counts,
+    "_nested_outputs": tf_internals.nested_outputs,
+    "_create_all_weights": lambda bare: tf_internals.build_slots(bare, ()),
+    "_get_annotations": lambda bare: tf_internals.remember_annotations(),
+    "_locked": tf_internals.unlock,
+    "_get_subconfig_type": lambda bare: tf_internals.section_class(bare, "task"),
+    "_restrictions": lambda bare: next(tf_internals.restrictions(bare)),
+    "_optimizer": tf_internals.averaged_optimizer,
+    "_average_decay": lambda bare: tf_internals.averaged_optimizer(
+        SimpleNamespace(_optimizer=bare)
+    ),
+    "_norm3": lambda bare: tf_internals.last_norms([bare]),
+    "_stochastic_depth": lambda bare: tf_internals.set_block_drop_rates([bare], 0.1),
+    "_padded_decode": lambda bare: tf_internals.unpadded_decoding_scope(bare).__enter__(),
+    "_actions": tf_internals.declared_arguments,
+    "_add_action": lambda bare: tf_internals.add_argument_again(bare, None),
+    "_collective_key_base": lambda bare: tf_internals.collective_keys_scope(1).__enter__(),
+    "_log": lambda bare: tf_internals.orbit_log_scope(print).__enter__(),
+    "_initialized": lambda bare: tf_internals.has_tensorflow_started(),
+    "_seed": lambda bare: tf_internals.eager_generator(),
+}
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_missing_attribute_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import official.modeling.hyperparams.base_config as base_config
+    import orbit
+    from official.vision.modeling.layers import nn_blocks
+
+    monkeypatch.setattr(tf_keras, "Model", Bare)
+    monkeypatch.setattr(nn_blocks, "BottleneckBlock", Bare)
+    monkeypatch.setattr(nn_blocks, "InvertedBottleneckBlock", Bare)
+    monkeypatch.setattr(base_config, "Config", Bare)
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", Bare)
+    monkeypatch.delattr(orbit.controller, "_log")
+    if name in ("_initialized", "_seed"):
+        monkeypatch.setattr(f"{__name__}.Bare.__call__", lambda bare: bare, raising=False)
+        for context in ("eager_context", "existing_eager_context"):
+            monkeypatch.setitem(NAMES, context, f"{__name__}:BARE")
+
+    with pytest.raises(MissingInternal, match=rf"{name}\b"):
+        ATTRIBUTES[name](Bare())
+
+
+BARE = Bare()
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "legacy.SGD"])
+def test_optimizer_without_its_private_settings_is_an_error(optimizer: str) -> None:
+    cls = tf_keras.optimizers
+    for part in optimizer.split("."):
+        cls = getattr(cls, part)
+    made, name = cls(), "_hyper" if "." in optimizer else "_learning_rate"
+    assert [*tf_internals.optimizer_settings(made)] != []
+
+    vars(made).pop(name)
+
+    with pytest.raises(MissingInternal, match=name):
+        tf_internals.optimizer_settings(made)
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        lambda bare: tf_internals.rename_metric(bare, "loss"),
+        lambda bare: tf_internals.name_sharded_variable(bare, "kernel"),
+        lambda bare: tf_internals.set_own_other_weights(bare, ()),
+    ],
+)
+def test_attribute_that_nothing_reads_is_not_set(assign: Callable[[Any], None]) -> None:
+    with pytest.raises(MissingInternal):
+        assign(Bare())
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "use"),
+    [
+        (
+            "tensorflow.python.eager.context:Context._internal_operation_seed",
+            "_rng",
+            lambda: tf_internals.set_eager_generator(1, None),
+        ),
+        (
+            "tf_keras.src.utils.tf_utils:set_random_seed",
+            "generator",
+            lambda: tf_internals.set_keras_generator(None),
+        ),
+        (
+            "tensorflow.python.distribute.sharded_variable:ShardedVariableMixin.__init__",
+            "_sharded_container",
+            lambda: tf_internals.container_of_shard(tf.Variable(1.0)),
+        ),
+        (
+            "tensorflow.python.checkpoint.restore:CheckpointPosition.create_slot_variable_position",
+            "_create_or_restore_slot_variable",
+            tf_internals.require_slot_hook,
+        ),
+        (
+            "tf_keras.src.utils.losses_utils:get_mask",
+            "_keras_mask",
+            lambda: tf_internals.set_keras_mask(SimpleNamespace(), tf.constant([True])),
+        ),
+    ],
+)
+def test_attribute_that_the_library_does_not_use_is_an_error(
+    path: str, name: str, use: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use()
+
+    monkeypatch.setattr(*owner_of(path), lambda *args, **kwargs: None)
+
+    with pytest.raises(MissingInternal, match=name):
+        use()
+
+
+def test_nothing_is_replaced_if_a_function_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tf_internals.random_uniform
+    monkeypatch.setitem(NAMES, "random_gamma", "tensorflow.python.ops.gen_random_ops:gone")
+
+    with pytest.raises(MissingInternal, match="gone"):
+        tf_internals.replace_functions({"random_uniform": lambda f: None, "random_gamma": None})
+
+    assert tf_internals.random_uniform is before
+
+
+# What would otherwise go unnoticed
+
+
+def test_failed_saves_cannot_go_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = tf.train.Checkpoint(value=tf.Variable(1.0))
+    vars(checkpoint).pop("_async_checkpointer_impl")
+
+    with pytest.raises(MissingInternal, match=r"Checkpoint\._async_checkpointer_impl"):
+        CheckpointWriter(checkpoint, CheckpointFolder(tmp_path), asynchronous=True)
+
+
+def test_curves_cannot_go_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = SimpleNamespace()
+    writer.as_default = lambda step=None: contextlib.nullcontext(SimpleNamespace())
+    monkeypatch.setattr("orbit.utils.SummaryManager.summary_writer", lambda *args: writer)
+    summaries = Summaries(tmp_path, None, "train", tf.Variable(1, dtype=tf.int64))
+
+    with pytest.raises(MissingInternal, match="_resource"):
+        summaries.write([(1, {"loss": 1.0})])
+
+
+def test_losses_cannot_ignore_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("tf_keras.src.utils.losses_utils.get_mask")
+
+    with pytest.raises(MissingInternal, match=r"losses_utils\.get_mask"):
+        runpy.run_module("orbit_runner.tasks.keras.losses")
