@@ -95,7 +95,7 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
 
 
 def add_import_flag(
-    parser: argparse._ActionsContainer, which: str = "first", metavar: str | None = None
+    parser: Any, which: str = "first", metavar: str | None = None
 ) -> None:
     """Adds `--import`; `which` completes "import a module" in its help text."""
     parser.add_argument(
