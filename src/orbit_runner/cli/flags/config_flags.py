@@ -94,9 +94,7 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
     add_driver_flags(parser)
 
 
-def add_import_flag(
-    parser: Any, which: str = "first", metavar: str | None = None
-) -> None:
+def add_import_flag(parser: Any, which: str = "first", metavar: str | None = None) -> None:
     """Adds `--import`; `which` completes "import a module" in its help text."""
     parser.add_argument(
         "--import",
