@@ -103,7 +103,8 @@ class RatingExamples:
         starts = ratings.starts[users]
         counts = ratings.starts[users + 1] - starts
         bits = random_bits(self._seed, ids, epochs, NEGATIVES)
-        ranks = scale(bits, ratings.num_items - counts).astype(np.int64)
+        free = (ratings.num_items - counts).astype(np.uint64)
+        ranks = scale(bits, free).astype(np.int64)
         found = np.empty_like(ranks)
         for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
             # Below the k-th choice, there are that item minus k others.
