@@ -20,5 +20,7 @@ def test_checkpoint_check_begins_before_everything_else(
 
     monkeypatch.setattr(run, "prepare_process", started)
     with pytest.raises(SystemExit):
-        run.main(["--experiment=digits_mlp", "--mode=train", f"--model_dir={tmp_path / 'own'}"])
+        run.COMMAND.main(
+            ["--experiment=digits_mlp", "--mode=train", f"--model_dir={tmp_path / 'own'}"]
+        )
     assert happened == ["own", "started"]
