@@ -30,6 +30,7 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmLa
     for name, value in hold_environ(tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(tmp_path)  # which a server has from Python 3.12.8 on
     (tmp_path / "probe_of_trial.py").write_text(_PROBE)
     found = WarmLauncher(tmp_path)
     yield found
@@ -116,6 +117,7 @@ print(json.dumps({
     "sum": float(tf.reduce_sum(tf.matmul(tf.ones([50, 50]), tf.ones([50, 50])))),
     "pid": os.getpid(),
     "parent": os.getppid(),
+    "path": sys.path,
     "state": [
         sorted(os.sched_getaffinity(0)),
         os.getsid(0) == os.getpid(),
@@ -123,7 +125,7 @@ print(json.dumps({
         [str(signal.getsignal(n)) for n in (signal.SIGCHLD, signal.SIGTERM)],
         [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
         multiprocessing.get_start_method(allow_none=True),
-        [sys.argv[1:], sys.orig_argv, sys.path, os.getcwd()],
+        [sys.argv[1:], sys.orig_argv, os.getcwd()],
         [name for name in os.environ if name.startswith("ORBIT")],
     ],
 }), flush=True)
@@ -146,6 +148,7 @@ def test_trial_has_the_state_of_a_new_process(launcher: WarmLauncher, tmp_path: 
     second = probed(launcher, tmp_path / "b", cores=cores, CUDA_VISIBLE_DEVICES="7")
 
     assert first["state"] == second["state"] == cold["state"]
+    assert {*cold["path"]} <= {*first["path"]}  # More: that of pytest from Python 3.12.8 on.
     assert first["parent"] == second["parent"] != os.getpid()
     assert len({first["pid"], second["pid"], first["parent"]}) == 3
     assert [one["gpu"] for one in (first, second)] == ["", "7"]
