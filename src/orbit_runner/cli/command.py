@@ -16,7 +16,6 @@ from orbit_runner.cli.flags.driver_flags import (
 )
 from orbit_runner.cli.flags.values import Value, resolve_paths
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten, unknown_name_message
-from orbit_runner.tf_internals import declared_arguments
 
 SECTIONS = ("task", "trainer", "runtime")
 _SETTING_FLAG = re.compile(rf"--((?:{'|'.join(SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
@@ -52,6 +51,11 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_HelpFormatter,
         )
 
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """The flags and arguments."""
+        return list(self._actions)
+
     def error(self, message: str) -> Any:
         """Raises a `RunnerError` instead of printing the error and exiting."""
         for kind, expected in (("int", "an integer"), ("float", "a number")):
@@ -85,7 +89,7 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     check_mode(getattr(flags, "mode", None))
     set_log_levels(flags)
-    resolve_paths(parser, flags)
+    resolve_paths(parser.arguments, flags)
     return flags
 
 
@@ -103,7 +107,7 @@ def _check_setting(parser: Parser, path: str) -> None:
             f"--{path}: `{parser.prog}` does not accept this setting{near}\n"
             f"{parser.settings_rule}\nallowed: {allowed}\nsee `{parser.prog} --help`"
         )
-    taken = ", ".join(name for action in declared_arguments(parser) if (name := _flag_name(action)))
+    taken = ", ".join(name for action in parser.arguments if (name := _flag_name(action)))
     rule = f"{parser.settings_rule}\n" if parser.settings_rule else ""
     raise RunnerError(
         f"--{path}: `{parser.prog}` does not accept settings\n"
@@ -117,13 +121,9 @@ def _flag_name(action: argparse.Action) -> str:
     return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
 
 
-def normalize_spelling(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+def normalize_spelling(parser: Parser, arguments: Sequence[str]) -> list[str]:
     """Returns the arguments with all flags in the spelling that the parser knows."""
-    known = {
-        option.lstrip("-")
-        for action in declared_arguments(parser)
-        for option in action.option_strings
-    }
+    known = {option.lstrip("-") for action in parser.arguments for option in action.option_strings}
     return normalize_driver_flags(arguments, known)
 
 
@@ -141,7 +141,7 @@ def _unknown_message(rest: Sequence[str], parser: Parser) -> str:
         for spelled_name in (bare, bare.removeprefix("no")):
             if answer := _explain_driver_flag(spelled_name, rest):
                 return answer
-    known = [option for action in declared_arguments(parser) for option in action.option_strings]
+    known = [option for action in parser.arguments for option in action.option_strings]
     kind = "flag" if name.startswith("-") else "argument"
     return f"unknown {kind} {shorten(name)}{nearest_name_hint(name, known)}"
 
@@ -199,7 +199,7 @@ class Command:
         """Returns the parser of its flags."""
         parser = Parser(self.name, self.help, self.command_lines())
         self.flags(parser)
-        for action in declared_arguments(parser):
+        for action in parser.arguments:
             if isinstance(action.type, Value) and not action.metavar:
                 action.metavar = action.type.metavar
         return parser

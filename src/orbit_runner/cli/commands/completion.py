@@ -28,7 +28,6 @@ from orbit_runner.config.describe import Setting, declared_settings
 from orbit_runner.config.errors import Origin
 from orbit_runner.config.resolve import OFFICIAL, Request, import_modules, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.tf_internals import declared_arguments
 
 SHELLS = ("bash", "zsh", "fish")
 SCRIPTS = Path(__file__).resolve().parents[2] / "templates" / "completion"
@@ -123,12 +122,12 @@ class _Line:
 
     def positionals(self) -> list[argparse.Action]:
         """Returns the declarations of the words that are not flags."""
-        return [action for action in declared_arguments(self.parser) if not action.option_strings]
+        return [action for action in self.parser.arguments if not action.option_strings]
 
     def action(self, name: str) -> argparse.Action | None:
         """Returns the declaration of a flag, given without dashes."""
         options = (f"--{name.replace('-', '_')}", f"-{name}")
-        found = (a for a in declared_arguments(self.parser) if {*options} & {*a.option_strings})
+        found = (a for a in self.parser.arguments if {*options} & {*a.option_strings})
         return next(found, None)
 
     def _takes_next(self, word: str) -> bool:
@@ -196,7 +195,7 @@ def _command_candidates(line: _Line, word: str) -> Candidates:
 
 
 def _flag_candidates(parser: Parser) -> Iterator[tuple[str, str]]:
-    for action in declared_arguments(parser):
+    for action in parser.arguments:
         if action.help == argparse.SUPPRESS:
             continue
         for option in action.option_strings:

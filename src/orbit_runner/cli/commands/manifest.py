@@ -244,7 +244,7 @@ def _add_sweep_flags(place: str, parser: Parser) -> None:
     add("--workers", type=int, metavar="N", help="number of processes: array elements, or pods")
     _add_job_flags(add, place)
     group = parser.add_argument_group("sweep")
-    for action in tf_internals.declared_arguments(sweep.COMMAND.parser()):
+    for action in sweep.COMMAND.parser().arguments:
         if action.dest in ("model_dir", *_SWEEP_FLAGS):
             action.type = _MODEL_DIR if action.dest == "model_dir" else action.type
             tf_internals.add_argument_again(group, action)
@@ -313,7 +313,7 @@ def _header_lines(place: str, arguments: Sequence[str], needed: Iterable[str]) -
 
 def _given_flags(parser: Parser, flags: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
     """Yields the flags of a command with other values than their defaults."""
-    for action in tf_internals.declared_arguments(parser):
+    for action in parser.arguments:
         value = getattr(flags, action.dest, None)
         if action.dest not in names or value == action.default:
             continue

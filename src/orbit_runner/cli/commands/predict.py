@@ -75,7 +75,7 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     if not words:
         raise RunnerError(f"the following arguments are required: WHERE\nusage: {_USAGE}")
     flags.where, flags.items = words[0], words[1:]
-    resolve_paths(parser, flags)
+    resolve_paths(parser.arguments, flags)
     return flags
 
 

@@ -17,7 +17,6 @@ from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files, 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
-from orbit_runner.tf_internals import declared_arguments
 from orbit_runner.utils.files import is_special, output_target, special_file_problem
 
 # Texts, each with one line of help.
@@ -77,7 +76,7 @@ class PathValue(Value):
         return _output_problem(path, self.kind) if self.kind.startswith("output") else ""
 
 
-def resolve_paths(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
+def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
     """Expands `~`, turns `file://` URLs into paths, and rejects paths that cannot be used.
 
     Changes `flags` in place. The shell does not expand `~` in `--model_dir=~/a`. Raises
@@ -85,7 +84,7 @@ def resolve_paths(parser: argparse.ArgumentParser, flags: argparse.Namespace) ->
     written: before the work begins whose result it is for.
     """
     problems = []
-    for action in declared_arguments(parser):
+    for action in arguments:
         value, given = action.type, getattr(flags, action.dest, None)
         if not isinstance(value, PathValue):
             continue
