@@ -70,7 +70,7 @@ def prepare_server() -> None:
     if cores:
         # Before NumPy is imported, which starts a thread per core.
         os.sched_setaffinity(0, cores)
-    path = _path_of_new_process()
+    path = [place or os.getcwd() for place in sys.path]
     try:
         import_modules()
         reason = reason_not_to_fork()
@@ -81,14 +81,6 @@ def prepare_server() -> None:
     names = [vars(module).get("__file__") for module in [*sys.modules.values()] if module]
     files = _stamps(name for name in names if isinstance(name, str))
     _server = _Server(os.getpid(), path, files, reason)
-
-
-def _path_of_new_process() -> list[str]:
-    """Returns `sys.path` of `python -m` here. From Python 3.12.8 on, the server has another one."""
-    first = [] if getattr(sys.flags, "safe_path", False) else [os.getcwd()]
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    first += [os.path.abspath(place) for place in given if place]
-    return [*dict.fromkeys([*first, *filter(None, sys.path)])]
 
 
 def import_modules() -> None:
