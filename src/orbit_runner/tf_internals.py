@@ -567,6 +567,11 @@ def unpadded_decoding_scope(model: Any) -> contextlib.AbstractContextManager[Non
 # Python's argparse
 
 
+def declared_arguments(parser: Any) -> list[Any]:
+    """Returns the flags and arguments of a parser, as `argparse.Action`."""
+    return list(_get(parser, "_actions"))
+
+
 def add_argument_again(group: Any, action: Any) -> None:
     """Adds an argument of another parser."""
     _get(group, "_add_action")(action)

@@ -16,6 +16,7 @@ from orbit_runner.cli.flags.driver_flags import (
 )
 from orbit_runner.cli.flags.values import Value, resolve_paths
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten, unknown_name_message
+from orbit_runner.tf_internals import declared_arguments
 
 SECTIONS = ("task", "trainer", "runtime")
 _SETTING_FLAG = re.compile(rf"--((?:{'|'.join(SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
@@ -54,7 +55,7 @@ class Parser(argparse.ArgumentParser):
     @property
     def arguments(self) -> list[argparse.Action]:
         """The flags and arguments."""
-        return list(self._actions)
+        return declared_arguments(self)
 
     def error(self, message: str) -> Any:
         """Raises a `RunnerError` instead of printing the error and exiting."""
