@@ -28,7 +28,7 @@ from orbit_runner.run_directory.data_record import (
 )
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import write_atomically
 

@@ -40,7 +40,7 @@ from orbit_runner.serving.loader import make_task, single_process_runtime
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.layer_table import LayerGroup, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.error_messages import error_message_scope

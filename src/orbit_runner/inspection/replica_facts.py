@@ -14,7 +14,7 @@ from orbit_runner.inspection.scale import ReplicaFacts, ScaleRequest
 from orbit_runner.inspection.step_graph import StepGraph, describe_gradient
 from orbit_runner.state.replica_state import replica_local_variables
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.mfu import peak_flops

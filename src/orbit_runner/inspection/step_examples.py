@@ -28,7 +28,7 @@ from orbit_runner.run_directory.metric_records import (
 )
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
 from orbit_runner.utils.files import read_json_object

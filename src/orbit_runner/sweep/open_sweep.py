@@ -11,7 +11,6 @@ from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.serialize import differences
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.launch.signals import Signals
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.directory import (
     SweepDirectory,
@@ -30,6 +29,7 @@ from orbit_runner.sweep.run_state import RunState, RunStates
 from orbit_runner.sweep.schedule import Schedule, SweepProgress
 from orbit_runner.sweep.trial_process import TrialLauncher
 from orbit_runner.utils.log import note
+from orbit_runner.utils.signals import Signals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

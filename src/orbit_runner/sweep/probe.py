@@ -10,12 +10,12 @@ from pathlib import Path
 
 from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.signals import Signals
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.schedule import SweepProgress, TrialTask
 from orbit_runner.sweep.trial_command import trial_arguments
 from orbit_runner.sweep.trial_process import TrialCommand, TrialLauncher, TrialProcess
+from orbit_runner.utils.signals import Signals
 
 _POLL_SECONDS = 0.05
 _MAX_ATTEMPTS = 10

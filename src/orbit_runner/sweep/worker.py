@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.launch.signals import Signals
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.directory import SweepDirectory
@@ -29,6 +28,7 @@ from orbit_runner.sweep.trial_command import trial_arguments
 from orbit_runner.sweep.trial_process import TrialCommand, TrialLauncher, TrialProcess
 from orbit_runner.utils.files import write_atomically, write_if_changed
 from orbit_runner.utils.log import note
+from orbit_runner.utils.signals import Signals
 
 _POLL_SECONDS = 0.2
 # A run is given up after its processes have ended this many times without progress.

@@ -127,9 +127,9 @@ def _check_flags(flags: argparse.Namespace) -> None:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.launch.signals import Signals
     from orbit_runner.sweep.sharing.slots import make_slots
     from orbit_runner.sweep.worker import Worker
+    from orbit_runner.utils.signals import Signals
 
     directory, signals = SweepDirectory(Path(flags.model_dir)), Signals()
     changes = Changes(

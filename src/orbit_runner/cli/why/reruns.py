@@ -20,7 +20,7 @@ from orbit_runner.differences.recorded_run import RecordedRun
 from orbit_runner.differences.step_record import TensorDifference, first_difference
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.data_record import fingerprint_of
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 
 Pair = tuple[RecordedRun, RecordedRun]
 Phase = Callable[[str], None]

@@ -10,19 +10,20 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.checkpoint.retention.policy import Retention
+from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.remote.layout import (
+from orbit_runner.run_directory.remote_copy import (
     CheckpointFiles,
+    Mirror,
+    WorkingCopy,
     committed_groups,
     groups_of,
     is_best,
     optional_files,
 )
-from orbit_runner.run_directory.remote.mirror import Mirror
-from orbit_runner.run_directory.remote.working_copy import WorkingCopy
-from orbit_runner.storage.cache import cache_directory
 from orbit_runner.storage.lease import Lease
 from orbit_runner.storage.objects import (
     ObjectInfo,
@@ -31,8 +32,11 @@ from orbit_runner.storage.objects import (
     blame_scope,
     open_store,
 )
-from orbit_runner.storage.paths import PathError, path_problem
+from orbit_runner.storage.paths import PathError, cache_directory, path_problem
 from orbit_runner.storage.staging import stage
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _WHAT = "--model_dir"
 _POLL_SECONDS = 5.0
@@ -229,3 +233,36 @@ def _open_store(url: str) -> ObjectStore:
     if problem:
         raise PathError(f"{_WHAT}: {problem}")
     return open_store(url, _WHAT)
+
+
+@contextlib.contextmanager
+def remote_run_scope(
+    url: str, mode: str, params: Any, strategy: tf.distribute.Strategy | None
+) -> Iterator[Path]:
+    """Yields the local copy of a run directory in an object store, and uploads what the run writes.
+
+    `params` is an experiment of Model Garden or of this package. If `strategy` is None, the current
+    strategy is used. Raises `RunnerError` if the processes of a cluster would share the directory
+    or another process trains in it, and `StorageError` if the store cannot be read or written.
+    """
+    import tensorflow as tf
+
+    from orbit_runner.checkpoint.retention.policy import retention_of
+    from orbit_runner.distribute.parameter_server import is_asynchronous
+    from orbit_runner.distribute.process_group import Workers
+
+    strategy = strategy or tf.distribute.get_strategy()
+    if Workers(strategy).count > 1 or is_asynchronous(strategy):
+        raise RunnerError(
+            f"model_dir: got {url!r}, expected a local path\n"
+            "the processes of a cluster share one directory: use one that all of them mount"
+        )
+    trainer = params.trainer
+    if mode in TRAINING:
+        with training_scope(url, keep=retention_of(trainer)) as folder:
+            yield folder
+        return
+    follows = mode == "continuous_eval"
+    subdir = trainer.validation_summary_subdir
+    with evaluation_scope(url, summaries=subdir, follows=follows) as folder:
+        yield folder
