@@ -9,7 +9,7 @@ import random
 import pytest
 import scipy.stats
 
-from orbit_runner.reporting.statistics import (
+from orbit_runner.compare.statistics import (
     difference_text,
     estimate,
     estimate_text,

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from orbit_runner.audit.run_diff import RunDiff
-from orbit_runner.audit.tensor_diff import LargestDifference, TensorDiff
+from orbit_runner.compare.histories import LargestDifference, RunDiff, TensorDiff
 from orbit_runner.utils.files import to_jsonable
 
 

@@ -19,8 +19,8 @@ from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
+from orbit_runner.compare.runs import RunComparison, compare
 from orbit_runner.errors import RunnerError, nearest_name_hint
-from orbit_runner.reporting.comparison import RunComparison, compare
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import to_jsonable

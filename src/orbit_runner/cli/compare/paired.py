@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.compare.html_page import write_page
-from orbit_runner.errors import RunnerError
-from orbit_runner.reporting.comparison import short_names
-from orbit_runner.reporting.paired import (
+from orbit_runner.compare.paired import (
     PairedComparison,
     PairedMetric,
     compare_paired,
     seed_group,
 )
-from orbit_runner.reporting.run_data import read_run
-from orbit_runner.reporting.statistics import Estimate, verdict
+from orbit_runner.compare.runs import short_names
+from orbit_runner.compare.statistics import Estimate, verdict
+from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.run_data import read_run
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
 

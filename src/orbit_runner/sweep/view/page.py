@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from orbit_runner.compare.statistics import estimate_text, interval_text
 from orbit_runner.reporting.html.page import add_line_breaks, page, paragraph, section, table
 from orbit_runner.reporting.setting_texts import value_text
-from orbit_runner.reporting.statistics import estimate_text, interval_text
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
