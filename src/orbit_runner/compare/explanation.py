@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orbit_runner.compare.histories import LargestDifference
+from orbit_runner.compare.histories import LargestDifference, loss_text
 from orbit_runner.compare.records import Finding, RecordedDifferences, rank_findings
 from orbit_runner.compare.step_records import TensorDifference
 from orbit_runner.utils.files import to_jsonable
@@ -259,7 +259,7 @@ def _recorded_lines(found: Explanation) -> Iterator[str]:
     if parting.last_equal is not None:
         yield f"everything is equal at step {parting.last_equal}"
     if parting.loss is not None:
-        change = " and ".join(_number(one) for one in (parting.loss.left, parting.loss.right))
+        change = " and ".join(loss_text(one) for one in (parting.loss.left, parting.loss.right))
         yield f"the loss first differs in the record of step {parting.loss.step}: {change}"
 
 
@@ -294,9 +294,5 @@ def _tensor(found: TensorDifference) -> Iterator[str]:
 
 def _largest(found: LargestDifference) -> str:
     index = f" at [{', '.join(map(str, found.index))}]" if found.index else ""
-    values = f"{_number(found.left)} and {_number(found.right)}"
+    values = f"{loss_text(found.left)} and {loss_text(found.right)}"
     return f"largest difference {found.difference:.3g}{index}: {values}"
-
-
-def _number(value: float | None) -> str:
-    return "not a number" if value is None else f"{value:.9g}"

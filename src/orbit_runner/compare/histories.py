@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orbit_runner.errors import Diverged, first_line
-from orbit_runner.run_directory.history import Fingerprints, RunHistory
+from orbit_runner.run_directory.history import (
+    Fingerprints,
+    RunHistory,
+    common_steps,
+    steps_with_other_weights,
+)
 
 if TYPE_CHECKING:
     from orbit_runner.checkpoint.fingerprint import CheckpointContent
@@ -66,9 +71,8 @@ def compare_runs(
     -1. `summary_interval` is the number of steps that one training record averages over. Imports
     TensorFlow if checkpoints differ, unless `reads_tensors` is False.
     """
-    both = sorted({*left.fingerprints} & {*right.fingerprints})
-    compared = tuple(one for one in both if after < one <= step)
-    differ = [one for one in compared if left.fingerprints[one] != right.fingerprints[one]]
+    compared = tuple(saved for saved in common_steps(left, right) if after < saved <= step)
+    differ = [saved for saved in compared if left.fingerprints[saved] != right.fingerprints[saved]]
     found = RunDiff(
         step=step,
         left=left.fingerprints.get(step),
@@ -78,8 +82,8 @@ def compare_runs(
     if found.right is not None and not differ:
         return found
     first, end = (differ[0], differ[0]) if differ else (None, step)
-    by_weights = [one for one in differ if _weights(left, one) != _weights(right, one)]
-    last_equal = max((one for one in compared if first is None or one < first), default=None)
+    by_weights = steps_with_other_weights(left, right, differ)
+    last_equal = max((saved for saved in compared if first is None or saved < first), default=None)
     begin = (after if last_equal is None else last_equal) + 1
     return dataclasses.replace(
         found,
@@ -91,10 +95,6 @@ def compare_runs(
         if first is not None and reads_tensors
         else None,
     )
-
-
-def _weights(run: RunHistory, step: int) -> str:
-    return run.fingerprints[step].weights
 
 
 def first_loss_difference(
@@ -282,22 +282,20 @@ def judge_step(
     Returns:
         The verdict, with the first difference, or what was compared.
     """
-    both = {*original.fingerprints} & {*replay.fingerprints}
-    saved = sorted(one for one in both if after < one <= end)
-    for one in saved:
-        if original.fingerprints[one].weights != replay.fingerprints[one].weights:
-            return StepVerdict(
-                DIFFERS, f"the weights of step {one} are not those of its checkpoint"
-            )
+    saved = [known for known in common_steps(original, replay) if after < known <= end]
+    if other := steps_with_other_weights(original, replay, saved):
+        return StepVerdict(
+            DIFFERS, f"the weights of step {other[0]} are not those of its checkpoint"
+        )
     steps = range(after + 1, end + 1)
     loss_diff = first_loss_difference(original, replay, steps, summary_interval, after)
     if loss_diff is not None:
-        losses = f"{_format_loss(loss_diff.left)} → {_format_loss(loss_diff.right)}"
+        losses = f"{loss_text(loss_diff.left)} → {loss_text(loss_diff.right)}"
         return StepVerdict(DIFFERS, f"the loss in the record of step {loss_diff.step}: {losses}")
-    if later := [one for one in saved if one >= step]:
+    if later := [known for known in saved if known >= step]:
         return StepVerdict(OWN, f"the weights of step {later[0]} have the fingerprint of the run")
     records = comparable_records(original, replay, steps, summary_interval, after)
-    if later := [one for one in records if one >= step]:
+    if later := [known for known in records if known >= step]:
         return StepVerdict(OWN, f"the record of step {later[0]} has the loss of the run")
     if error is not None:
         return _judge_error(original, error)
@@ -316,7 +314,7 @@ def _judge_error(original: RunHistory, error: Exception) -> StepVerdict:
 
 def _explain_unknown(original: RunHistory, step: int, end: int) -> str:
     known: Sequence[int] = sorted({*original.fingerprints, *original.losses})
-    after = [one for one in known if one >= step]
+    after = [recorded for recorded in known if recorded >= step]
     if not after:
         return "the run has no checkpoint and no record at that step or after it"
     if after[0] > end:
@@ -327,5 +325,6 @@ def _explain_unknown(original: RunHistory, step: int, end: int) -> str:
     return "the records of the run and of the replay are over different steps"
 
 
-def _format_loss(value: float | None) -> str:
+def loss_text(value: float | None) -> str:
+    """Returns a loss or an element of a tensor with all digits that may differ."""
     return "not a number" if value is None else f"{value:.9g}"

@@ -17,7 +17,7 @@ from typing import Any
 from orbit_runner.checkpoint.discovery import current_damage
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.compare.histories import RunDiff, compare_runs
-from orbit_runner.compare.runs import format_value
+from orbit_runner.compare.runs import differing_values, format_value
 from orbit_runner.config.declarations import path_kind
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import can_affect_weights
@@ -28,7 +28,7 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.code_version import diffs_by_file
 from orbit_runner.run_directory.config_values import read_settings
 from orbit_runner.run_directory.data_record import read_record
-from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
 from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import read_summary
@@ -64,11 +64,6 @@ class RecordedDifferences:
         """Whether all checkpoints of the same step are equal, and there are any."""
         edited = any(one.kind == "checkpoint" for one in self.findings)
         return bool(self.parting.compared) and self.parting.first is None and not edited
-
-    @property
-    def weights_equal(self) -> bool:
-        """Whether the weights of all checkpoints of the same step are equal."""
-        return bool(self.parting.compared) and self.parting.first_weights is None
 
 
 def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferences:
@@ -119,16 +114,14 @@ def _written_settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iter
     """Yields the differences of two `config.yaml` from which no config can be built."""
     if not left or not right:
         return
-    for path in dict.fromkeys([*left, *right]):
-        values = left.get(path), right.get(path)
-        if values[0] != values[1]:
-            yield Finding(
-                kind="settings",
-                name=path,
-                left=format_value(values[0]),
-                right=format_value(values[1]),
-                can_change_weights=path not in _DESCRIPTIVE_SETTINGS,
-            )
+    for path, values in differing_values([left, right]).items():
+        yield Finding(
+            kind="settings",
+            name=path,
+            left=format_value(values[0]),
+            right=format_value(values[1]),
+            can_change_weights=path not in _DESCRIPTIVE_SETTINGS,
+        )
 
 
 def _is_location(path: str, left: RecordedRun, right: RecordedRun) -> bool:
@@ -289,7 +282,7 @@ def _unknown(left: RecordedRun, right: RecordedRun) -> Iterator[str]:
 
 
 def _compare_checkpoints(left: RecordedRun, right: RecordedRun) -> RunDiff:
-    common = {*left.history.fingerprints} & {*right.history.fingerprints}
+    common = common_steps(left.history, right.history)
     intervals = [run.settings.get("trainer.summary_interval") for run in (left, right)]
     same = intervals[0] == intervals[1] and isinstance(intervals[0], int)
     # Means over different numbers of steps cannot be compared.

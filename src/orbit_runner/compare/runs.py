@@ -14,6 +14,7 @@ from typing import Any
 
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.run_directory.branch import last_common_step
+from orbit_runner.run_directory.history import common_steps, steps_with_other_weights
 from orbit_runner.run_directory.metric_records import SPEED, SPLITS, SYSTEM, UPDATE_RATIO, WATCH
 from orbit_runner.run_directory.run_data import NON_METRICS, RunData, read_run
 
@@ -174,11 +175,10 @@ def differing_values(
 def _compare_weights(first: RunData, other: RunData) -> str:
     if first.weights and first.weights == other.weights:
         return f"equal to {first.name}"
-    mine, theirs = first.history.fingerprints, other.history.fingerprints
-    common = sorted(set(mine) & set(theirs))
+    common = common_steps(first.history, other.history)
     if not common:
         return "no checkpoint of the same step"
-    differing = [step for step in common if mine[step].weights != theirs[step].weights]
+    differing = steps_with_other_weights(first.history, other.history, common)
     if not differing:
         return f"equal to {first.name} at step {common[-1]:,}"
     equal = [step for step in common if step < differing[0]]

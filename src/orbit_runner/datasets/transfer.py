@@ -81,9 +81,7 @@ _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 Report = Callable[[int], None]
 
 
-def transfer(
-    url: str, part: Path, size: int, report: Report, timeout: float = _TIMEOUT_SECONDS
-) -> None:
+def transfer(url: str, part: Path, size: int, report: Report) -> None:
     """Requests the missing bytes of a file and appends them to `part`.
 
     `If-Range` (RFC 9110, 13.1.5) asks for the rest only if the file is still the one that `part`
@@ -91,8 +89,8 @@ def transfer(
     file, which replaces `part`.
 
     `size` is that of the whole file. `report` is called with the number of bytes in `part`.
-    `timeout` is the seconds without data. Raises `Dropped` if the connection broke; `part` keeps
-    what arrived. Raises `Unavailable` if the address does not provide this file.
+    Raises `Dropped` if the connection broke; `part` keeps what arrived. Raises `Unavailable` if the
+    address does not provide this file.
     """
     have = _partial_size(part, size)
     if have == size:
@@ -100,7 +98,7 @@ def transfer(
     request = urllib.request.Request(url, headers=_headers(url, part, have))
     try:
         # Not `urlopen`, which reads the proxies of the environment only once per process.
-        response = urllib.request.build_opener().open(request, timeout=timeout)
+        response = urllib.request.build_opener().open(request, timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == _RANGE_WRONG:

@@ -161,7 +161,7 @@ def inspect_experiment(
     built = time.perf_counter() - start
     alone, task, state, plan = replica.config, replica.task, replica.state, replica.plan
     groups = _fine_tuning(alone, task, state)
-    schedule = _schedule(config, replica.adapter, state.optimizer, plan, replica.count)
+    schedule = _schedule(config, replica.adapter, state.optimizer, plan)
     phase("reading a batch of each section")
     raw = {name: replica.read_batch(section) for name, section in _SECTIONS.items()}
     batch = raw["training"]
@@ -338,7 +338,7 @@ def _plan(
 
 
 def _schedule(
-    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Any, plan: Plan | str, replicas: int
+    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Any, plan: Plan | str
 ) -> Schedule | str:
     if isinstance(plan, str):
         return plan

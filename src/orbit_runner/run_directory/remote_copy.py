@@ -403,7 +403,7 @@ class Mirror:
         groups = groups_of(files)
         in_groups = {name for names in groups.values() for name in names}
         new = {g: n for g, n in committed_groups(groups).items() if self._changed_files(n, files)}
-        linked = {group: self._link(group, names) for group, names in new.items()}
+        linked = {group: self._link(names) for group, names in new.items()}
         fresh = bool(new) or final
         others = [
             name
@@ -442,7 +442,7 @@ class Mirror:
             return True
         return time.monotonic() - self._uploaded_at.get(name, 0.0) > _APPENDED_SECONDS
 
-    def _link(self, group: CheckpointFiles, names: list[str]) -> bool:
+    def _link(self, names: list[str]) -> bool:
         """Creates hard links to the files of a checkpoint, so that they survive its deletion."""
         try:
             for name in names:

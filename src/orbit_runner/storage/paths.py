@@ -91,12 +91,12 @@ def _file_problem(url: str) -> str:
     return f"got {redact(url)!r}, expected file:///… with an absolute path"
 
 
-def local_path(path: str | os.PathLike[str], what: str, use: str = "") -> Path:
+def local_path(path: str | os.PathLike[str], what: str) -> Path:
     """Returns a local path or `file://` URL as a path. Raises PathError for any other URL.
 
-    `what` is the flag, setting or argument, and `use` is what to do instead, for the message.
+    `what` is the flag, setting or argument, for the message.
     """
-    problem = path_problem(path, remote=False, use=use)
+    problem = path_problem(path, remote=False)
     if problem:
         raise PathError(f"{what}: {problem}")
     return Path(strip_file_scheme(path))
@@ -185,14 +185,14 @@ def url_cache_directory(kind: str, url: str) -> Path:
     return cache_directory(kind) / digest / PurePosixPath(text).name
 
 
-def local_run_directory(path: str | os.PathLike[str], what: str = "model_dir") -> Path:
+def local_run_directory(path: str | os.PathLike[str]) -> Path:
     """Returns the local run directory, or the working copy of a run in an object store.
 
-    `what` is the flag or argument for messages. Raises PathError if the URL is not supported.
+    Raises PathError if the URL is not supported.
     """
     if not is_remote(path):
-        return local_path(path, what)
+        return local_path(path, "model_dir")
     problem = path_problem(path, remote=True)
     if problem:
-        raise PathError(f"{what}: {problem}")
+        raise PathError(f"model_dir: {problem}")
     return url_cache_directory("runs", url_of(path))

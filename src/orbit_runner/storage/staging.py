@@ -59,11 +59,12 @@ def localize(config: Any, *, data: bool = True) -> Any:
     return config if task is config.task else config.replace(task=task)
 
 
-def local_checkpoint(path: str, what: str = "task.init_checkpoint") -> str:
+def local_checkpoint(path: str) -> str:
     """Returns the local path of a checkpoint or of its directory. Copies a remote one first.
 
     Raises SettingError if the URL has no content or cannot be read.
     """
+    what = "task.init_checkpoint"
     try:
         return _localize_checkpoint(path, what)
     except PathError as error:

@@ -153,12 +153,12 @@ def _best(directory: Path, results: SweepResults) -> str:
                 "train it with other seeds before you rely on its lead"
             ),
             table((), rows),
-            _how_to_run(directory, results),
+            _how_to_run(directory),
         ]
     )  # fmt: skip
 
 
-def _how_to_run(directory: Path, results: SweepResults) -> str:
+def _how_to_run(directory: Path) -> str:
     """Returns the command that trains the best trial again, in a directory of its own."""
     config = shlex.quote(str(directory / BEST_CONFIG))
     command = f"runner --experiment={config} --model_dir=runs/best"

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.compare.html_page import write_page
 from orbit_runner.compare.paired import (
     PairedComparison,
     PairedMetric,
@@ -22,7 +21,7 @@ from orbit_runner.compare.runs import short_names
 from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_data import read_run
-from orbit_runner.utils.files import to_jsonable
+from orbit_runner.utils.files import to_jsonable, write_output
 from orbit_runner.utils.streams import use_utf8
 
 _TITLES = (
@@ -117,3 +116,12 @@ def _csv_rows(comparison: PairedComparison) -> Iterator[list[Any]]:
         rest = [test.effect_size, str(test.is_significant).lower()]
         values = [*names, metric.name, len(comparison.seeds), *spreads, *tested, *rest]
         yield ["" if value is None else value for value in values]
+
+
+def write_page(path: Path, page: str) -> None:
+    """Writes a page, and prints its path on standard error."""
+    try:
+        write_output(path, page)
+    except OSError as error:
+        raise RunnerError(f"--html: cannot write {path}: {error.strerror}") from error
+    print(f"the comparison is in {path}", file=sys.stderr)
