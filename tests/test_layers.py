@@ -76,6 +76,10 @@ LIGHT = sorted(
         *ROOT.glob("checkpoint/retention/*.py"),
         *ROOT.glob("launch/**/*.py"),
         *ROOT.glob("datasets/**/*.py"),
+        *ROOT.glob("compare/*.py"),
+        *ROOT.glob("sweep/**/*.py"),
+        ROOT / "step" / "examples.py",
+        ROOT / "step" / "results.py",
         ROOT / "tf_internals.py",
         *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading", "provider")),
         *(

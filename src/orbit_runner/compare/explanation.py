@@ -81,12 +81,12 @@ class Explanation:
     @property
     def causes(self) -> list[Finding]:
         """The differences that can change the weights, the best explanation first."""
-        return [one for one in self._ranked if one.can_change_weights]
+        return [finding for finding in self._ranked if finding.can_change_weights]
 
     @property
     def others(self) -> list[Finding]:
         """The differences that cannot change the weights."""
-        return [one for one in self._ranked if not one.can_change_weights]
+        return [finding for finding in self._ranked if not finding.can_change_weights]
 
     @property
     def _ranked(self) -> list[Finding]:
@@ -101,14 +101,14 @@ class Explanation:
 
     @property
     def _equal(self) -> str:
-        found = self.recorded.parting
-        if not found.compared:
+        parting = self.recorded.parting
+        if not parting.compared:
             assert self.reruns is not None
             return (
                 f"equal: both were run again, and have the same weights at step {self.reruns.end}"
             )
-        count = len(found.compared)
-        return f"equal: {count} checkpoint{'s' if count != 1 else ''} up to step {found.step}"
+        count = len(parting.compared)
+        return f"equal: {count} checkpoint{'s' if count != 1 else ''} up to step {parting.step}"
 
     @property
     def _cause(self) -> str:
@@ -120,7 +120,7 @@ class Explanation:
         if cause.kind == "data":
             return self._data_cause(cause)
         if cause.kind == "code":
-            files = [one.name for one in self.causes if one.kind == "code"]
+            files = [finding.name for finding in self.causes if finding.kind == "code"]
             return f"the code differs: {', '.join(files[:3])}{', …' if files[3:] else ''}"
         if cause.kind == "settings":
             return f"{cause.name} differs ({cause.values})"
@@ -143,7 +143,7 @@ class Explanation:
     def _same_kinds(self) -> str:
         """Returns such as `equal settings, code and data`, as far as it is known."""
         unknown = " ".join(self.recorded.unknown)
-        differing = {one.kind for one in self.causes}
+        differing = {finding.kind for finding in self.causes}
         same = [
             kind for kind in _EXPLICIT if kind not in differing and f"the {kind} of" not in unknown
         ]
@@ -155,12 +155,12 @@ class Explanation:
     @property
     def _rerun_mismatch(self) -> str:
         """Returns which run differs from its repetition, if that is known."""
-        found = self.reruns
-        if found is None or found.first_step is not None:
+        reruns = self.reruns
+        if reruns is None or reruns.first_step is not None:
             return ""
-        for name, other, gives in zip("AB", "BA", found.gives_other, strict=True):
+        for name, other, gives in zip("AB", "BA", reruns.gives_other, strict=True):
             if gives:
-                return f", but a rerun of {name} gives the weights of {other} at step {found.end}"
+                return f", but a rerun of {name} gives the weights of {other} at step {reruns.end}"
         return ""
 
     @property
@@ -176,17 +176,19 @@ class Explanation:
 
     @property
     def _recorded_place(self) -> str:
-        found = self.recorded.parting
-        if not found.compared:
+        parting = self.recorded.parting
+        if not parting.compared:
             return "no checkpoint of the same step"
-        if found.first is None:
-            return f"the recorded fingerprints are equal up to step {found.step}"
-        if found.first_weights is None:
-            return f"the weights are equal up to step {found.step}, but not the rest of the state"
+        if parting.first is None:
+            return f"the recorded fingerprints are equal up to step {parting.step}"
+        if parting.first_weights is None:
+            return f"the weights are equal up to step {parting.step}, but not the rest of the state"
         since = (
-            f", and are equal at step {found.last_equal}" if found.last_equal is not None else ""
+            f", and are equal at step {parting.last_equal}"
+            if parting.last_equal is not None
+            else ""
         )
-        return f"the weights differ at step {found.first_weights}{since}"
+        return f"the weights differ at step {parting.first_weights}{since}"
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the result for `--json`, with null for NaN and infinities."""
@@ -197,8 +199,8 @@ class Explanation:
                 "verdict": self.verdict,
                 "left": self.left,
                 "right": self.right,
-                "causes": [dataclasses.asdict(one) for one in self.causes],
-                "others": [dataclasses.asdict(one) for one in self.others],
+                "causes": [dataclasses.asdict(finding) for finding in self.causes],
+                "others": [dataclasses.asdict(finding) for finding in self.others],
                 "unknown": [*self.recorded.unknown],
                 "recorded": dataclasses.asdict(self.recorded.parting),
                 "reruns": dataclasses.asdict(self.reruns) if self.reruns else None,
@@ -212,39 +214,40 @@ class Explanation:
 _MOST_CAUSES, _MOST_OTHERS = 20, 8
 
 
-def format_explanation(found: Explanation) -> Iterator[str]:
+def format_explanation(explanation: Explanation) -> Iterator[str]:
     """Yields the lines."""
-    yield found.verdict
-    yield f"  {'A':<12} {found.left}"
-    yield f"  {'B':<12} {found.right}"
-    yield from _rows("differs", _findings(found.causes, _MOST_CAUSES))
-    yield from _rows("no effect", _findings(found.others, _MOST_OTHERS))
-    yield from _rows("recorded", _recorded_lines(found))
-    if found.reruns is not None:
-        yield from _rows("run again", _reruns(found.reruns))
-        if found.reruns.tensor is not None:
-            yield from _rows("tensor", _tensor(found.reruns.tensor))
-    yield from _rows("not known", found.recorded.unknown)
-    yield from _rows("note", [*(found.reruns.notes if found.reruns else ())])
-    if found.problem:
-        yield from _rows("note", [f"not run again: {found.problem}"])
+    yield explanation.verdict
+    yield f"  {'A':<12} {explanation.left}"
+    yield f"  {'B':<12} {explanation.right}"
+    yield from _rows("differs", _findings(explanation.causes, _MOST_CAUSES))
+    yield from _rows("no effect", _findings(explanation.others, _MOST_OTHERS))
+    yield from _rows("recorded", _recorded_lines(explanation))
+    if explanation.reruns is not None:
+        yield from _rows("run again", _reruns(explanation.reruns))
+        if explanation.reruns.tensor is not None:
+            yield from _rows("tensor", _tensor(explanation.reruns.tensor))
+    yield from _rows("not known", explanation.recorded.unknown)
+    yield from _rows("note", [*(explanation.reruns.notes if explanation.reruns else ())])
+    if explanation.problem:
+        yield from _rows("note", [f"not run again: {explanation.problem}"])
 
 
 def _rows(title: str, lines: Sequence[str] | Iterator[str]) -> Iterator[str]:
-    for index, line in enumerate(one for text in lines for one in text.splitlines()):
+    shown = [line for text in lines for line in text.splitlines()]
+    for index, line in enumerate(shown):
         yield f"  {'' if index else title:<12} {line}"
 
 
 def _findings(findings: Sequence[Finding], most: int) -> Iterator[str]:
-    for one in findings[:most]:
-        yield f"{one.name}: {one.values}" if one.values else one.name
-        yield from (f"  {line}" for line in one.details)
+    for finding in findings[:most]:
+        yield f"{finding.name}: {finding.values}" if finding.values else finding.name
+        yield from (f"  {line}" for line in finding.details)
     if findings[most:]:
         yield f"… and {len(findings) - most} more"
 
 
-def _recorded_lines(found: Explanation) -> Iterator[str]:
-    parting = found.recorded.parting
+def _recorded_lines(explanation: Explanation) -> Iterator[str]:
+    parting = explanation.recorded.parting
     if not parting.compared:
         yield "no checkpoint of the same step"
         return
@@ -259,40 +262,40 @@ def _recorded_lines(found: Explanation) -> Iterator[str]:
     if parting.last_equal is not None:
         yield f"everything is equal at step {parting.last_equal}"
     if parting.loss is not None:
-        change = " and ".join(loss_text(one) for one in (parting.loss.left, parting.loss.right))
+        change = " and ".join(loss_text(loss) for loss in (parting.loss.left, parting.loss.right))
         yield f"the loss first differs in the record of step {parting.loss.step}: {change}"
 
 
-def _reruns(found: Reruns) -> Iterator[str]:
-    yield f"from step {found.start} to {found.end}"
-    if found.first_step is None:
-        yield f"both have the same weights at step {found.end}"
-    elif found.first_step <= found.start:
-        yield f"the weights differ before step {found.start + 1}"
+def _reruns(reruns: Reruns) -> Iterator[str]:
+    yield f"from step {reruns.start} to {reruns.end}"
+    if reruns.first_step is None:
+        yield f"both have the same weights at step {reruns.end}"
+    elif reruns.first_step <= reruns.start:
+        yield f"the weights differ before step {reruns.start + 1}"
     else:
-        yield f"they first differ after step {found.first_step}"
-    for name, repeats in zip("AB", found.repeats, strict=True):
+        yield f"they first differ after step {reruns.first_step}"
+    for name, repeats in zip("AB", reruns.repeats, strict=True):
         if repeats:
-            yield f"{name} has the weights that it recorded at step {found.end}"
-    for name, other, gives in zip("AB", "BA", found.gives_other, strict=True):
-        if gives and found.first_step is None:
-            yield f"{name} has the weights that {other} recorded at step {found.end}"
+            yield f"{name} has the weights that it recorded at step {reruns.end}"
+    for name, other, gives in zip("AB", "BA", reruns.gives_other, strict=True):
+        if gives and reruns.first_step is None:
+            yield f"{name} has the weights that {other} recorded at step {reruns.end}"
 
 
-def _tensor(found: TensorDifference) -> Iterator[str]:
-    yield str(found)
-    if found.problem:
-        yield found.problem
-    if found.total and not found.problem:
-        yield f"{found.differing:,} of {found.total:,} elements differ"
-    if found.examples:
-        more = ", …" if found.examples[8:] else ""
-        yield f"examples: {', '.join(map(str, found.examples[:8]))}{more}"
-    if found.largest is not None:
-        yield _largest(found.largest)
+def _tensor(difference: TensorDifference) -> Iterator[str]:
+    yield str(difference)
+    if difference.problem:
+        yield difference.problem
+    if difference.total and not difference.problem:
+        yield f"{difference.differing:,} of {difference.total:,} elements differ"
+    if difference.examples:
+        more = ", …" if difference.examples[8:] else ""
+        yield f"examples: {', '.join(map(str, difference.examples[:8]))}{more}"
+    if difference.largest is not None:
+        yield _largest(difference.largest)
 
 
-def _largest(found: LargestDifference) -> str:
-    index = f" at [{', '.join(map(str, found.index))}]" if found.index else ""
-    values = f"{loss_text(found.left)} and {loss_text(found.right)}"
-    return f"largest difference {found.difference:.3g}{index}: {values}"
+def _largest(difference: LargestDifference) -> str:
+    index = f" at [{', '.join(map(str, difference.index))}]" if difference.index else ""
+    values = f"{loss_text(difference.left)} and {loss_text(difference.right)}"
+    return f"largest difference {difference.difference:.3g}{index}: {values}"

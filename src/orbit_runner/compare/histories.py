@@ -73,20 +73,20 @@ def compare_runs(
     """
     compared = tuple(saved for saved in common_steps(left, right) if after < saved <= step)
     differ = [saved for saved in compared if left.fingerprints[saved] != right.fingerprints[saved]]
-    found = RunDiff(
+    diff = RunDiff(
         step=step,
         left=left.fingerprints.get(step),
         right=right.fingerprints.get(step),
         compared=compared,
     )
-    if found.right is not None and not differ:
-        return found
+    if diff.right is not None and not differ:
+        return diff
     first, end = (differ[0], differ[0]) if differ else (None, step)
     by_weights = steps_with_other_weights(left, right, differ)
     last_equal = max((saved for saved in compared if first is None or saved < first), default=None)
     begin = (after if last_equal is None else last_equal) + 1
     return dataclasses.replace(
-        found,
+        diff,
         first=first,
         first_weights=by_weights[0] if by_weights else None,
         last_equal=last_equal,
@@ -117,15 +117,15 @@ def comparable_records(
         step
         for step in sorted({*left.losses} & {*right.losses})
         if step in steps
-        and not any((step - 1) // interval * interval < one < step for one in resumed)
+        and not any((step - 1) // interval * interval < resumed_at < step for resumed_at in resumed)
     ]
 
 
 def _diff_tensors(left: RunHistory, right: RunHistory, first: int, last: int) -> TensorDiff | None:
     for step in _common_checkpoints(left, right, first, last):
-        found = compare_tensors(left.checkpoints.prefix(step), right.checkpoints.prefix(step), step)
-        if found is not None:
-            return found
+        diff = compare_tensors(left.checkpoints.prefix(step), right.checkpoints.prefix(step), step)
+        if diff is not None:
+            return diff
     return None
 
 
@@ -172,7 +172,9 @@ def compare_tensors(left: Path, right: Path, step: int) -> TensorDiff | None:
     try:
         pair = CheckpointContent(left), CheckpointContent(right)
         weights = {**pair[1].weights(), **pair[0].weights()}
-        state = {key: _strip_attributes(key) for one in pair for key in one.state_keys()}
+        state = {
+            key: _strip_attributes(key) for checkpoint in pair for key in checkpoint.state_keys()
+        }
         return _compare("weights", weights, pair, step) or _compare("state", state, pair, step)
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError):
         return None  # A run that is still training has removed it.
@@ -184,7 +186,9 @@ def _compare(
     differing: list[str] = []
     largest: LargestDifference | None = None
     for key in sorted(names, key=_natural_sort_key):
-        values = [one.tensor(key) if key in one.shapes else None for one in pair]
+        values = [
+            checkpoint.tensor(key) if key in checkpoint.shapes else None for checkpoint in pair
+        ]
         if is_bitwise_equal(*values):
             continue
         differing.append(names[key])
@@ -238,7 +242,7 @@ def largest_difference(
         off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
     off = np.where(np.isnan(off), np.inf, off)
     index = np.unravel_index(int(np.argmax(off)), off.shape)
-    place = tuple(int(one) for one in index)
+    place = tuple(int(number) for number in index)
     return LargestDifference(name, place, float(a[index]), float(b[index]), float(off[index]))
 
 
@@ -305,7 +309,7 @@ def judge_step(
 def _judge_error(original: RunHistory, error: Exception) -> StepVerdict:
     """Compares how both runs ended."""
     text = f"{type(error).__name__}: {first_line(error)}"
-    ends = [str(one.get("outcome", "")).partition("\n")[0] for one in original.attempts]
+    ends = [str(attempt.get("outcome", "")).partition("\n")[0] for attempt in original.attempts]
     if text in ends:
         return StepVerdict(OWN, f"both ended with the same error: {first_line(error)}")
     kind = "training diverged" if isinstance(error, Diverged) else "the replay failed"

@@ -88,7 +88,7 @@ class PairedComparison:
     def has_equal_weights(self) -> bool:
         """Returns whether the runs of each seed have the same weights at the end."""
         pairs = [(self.first.runs[seed], self.second.runs[seed]) for seed in self.seeds]
-        return all(one.weights and one.weights == other.weights for one, other in pairs)
+        return all(run.weights and run.weights == other.weights for run, other in pairs)
 
     def notes(self) -> Iterator[str]:
         """Yields what limits the comparison, as sentences without a period."""
@@ -121,9 +121,9 @@ def seed_group(name: str, runs: Sequence[RunData]) -> SeedGroup:
             )
         by_seed[seed] = run
     settings = differing_values([run.settings for run in runs], ignored=("description", SEED))
-    found = {path: row for path, row in settings.items() if not cannot_affect_weights(path)}
-    if found:
-        rows = [f"{path}: {', '.join(_distinct(row))}" for path, row in found.items()]
+    others = {path: row for path, row in settings.items() if not cannot_affect_weights(path)}
+    if others:
+        rows = [f"{path}: {', '.join(_distinct(row))}" for path, row in others.items()]
         raise RunnerError(
             f"--paired: the runs of {name} differ in more than their seed\n"
             f"{format_list(rows)}\n{_ADVICE}"
@@ -190,14 +190,16 @@ def _check_metric(
 
 def _values(run: RunData) -> dict[str, float]:
     """Returns the metrics of the last evaluation, and those of the best one as `best.NAME`."""
-    found = {f"best.{name}": value for name, value in run.summary.best.items()}
-    found = {**run.summary.metrics, **found}
-    return {name: v for name, v in found.items() if name.removeprefix("best.") not in _NOT_COMPARED}
+    values = {f"best.{name}": value for name, value in run.summary.best.items()}
+    values = {**run.summary.metrics, **values}
+    return {
+        name: v for name, v in values.items() if name.removeprefix("best.") not in _NOT_COMPARED
+    }
 
 
 def _seed(run: RunData) -> int | None:
-    found = run.settings.get(SEED, run.summary.seed)
-    return found if isinstance(found, int) else None
+    seed = run.settings.get(SEED, run.summary.seed)
+    return seed if isinstance(seed, int) else None
 
 
 def _run_notes(group: SeedGroup, seeds: Sequence[int]) -> Iterator[str]:

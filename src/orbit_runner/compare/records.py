@@ -62,7 +62,7 @@ class RecordedDifferences:
     @property
     def equal(self) -> bool:
         """Whether all checkpoints of the same step are equal, and there are any."""
-        edited = any(one.kind == "checkpoint" for one in self.findings)
+        edited = any(finding.kind == "checkpoint" for finding in self.findings)
         return bool(self.parting.compared) and self.parting.first is None and not edited
 
 
@@ -77,9 +77,9 @@ def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferenc
         *code_findings(_code(left), _code(right), (left.path, right.path)),
         *_replicas(*runs),
     ]
-    if left.record and right.record and not any(one.kind == "code" for one in findings):
+    if left.record and right.record and not any(finding.kind == "code" for finding in findings):
         findings += module_findings(left.record.code, right.record.code)
-    findings += _numerics(*runs, {one.name for one in findings})
+    findings += _numerics(*runs, {finding.name for finding in findings})
     findings += [*_versions(*runs), *_resumes(*runs)]
     return RecordedDifferences(
         findings=findings, unknown=[*_unknown(left, right)], parting=_compare_checkpoints(*runs)
@@ -99,14 +99,14 @@ def _settings(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
         yield from _written_settings(left.settings, right.settings)
         return
     configs = left.resolved.config, right.resolved.config
-    for found in differences(*configs):
-        matters = any(can_affect_weights(found.path, config) for config in configs)
+    for difference in differences(*configs):
+        matters = any(can_affect_weights(difference.path, config) for config in configs)
         yield Finding(
             kind="settings",
-            name=found.path,
-            left=found.left,
-            right=found.right,
-            can_change_weights=matters and not _is_location(found.path, left, right),
+            name=difference.path,
+            left=difference.left,
+            right=difference.right,
+            can_change_weights=matters and not _is_location(difference.path, left, right),
         )
 
 
@@ -155,12 +155,12 @@ def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tupl
         pairs: dict[str, list[DataFile | None]] = {name: [left[0], right[0]]}
     else:
         rows = [{row.name: row for row in rows} for rows in (left, right)]
-        pairs = {name: [one.get(name) for one in rows] for name in {**rows[0], **rows[1]}}
+        pairs = {name: [side.get(name) for side in rows] for name in {**rows[0], **rows[1]}}
     differing = False
     for name, (a, b) in pairs.items():
         if a is None or b is None or not _is_same(a, b):
             differing = True
-            yield name, [_describe(one, a, b) for one in (a, b)]
+            yield name, [_describe(row, a, b) for row in (a, b)]
     if not differing and [*pairs] and [row.name for row in left] != [row.name for row in right]:
         yield "order of the files", [_names(left), _names(right)]
 
@@ -174,7 +174,7 @@ def _is_same(left: DataFile, right: DataFile) -> bool:
 def _describe(row: DataFile | None, *pair: DataFile | None) -> str:
     if row is None:
         return "missing"
-    if len({one.bytes for one in pair if one}) > 1:
+    if len({other.bytes for other in pair if other}) > 1:
         return f"{row.bytes:,} bytes"
     return row.digest[: row.digest.find(":") + 13] or "unknown contents"
 
@@ -184,8 +184,8 @@ def _names(rows: Sequence[DataFile]) -> str:
 
 
 def _code(run: RecordedRun) -> Mapping[str, Any]:
-    found = run.last_start.get("code")
-    return found if isinstance(found, dict) else {}
+    code = run.last_start.get("code")
+    return code if isinstance(code, dict) else {}
 
 
 def _replicas(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
@@ -200,10 +200,10 @@ def _replicas(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
 
 
 def _gpus(run: RecordedRun) -> str | None:
-    found = run.last_start.get("devices")
-    if not isinstance(found, dict):
+    devices = run.last_start.get("devices")
+    if not isinstance(devices, dict):
         return None
-    return ", ".join(map(str, found.get("gpus") or ())) or "CPU"
+    return ", ".join(map(str, devices.get("gpus") or ())) or "CPU"
 
 
 def _numerics(left: RecordedRun, right: RecordedRun, known: set[str]) -> Iterator[Finding]:
@@ -229,8 +229,8 @@ def _drop_common_words(values: list[str], name: str) -> list[str]:
 
 
 def _software(run: RecordedRun) -> Mapping[str, Any]:
-    found = run.last_start.get("software")
-    return found if isinstance(found, dict) else {}
+    software = run.last_start.get("software")
+    return software if isinstance(software, dict) else {}
 
 
 def _versions(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
@@ -261,8 +261,10 @@ def _resumes(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
 
 def _inexact_reasons(run: RecordedRun) -> set[str]:
     """Returns why the config of a run does not reproduce it."""
-    found = set(run.record.inexact) if run.record else set()
-    return found | ({"it was resumed with another config"} if run.history.is_overridden else set())
+    reasons = set(run.record.inexact) if run.record else set()
+    return reasons | (
+        {"it was resumed with another config"} if run.history.is_overridden else set()
+    )
 
 
 def _unknown(left: RecordedRun, right: RecordedRun) -> Iterator[str]:
@@ -506,11 +508,11 @@ def rank_findings(findings: Sequence[Finding], place: str = "") -> list[Finding]
 
     def rank(finding: Finding) -> tuple[bool, bool, int, int]:
         key = f"{finding.kind}:{finding.name}"
-        found = (index for index, pattern in enumerate(patterns) if re.match(pattern, key))
+        places = (index for index, pattern in enumerate(patterns) if re.match(pattern, key))
         return (
             finding.kind != "checkpoint",
             not finding.can_change_weights,
-            next(found, len(patterns)),
+            next(places, len(patterns)),
             KINDS.index(finding.kind),
         )
 
@@ -531,7 +533,7 @@ def code_findings(
     """
     revisions = left.get("revision"), right.get("revision")
     if None not in revisions and revisions[0] != revisions[1]:
-        short = [str(one)[:12] for one in revisions]
+        short = [str(revision)[:12] for revision in revisions]
         yield Finding(kind="code", name="git revision", left=short[0], right=short[1])
     changed = left.get("changed"), right.get("changed")
     if not isinstance(changed[0], dict) or not isinstance(changed[1], dict):
@@ -575,10 +577,10 @@ def _patch(code: Mapping[str, Any], directory: Path) -> dict[str, str]:
         return {}
     try:
         content = read_file(directory / Path(name).name)
-        found = diffs_by_file(content)
+        diffs = diffs_by_file(content)
     except (OSError, ValueError, SyntaxError):
         return {}
-    return {_text(file): _text(diff) for file, diff in found.items()}
+    return {_text(file): _text(diff) for file, diff in diffs.items()}
 
 
 def _text(content: bytes) -> str:
@@ -587,14 +589,14 @@ def _text(content: bytes) -> str:
 
 def _lines(left: str, right: str) -> Iterator[str]:
     """Yields the lines that only one of two patches adds or removes, with its letter."""
-    found = [
+    lines = [
         f"{'A' if line[0] == '-' else 'B'}: {line[2:]}"
         for line in difflib.ndiff(_changes(left), _changes(right))
         if line[0] in "-+"
     ]
-    yield from (line[:200] for line in found[:_MOST_LINES])
-    if found[_MOST_LINES:]:
-        yield f"… and {len(found) - _MOST_LINES} more lines"
+    yield from (line[:200] for line in lines[:_MOST_LINES])
+    if lines[_MOST_LINES:]:
+        yield f"… and {len(lines) - _MOST_LINES} more lines"
 
 
 def _changes(diff: str) -> list[str]:

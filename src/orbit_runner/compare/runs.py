@@ -96,24 +96,24 @@ class RunComparison:
 
     def common_steps(self) -> list[int | None]:
         """Returns the last step that each run has in common with an earlier one, if any."""
-        found = []
+        common = []
         for index, run in enumerate(self.runs):
             steps = [last_common_step(run.ancestry, other.ancestry) for other in self.runs[:index]]
-            found.append(max((step for step in steps if step is not None), default=None))
-        return found
+            common.append(max((step for step in steps if step is not None), default=None))
+        return common
 
     def branches(self) -> list[str]:
         """Returns where each run branched off, such as `step 45 of a`; "" for other runs."""
         names = {run.summary.path.resolve(): run.name for run in self.runs}
-        found = []
+        branches = []
         for summary in (run.summary for run in self.runs):
             parent = summary.parent
             if parent is None or summary.branch_step is None:
-                found.append("")
+                branches.append("")
                 continue
             name = names.get(parent.resolve(), os.path.relpath(parent))
-            found.append(f"step {summary.branch_step:,} of {name}")
-        return found
+            branches.append(f"step {summary.branch_step:,} of {name}")
+        return branches
 
     def title(self, key: tuple[str, str]) -> str:
         """Returns the title of a curve."""
@@ -121,7 +121,7 @@ class RunComparison:
         if name == SPEED:
             return "training steps per second"
         words = name.removeprefix(WATCH).replace("_", " ")
-        ambiguous = all((one, name) in self.curve_keys() for one in SPLITS)
+        ambiguous = all((other, name) in self.curve_keys() for other in SPLITS)
         return f"{'training' if split == 'train' else split} {words}" if ambiguous else words
 
     def weights(self) -> list[str]:
@@ -150,8 +150,8 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 def _drop_common_points(points: Mapping[int, float], step: int | None) -> Mapping[int, float]:
     if step is None:
         return points
-    last = max((one for one in points if one <= step), default=step)
-    return {one: value for one, value in points.items() if one >= last}
+    last = max((known for known in points if known <= step), default=step)
+    return {known: value for known, value in points.items() if known >= last}
 
 
 def format_value(value: Any) -> str:

@@ -90,17 +90,17 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
         raise ValueError(f"got {len(differences)} pairs, allowed: at least 2")
     from scipy.special import stdtr
 
-    found = estimate(differences)
-    if not found.deviation:
-        t = math.copysign(math.inf, found.mean) if found.mean else 0.0
+    difference = estimate(differences)
+    if not difference.deviation:
+        t = math.copysign(math.inf, difference.mean) if difference.mean else 0.0
     else:
-        t = found.mean / (found.deviation / math.sqrt(found.count))
+        t = difference.mean / (difference.deviation / math.sqrt(difference.count))
     return PairedTest(
-        difference=found,
+        difference=difference,
         t=t,
-        p=2 * float(stdtr(found.count - 1, -abs(t))),
-        permutation_p=permutation_p(differences) if found.count <= _MOST_PERMUTED else None,
-        effect_size=found.mean / found.deviation if found.deviation else None,
+        p=2 * float(stdtr(difference.count - 1, -abs(t))),
+        permutation_p=permutation_p(differences) if difference.count <= _MOST_PERMUTED else None,
+        effect_size=difference.mean / difference.deviation if difference.deviation else None,
     )
 
 
@@ -146,22 +146,22 @@ def difference_text(difference: Estimate) -> str:
     return f"{difference.mean:+.3g}{around}"
 
 
-def estimate_text(found: Estimate) -> str:
+def estimate_text(estimated: Estimate) -> str:
     """Returns a mean and its standard deviation, such as `0.9713 ± 0.0021`."""
-    if found.deviation is None:
-        return f"{found.mean:.4g}"
-    if not found.deviation:
-        return f"{found.mean:.4g} ± 0"
+    if estimated.deviation is None:
+        return f"{estimated.mean:.4g}"
+    if not estimated.deviation:
+        return f"{estimated.mean:.4g} ± 0"
     # As many decimals of the mean as the two digits of the deviation need.
-    decimals = max(0, 1 - math.floor(math.log10(found.deviation)))
-    if decimals > 9 or abs(found.mean) >= 1e9:
-        return f"{found.mean:.6g} ± {found.deviation:.2g}"
-    return f"{found.mean:.{decimals}f} ± {found.deviation:.{decimals}f}"
+    decimals = max(0, 1 - math.floor(math.log10(estimated.deviation)))
+    if decimals > 9 or abs(estimated.mean) >= 1e9:
+        return f"{estimated.mean:.6g} ± {estimated.deviation:.2g}"
+    return f"{estimated.mean:.{decimals}f} ± {estimated.deviation:.{decimals}f}"
 
 
-def interval_text(found: Estimate) -> str:
+def interval_text(estimated: Estimate) -> str:
     """Returns the interval of a mean, such as `[0.969, 0.974]`; "" for one value."""
-    interval = found.interval
+    interval = estimated.interval
     if interval is None:
         return ""
     width = interval[1] - interval[0]

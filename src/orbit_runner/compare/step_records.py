@@ -118,17 +118,17 @@ def _to_storable(value: np.ndarray) -> np.ndarray:
 def first_difference(left: Path, right: Path) -> TensorDifference | None:
     """Returns the first tensor that differs in the files of two runs; None if there is none."""
     with np.load(left) as a, np.load(right) as b:
-        about = [json.loads(str(one["about"])) for one in (a, b)]
-        examples = [one["examples"] for one in about]
+        about = [json.loads(str(file["about"])) for file in (a, b)]
+        examples = [file["examples"] for file in about]
         rows = [{(place, name): (index, digest) for index, (place, name, digest)
-                 in enumerate(one["tensors"])} for one in about]  # fmt: skip
+                 in enumerate(file["tensors"])} for file in about]  # fmt: skip
         step = int(about[0]["step"])
         for place, name in _sort_keys(*rows):
-            if place == "batch" and (found := _compare_examples(examples, step)):
-                return found
-            found = _compare(place, name, step, rows, (a, b), examples[0])
-            if found is not None:
-                return found
+            if place == "batch" and (difference := _compare_examples(examples, step)):
+                return difference
+            difference = _compare(place, name, step, rows, (a, b), examples[0])
+            if difference is not None:
+                return difference
     return None
 
 
@@ -159,23 +159,23 @@ def _format_examples(numbers: Sequence[Any]) -> str:
 def _compare(
     place: str, name: str, step: int, rows: Sequence[Any], files: Sequence[Any], examples: Any
 ) -> TensorDifference | None:
-    found = [row.get((place, name)) for row in rows]
-    if None in found:
+    tensors = [row.get((place, name)) for row in rows]
+    if None in tensors:
         if place == "slots":
             return None  # Another kind of optimizer: the updates differ.
         return TensorDifference(
-            place=place, name=name, step=step, problem=f"only {'AB'[found[0] is None]} has it"
+            place=place, name=name, step=step, problem=f"only {'AB'[tensors[0] is None]} has it"
         )
-    digests = [digest for _, digest in found]
+    digests = [digest for _, digest in tensors]
     if digests[0] == digests[1]:
         return None
     kinds = [digest.rpartition(" ")[0] for digest in digests]
     difference = TensorDifference(place=place, name=name, step=step)
     if kinds[0] != kinds[1]:
         return dataclasses.replace(difference, problem=f"{kinds[0]} and {kinds[1]}")
-    if not all(str(index) in file for (index, _), file in zip(found, files, strict=True)):
+    if not all(str(index) in file for (index, _), file in zip(tensors, files, strict=True)):
         return dataclasses.replace(difference, problem="too large to be stored")
-    values = [file[str(index)] for (index, _), file in zip(found, files, strict=True)]
+    values = [file[str(index)] for (index, _), file in zip(tensors, files, strict=True)]
     differing = ~_equal_elements(*values)
     return dataclasses.replace(
         difference,
@@ -190,7 +190,7 @@ def _equal_elements(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     if is_bitwise_equal(left, right):
         return np.ones(left.shape, bool)
     if left.dtype.kind == "f":
-        return (left == right) | (np.isnan(left) & np.isnan(right))
+        return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
     return np.asarray(left == right)
 
 
@@ -202,7 +202,9 @@ def _differing_examples(place: str, differing: np.ndarray, examples: Any) -> lis
         return []
     rows = [bool(np.any(row)) for row in differing]
     return [
-        int(one) for one, differs in zip(examples, rows, strict=True) if differs and one is not None
+        int(example)
+        for example, differs in zip(examples, rows, strict=True)
+        if differs and example is not None
     ]
 
 
@@ -250,7 +252,9 @@ def is_same(left: StepState, right: StepState) -> bool:
     Slots that only one of them has belong to another kind of optimizer; the weights show whether it
     makes a difference.
     """
-    names = [{name for name in one.tensors if name.startswith("weights:")} for one in (left, right)]
+    names = [
+        {name for name in state.tensors if name.startswith("weights:")} for state in (left, right)
+    ]
     if names[0] != names[1]:
         return False
     both = (name for name in left.tensors if name in right.tensors)
