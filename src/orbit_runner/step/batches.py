@@ -55,8 +55,8 @@ def pictures(batch: Any) -> tuple[np.ndarray, list[str]] | None:
     tensors = list(named_tensors(batch))
     for name, value in tensors:
         if value.shape.rank == 4 and value.shape[-1] in (1, 3, 4) and value.dtype != tf.string:
-            found = [v for n, v in tensors if n != name and n.startswith("labels")]
-            return value.numpy(), _label_texts(found[0], len(value)) if found else []
+            labels = [v for n, v in tensors if n != name and n.startswith("labels")]
+            return value.numpy(), _label_texts(labels[0], len(value)) if labels else []
     return None
 
 
@@ -65,12 +65,12 @@ def sentences(task: Any, batch: Any) -> list[tuple[str, str]]:
     vocabulary = getattr(task, "vocabulary", None)
     if vocabulary is None or not hasattr(vocabulary, "decode"):
         return []
-    found = []
+    texts = []
     for name, value in named_tensors(batch):
         if value.shape.rank == 2 and value.dtype.is_integer:
             rows = [row[row > 0] for row in value[:_SENTENCES].numpy()]  # 0 is padding.
-            found += [(name, text) for text in vocabulary.decode(rows)]
-    return found
+            texts += [(name, text) for text in vocabulary.decode(rows)]
+    return texts
 
 
 def _flatten_part(name: str, part: Any) -> Iterator[tuple[str, Any]]:
@@ -78,7 +78,7 @@ def _flatten_part(name: str, part: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(part, dict):
         inner = part.items()
     elif isinstance(part, (tuple, list)):
-        inner = ((str(index), one) for index, one in enumerate(part))
+        inner = ((str(index), item) for index, item in enumerate(part))
     else:
         yield name or "batch", part.flat_values if isinstance(part, tf.RaggedTensor) else part
         return
@@ -125,9 +125,9 @@ class ReplayedStep:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, without pictures."""
-        found = dataclasses.asdict(dataclasses.replace(self, images=None))
-        del found["images"]
-        return {"step": self.step, "order": "replayed", **found}
+        values = dataclasses.asdict(dataclasses.replace(self, images=None))
+        del values["images"]
+        return {"step": self.step, "order": "replayed", **values}
 
 
 def replayed_step(task: Any, step: int, batch: Any) -> ReplayedStep:

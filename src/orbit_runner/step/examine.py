@@ -77,12 +77,12 @@ def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
     )
     with run.strategy.scope(), kept_state_scope(run) as kept, eager_functions_scope():
         error = _take_step(run, batch, instruments)
-        found, losses = example_losses(instruments, sum(sizes))
+        examples, losses = example_losses(instruments, sum(sizes))
         gradients = _sum_gradients(instruments)
         names = variable_names(run.model)
         variables = [
-            _describe_variable(one, names.get(id(one), one.name), kept, gradients)
-            for one in run.model.trainable_variables
+            _describe_variable(variable, names.get(id(variable), variable.name), kept, gradients)
+            for variable in run.model.trainable_variables
         ]
     about = _describe_examples(run, step, batch, sum(sizes))
     return Examination(
@@ -90,11 +90,11 @@ def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
         loss=_mean(instruments.losses),
         rows=sum(sizes),
         examples=sort_worst_first(
-            [dataclasses.replace(one, about=about.get(one.row, {})) for one in found]
+            [dataclasses.replace(example, about=about.get(example.row, {})) for example in examples]
         ),
         losses=losses,
         variables=variables,
-        first_bad=_find_first_bad(instruments, variables, error, found, len(parts)),
+        first_bad=_find_first_bad(instruments, variables, error, examples, len(parts)),
         layers=instruments.layers.summaries(),
         error="" if error is None else error_text(error),
         arrays={**instruments.layers.arrays(), **_gradient_arrays(run, layers, gradients)},
@@ -151,17 +151,17 @@ def _take_step(run: Run, batch: Any, instruments: Instruments) -> Exception | No
 
 
 def _mean(losses: Sequence[Any]) -> float | None:
-    return float(np.mean([float(one) for one in losses])) if losses else None
+    return float(np.mean([float(loss) for loss in losses])) if losses else None
 
 
 def _sum_gradients(instruments: Instruments) -> dict[int, np.ndarray]:
     """Returns the gradients of the whole batch by the `id` of their variables."""
-    found: dict[int, np.ndarray] = {}
+    gradients: dict[int, np.ndarray] = {}
     for gradient, variable in instruments.gradients:
         value = tf.cast(tf.convert_to_tensor(gradient), tf.float32).numpy()
         key = id(variable)
-        found[key] = found[key] + value if key in found else value
-    return found
+        gradients[key] = gradients[key] + value if key in gradients else value
+    return gradients
 
 
 def _describe_variable(
@@ -194,7 +194,7 @@ def _find_first_bad(
 ) -> FirstBadValue | None:
     if error is not None:
         return _describe_failure(instruments, error, examples, replicas)
-    updated = [one for one in variables if one.non_finite_updated]
+    updated = [variable for variable in variables if variable.non_finite_updated]
     if not updated and not instruments.has_bad_result():
         return None
     bad = instruments.origin()
@@ -213,7 +213,7 @@ def _find_first_bad(
 
 def _bad_update(updated: Sequence[VariableStep]) -> FirstBadValue:
     """Returns the first bad value if the output of the op that led to it is unknown."""
-    worst = next((one for one in updated if not one.non_finite_weights), None) or (
+    worst = next((variable for variable in updated if not variable.non_finite_weights), None) or (
         updated[0] if updated else None
     )
     layer = worst.name.rpartition("/")[0] if worst is not None else ""
@@ -228,10 +228,10 @@ def _describe_failure(
     match = _OP.search(str(error))
     return FirstBadValue(
         layer=place.layer if place is not None else "",
-        op=next((one for one in match.groups() if one), "") if match else "",
+        op=next((name for name in match.groups() if name), "") if match else "",
         kind="error",
         phase=place.phase if place is not None else "",
-        rows=tuple(one.row for one in examples if one.error),
+        rows=tuple(example.row for example in examples if example.error),
         replica=place.replica if place is not None and replicas > 1 else None,
         message=error_text(error),
     )
@@ -241,14 +241,14 @@ def _describe_examples(run: Run, step: int, batch: Any, rows: int) -> dict[int, 
     """Returns what is known about the example in each row of the global batch."""
     order = TrainingOrder(run.written_config, run.model_dir)
     if order.examples(order.recoveries(step)) is not None:
-        found = order.step(step).chosen
+        described = order.step(step).chosen
     elif run.strategy.num_replicas_in_sync == 1:
-        found = list(replayed_step(run.task, step, batch).rows)
+        described = list(replayed_step(run.task, step, batch).rows)
     else:
-        found = []
-    if len(found) != rows:
+        described = []
+    if len(described) != rows:
         return {}
-    return {one["row"]: {k: v for k, v in one.items() if k != "row"} for one in found}
+    return {about["row"]: {k: v for k, v in about.items() if k != "row"} for about in described}
 
 
 def _gradient_arrays(
@@ -271,11 +271,11 @@ class KeptState:
         assert run.trainer is not None
         state, root = run.state, run.state.checkpoint()  # A view does not keep its root.
         tracked = tf.train.TrackableView(root).descendants()
-        found = [one for one in tracked if isinstance(one, tf.Variable)]
+        tracked_variables = [one for one in tracked if isinstance(one, tf.Variable)]
         # A checkpoint finds slots and averages by their weights only.
         averages = () if state.ema is None else state.ema.averages
-        found += [*state.optimizer_variables(), *averages, *run.trainer.variables]
-        variables = {id(one): one for one in found}
+        tracked_variables += [*state.optimizer_variables(), *averages, *run.trainer.variables]
+        variables = {id(one): one for one in tracked_variables}
         self._strategy = run.strategy
         # Each replica may have a value of its own.
         self._copies = {
@@ -334,12 +334,14 @@ def _collect_losses(
     calls: Sequence[LossCall], losses: Callable[[LossCall], list[_LossOrError]], rows: int, how: str
 ) -> tuple[list[ExampleLoss], str]:
     # The calls of a replica are in the order of the rows, but replicas may take turns.
-    found = [one for call in sorted(calls, key=lambda call: call.replica) for one in losses(call)]
-    if len(found) != rows and not any(call.result is None for call in calls):
+    results = [
+        result for call in sorted(calls, key=lambda call: call.replica) for result in losses(call)
+    ]
+    if len(results) != rows and not any(call.result is None for call in calls):
         return [], "the loss function of the task does not return one loss for each example"
     return [
         ExampleLoss(row=row, loss=loss, error=error)
-        for row, (loss, error) in enumerate(found[:rows])
+        for row, (loss, error) in enumerate(results[:rows])
     ], how
 
 
@@ -349,7 +351,7 @@ def _losses_of_call(call: LossCall) -> list[_LossOrError]:
     values = np.asarray(call.result.numpy()).astype(np.float64)
     if not values.ndim:
         return []
-    return [(float(one), "") for one in values.reshape(len(values), -1).mean(axis=1)]
+    return [(float(loss), "") for loss in values.reshape(len(values), -1).mean(axis=1)]
 
 
 def _compute_row_losses(call: LossCall) -> list[_LossOrError]:

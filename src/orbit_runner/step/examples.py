@@ -176,9 +176,9 @@ class TrainingOrder:
 
     def last_step(self) -> int:
         """Returns the last step of the run, or of the experiment; 0 if it is not known."""
-        found = read_summary(self.run).train_steps if self.run else None
+        train_steps = read_summary(self.run).train_steps if self.run else None
         per_epoch = self._require_examples(0).order.steps_per_epoch
-        return found or make_plan(self.config.trainer, per_epoch).train_steps
+        return train_steps or make_plan(self.config.trainer, per_epoch).train_steps
 
     def occurrences(self, example: int, until: int) -> list[dict[str, Any]]:
         """Returns where an example is in the steps from 1 to `until`, in ascending order.
@@ -191,16 +191,16 @@ class TrainingOrder:
                 f"--until: {until:,} steps are {until / per_epoch:,.0f} epochs, allowed: at most "
                 f"{MAX_EPOCHS:,.0f}\nset --until to at most {int(per_epoch * MAX_EPOCHS)}"
             )
-        found = []
+        occurrences = []
         ends = [first - 1 for first, _ in self.parts[1:]] + [until]
         for (first, recoveries), end in zip(self.parts, ends, strict=True):
             stop = min(end, until)
             if first <= stop:
                 order = self._require_examples(recoveries).order
-                found += self._describe_occurrences(
+                occurrences += self._describe_occurrences(
                     order.occurrences(example, first - 1, stop), order
                 )
-        return found
+        return occurrences
 
     def describe_example(self, step: int, row: int) -> dict[str, Any]:
         """Returns what is known about the example in a row of a step."""
@@ -208,17 +208,17 @@ class TrainingOrder:
         return examples.describe(examples.order.rows(step - 1), np.array([row]))[0]
 
     def _describe_occurrences(self, part: Occurrences, order: StepOrder) -> list[dict[str, Any]]:
-        found = []
+        occurrences = []
         columns = (part.steps, part.epochs, part.places, part.rows)
         for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
-            one = {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
+            occurrence = {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
             if step + 1 in self.skipped:
-                one["skipped"] = True
+                occurrence["skipped"] = True
             if self.placement.replicas > 1:
                 workers, replicas = self._owners(len(order.rows(step).examples))
-                one |= self._owner(workers[row], replicas[row])
-            found.append(one)
-        return found
+                occurrence |= self._owner(workers[row], replicas[row])
+            occurrences.append(occurrence)
+        return occurrences
 
     def _owners(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the worker and the replica of each row."""
@@ -231,8 +231,8 @@ class TrainingOrder:
         return row_owners(rows, replicas, self.placement.workers)
 
     def _owner(self, worker: np.int64, replica: np.int64) -> dict[str, int]:
-        found = {"worker": int(worker)} if self.placement.workers > 1 else {}
-        return found | ({"replica": int(replica)} if self.placement.replicas > 1 else {})
+        owner = {"worker": int(worker)} if self.placement.workers > 1 else {}
+        return owner | ({"replica": int(replica)} if self.placement.replicas > 1 else {})
 
     def _require_examples(self, recoveries: int) -> TrainingExamples:
         examples = self.examples(recoveries)
@@ -245,12 +245,12 @@ class TrainingOrder:
         task = self.config.task
         data = resolve_data_config(task.train_data, self.config.runtime, recoveries)
         try:
-            found: TrainingExamples | None = task.training_examples(
+            examples: TrainingExamples | None = task.training_examples(
                 data, str(self.run) if self.run else None
             )
         except DataError as error:
             raise SettingError(f"task.train_data.{error.field}", str(error)) from error
-        return found
+        return examples
 
 
 def _row_numbers(rows: Rows, row: int) -> dict[str, Any]:
@@ -283,7 +283,7 @@ def _recorded_replicas(run: Path | None) -> int | None:
         return None
     try:
         attempts = read_json_object(RunDirectory(run).record("train"))["attempts"]
-        found = attempts[-1]["replicas"]
+        replicas = attempts[-1]["replicas"]
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
-    return found if isinstance(found, int) and 1 <= found <= INT_MAX else None
+    return replicas if isinstance(replicas, int) and 1 <= replicas <= INT_MAX else None

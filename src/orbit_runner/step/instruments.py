@@ -96,7 +96,7 @@ class Instruments:
         self._names = {id(layer): name for name, layer in self._layers.items()}
         self._starts, self._pieces = starts, pieces
         self._batch = {id(tensor) for tensor in batch}
-        self._shapes = {tuple(one.shape.as_list()) for one in model.trainable_variables}
+        self._shapes = {tuple(variable.shape.as_list()) for variable in model.trainable_variables}
         # The layers of the ops in the forward pass, by their outputs, and by op and input.
         self._output_layers: dict[int, str] = {}
         self._input_layers: dict[tuple[str, int], str] = {}
@@ -164,12 +164,12 @@ class Instruments:
 
     def has_bad_result(self) -> bool:
         """Returns whether the loss or a gradient is not finite."""
-        return any(count_non_finite(one.numpy()) for one in self._losses_and_gradients())
+        return any(count_non_finite(value.numpy()) for value in self._losses_and_gradients())
 
     def _losses_and_gradients(self) -> list[Any]:
         gradients = (getattr(gradient, "values", gradient) for gradient, _ in self.gradients)
-        found = [*self.losses, *gradients]
-        return [one for one in found if tf.is_tensor(one)]
+        values = [*self.losses, *gradients]
+        return [value for value in values if tf.is_tensor(value)]
 
     def _on_op(
         self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
@@ -349,11 +349,11 @@ def rows_of(nested: Any) -> int:
 
     Returns 0 if none has any.
     """
-    for one in tf.nest.flatten(nested):
-        if isinstance(one, tf.RaggedTensor):
-            return int(one.nrows())
-        if tf.is_tensor(one) and one.shape.rank:
-            return int(one.shape[0])
+    for tensor in tf.nest.flatten(nested):
+        if isinstance(tensor, tf.RaggedTensor):
+            return int(tensor.nrows())
+        if tf.is_tensor(tensor) and tensor.shape.rank:
+            return int(tensor.shape[0])
     return 0
 
 
@@ -375,8 +375,8 @@ class LayerOutputs:
 
     def add(self, layer: str, outputs: Any) -> None:
         """Adds the result of a call of a layer; of several tensors, only the first one counts."""
-        found = (one for one in tf.nest.flatten(outputs) if hasattr(one, "numpy"))
-        output = next((one for one in found if one.dtype.is_floating), None)
+        tensors = (tensor for tensor in tf.nest.flatten(outputs) if hasattr(tensor, "numpy"))
+        output = next((tensor for tensor in tensors if tensor.dtype.is_floating), None)
         if output is None:
             return
         value = output.numpy()
@@ -390,12 +390,12 @@ class LayerOutputs:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the outputs of the layers to keep; those of several calls are concatenated."""
-        found = {}
+        arrays = {}
         for layer, values in self._kept_arrays.items():
             if values:
-                alike = values[0].ndim and len({one.shape[1:] for one in values}) == 1
-                found[f"{layer}/output"] = np.concatenate(values) if alike else values[0]
-        return found
+                alike = values[0].ndim and len({value.shape[1:] for value in values}) == 1
+                arrays[f"{layer}/output"] = np.concatenate(values) if alike else values[0]
+        return arrays
 
 
 class _Part:

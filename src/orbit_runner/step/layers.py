@@ -70,7 +70,7 @@ class LayerCalls:
         own = [op for op in ops if op not in self._seen]
         self._seen.update(own)  # Layers inside have been recorded already.
         self._owned.setdefault(id(layer), []).extend(own)
-        tensors = [one for one in tf.nest.flatten(outputs) if tf.is_tensor(one)]
+        tensors = [tensor for tensor in tf.nest.flatten(outputs) if tf.is_tensor(tensor)]
         if tensors and tensors[0].shape.rank:
             self._shapes.setdefault(id(layer), tuple(tensors[0].shape.as_list()[1:]))
         self._is_done = self._is_done or layer is self._model
@@ -140,17 +140,17 @@ class _Part:
     def weights(self) -> list[Any]:
         if not self.is_shallow:
             return list(self.layer.weights)
-        inner = {id(one) for below in inner_layers(self.layer) for one in below.weights}
-        return [one for one in self.layer.weights if id(one) not in inner]
+        inner = {id(weight) for below in inner_layers(self.layer) for weight in below.weights}
+        return [weight for weight in self.layer.weights if id(weight) not in inner]
 
 
 def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
     counted: set[int] = set()
     rows = []
     for part in parts:
-        new = [one for one in part.weights() if id(one) not in counted]
-        counted.update(id(one) for one in new)
-        trained = {id(one) for one in part.layer.trainable_weights}
+        new = [weight for weight in part.weights() if id(weight) not in counted]
+        counted.update(id(weight) for weight in new)
+        trained = {id(weight) for weight in part.layer.trainable_weights}
         own = [layer for layer in part.layers() if id(layer) not in counted]
         counted.update(id(layer) for layer in own)
         flops = [calls.flops(layer) for layer in own]
@@ -158,8 +158,8 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
             name=part.name,
             kind=type(part.layer).__name__,
             shape=calls.shape(part.layer),
-            parameters=sum(_size(one) for one in new),
-            trainable=sum(_size(one) for one in new if id(one) in trained),
+            parameters=sum(_size(weight) for weight in new),
+            trainable=sum(_size(weight) for weight in new if id(weight) in trained),
             flops=None if None in flops else sum(count or 0 for count in flops),
         )
         # A layer that only calls those inside it has nothing of its own to show.
@@ -170,14 +170,14 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
 
 def _merge_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
     """Joins each layer without matrix products to the row before it."""
-    found: list[LayerRow] = []
+    merged: list[LayerRow] = []
     for row in rows:
-        if not found or row.flops or not found[-1].flops:
-            found.append(row)
+        if not merged or row.flops or not merged[-1].flops:
+            merged.append(row)
             continue
-        last = found[-1]
+        last = merged[-1]
         kinds = last.kind.split(", ")
-        found[-1] = dataclasses.replace(
+        merged[-1] = dataclasses.replace(
             last,
             kind=last.kind if row.kind in kinds else f"{last.kind}, {row.kind}",
             shape=row.shape or last.shape,
@@ -185,7 +185,7 @@ def _merge_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
             trainable=last.trainable + row.trainable,
             flops=None if row.flops is None else last.flops,
         )
-    return found
+    return merged
 
 
 def _unique_layers(layers: Sequence[Any]) -> list[Any]:
@@ -193,7 +193,7 @@ def _unique_layers(layers: Sequence[Any]) -> list[Any]:
 
 
 def _leading_size(tensors: Sequence[Any]) -> int | None:
-    sizes = [one.shape[0] for one in tensors if tf.is_tensor(one) and one.shape.rank]
+    sizes = [tensor.shape[0] for tensor in tensors if tf.is_tensor(tensor) and tensor.shape.rank]
     return sizes[0] if sizes else None
 
 

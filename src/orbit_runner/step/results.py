@@ -142,10 +142,13 @@ class Examination:
     def culprits(self) -> list[ExampleLoss]:
         """The examples in the rows of the first bad value; those with a bad loss if it has none."""
         rows = self.first_bad.rows if self.first_bad is not None else ()
-        by_row = {one.row: one for one in self.examples}
+        by_row = {example.row: example for example in self.examples}
         if rows:
             return [by_row.get(row, ExampleLoss(row=row, loss=None)) for row in rows]
-        return sorted((one for one in self.examples if one.is_bad), key=lambda one: one.row)
+        return sorted(
+            (example for example in self.examples if example.is_bad),
+            key=lambda example: example.row,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, with null for NaN and infinities, without the arrays."""
@@ -171,9 +174,9 @@ class Examination:
 def sort_worst_first(examples: Sequence[ExampleLoss]) -> list[ExampleLoss]:
     """Returns examples sorted: those with bad losses, then the others by descending loss."""
 
-    def key(one: ExampleLoss) -> tuple[bool, float, int]:
-        loss = 0.0 if one.is_bad or one.loss is None else one.loss
-        return not one.is_bad, -loss, one.row
+    def key(example: ExampleLoss) -> tuple[bool, float, int]:
+        loss = 0.0 if example.is_bad or example.loss is None else example.loss
+        return not example.is_bad, -loss, example.row
 
     return sorted(examples, key=key)
 

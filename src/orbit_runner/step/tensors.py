@@ -36,29 +36,33 @@ def record_step(run: Run, examples: Sequence[int | None] | None) -> StepRecord:
     step = run.step + 1
     before = [*weight_values(run.state), *slot_values(run.state)]
     inside = _run_step(run, run.trainer)
-    after = [StepTensor("update", one.name, one.value) for one in weight_values(run.state)]
+    after = [StepTensor("update", tensor.name, tensor.value) for tensor in weight_values(run.state)]
     # A task computes its gradients before it returns the loss.
-    tensors = sorted([*before, *inside, *after], key=lambda one: PLACES.index(one.place))
-    digests = [digest_of(one.value) for one in tensors]
+    tensors = sorted([*before, *inside, *after], key=lambda tensor: PLACES.index(tensor.place))
+    digests = [digest_of(tensor.value) for tensor in tensors]
     return StepRecord(step=step, tensors=tensors, digests=digests, examples=examples)
 
 
 def weight_values(state: TrainState) -> Iterator[StepTensor]:
     """Yields the variables of the model."""
-    found = [one for one in tf.train.TrackableView(state.model).descendants() if is_variable(one)]
+    variables = [
+        variable
+        for variable in tf.train.TrackableView(state.model).descendants()
+        if is_variable(variable)
+    ]
     # Those of layers in the order of the layers, then others, such as counters.
-    order = {id(one): index for index, one in enumerate(state.model.weights)}
-    for one in sorted(found, key=lambda one: order.get(id(one), len(order))):
-        yield StepTensor("weights", name_of(one), np.asarray(one.numpy()))
+    order = {id(variable): index for index, variable in enumerate(state.model.weights)}
+    for variable in sorted(variables, key=lambda variable: order.get(id(variable), len(order))):
+        yield StepTensor("weights", name_of(variable), np.asarray(variable.numpy()))
 
 
 def slot_values(state: TrainState) -> Iterator[StepTensor]:
     """Yields the variables of the optimizer, without its settings."""
-    found = getattr(state.optimizer, "variables", ())
-    settings = {id(one) for one in state.hyperparameters()}
-    for one in found() if callable(found) else found:
-        if is_variable(one) and id(one) not in settings:
-            yield StepTensor("slots", name_of(one), np.asarray(one.numpy()))
+    variables = getattr(state.optimizer, "variables", ())
+    settings = {id(variable) for variable in state.hyperparameters()}
+    for variable in variables() if callable(variables) else variables:
+        if is_variable(variable) and id(variable) not in settings:
+            yield StepTensor("slots", name_of(variable), np.asarray(variable.numpy()))
 
 
 def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
@@ -78,18 +82,18 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
         return recorder.tensors()
 
     def run_all_replicas(inputs: Any) -> Any:
-        found = strategy.run(run_replica, args=(inputs,), options=trainer._partition.options)
+        tensors = strategy.run(run_replica, args=(inputs,), options=trainer._partition.options)
         trainer._update_average()
-        return found
+        return tensors
 
     original, trainer._step = trainer._step, run_recorded_step
     try:
         with recorder.recorded_scope(), _gradients_scope(run.state.optimizer, recorder):
             function = tf.function(convert(run_all_replicas, run.task), autograph=False)
-            found = function(next(iter(trainer._make_dataset(run.step))))
+            tensors = function(next(iter(trainer._make_dataset(run.step))))
     finally:
         trainer._step = original
-    return [*_local_values(strategy, recorder.names, found)]
+    return [*_local_values(strategy, recorder.names, tensors)]
 
 
 def _local_values(
