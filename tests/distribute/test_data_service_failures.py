@@ -16,7 +16,7 @@ from orbit_runner.distribute import data_service_failures
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.failure_detection import failure_detection_scope
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.launch.ports import free_ports
+from orbit_runner.launch.members import free_ports
 
 service = tf.data.experimental.service
 

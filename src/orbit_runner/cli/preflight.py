@@ -44,7 +44,7 @@ from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 
 _SERVICE_SECONDS = 0.8
 

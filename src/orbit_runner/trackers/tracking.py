@@ -15,7 +15,7 @@ from orbit_runner.config.serialize import plain_value
 from orbit_runner.trackers.background import BackgroundTracker
 from orbit_runner.trackers.base import RunInfo, Tracker
 from orbit_runner.trackers.ids import TrackerIds
-from orbit_runner.utils.user_classes import load_class
+from orbit_runner.utils.user_code import load_class
 
 # Seconds to wait for all trackers at the end of a run. After a signal, the process may be killed
 # soon.

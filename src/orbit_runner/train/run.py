@@ -37,7 +37,7 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.tasks.initial_weights import LoadedWeights

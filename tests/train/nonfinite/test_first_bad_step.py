@@ -127,7 +127,7 @@ def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Pat
 
 
 def run_order(config: ExperimentConfig, step: int) -> list[str]:
-    from orbit_runner.inspection.step_examples import TrainingOrder
+    from orbit_runner.step.examples import TrainingOrder
 
     return [str(row["example"]) for row in TrainingOrder(config, None).step(step).chosen]
 

@@ -32,7 +32,6 @@ from orbit_runner.model_garden.driver.trainer_facade import (
     GardenTrainer,
     ManagedCheckpoints,
 )
-from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote
@@ -136,6 +135,9 @@ class OrbitExperimentRunner:
         self._signals = SignalGuard(on_terminate=saves, preemption=self._config.runtime.preemption)
         with contextlib.ExitStack() as held_scopes:
             if is_remote(self._model_dir):
+                # Few runs need it, and importing it takes 15 ms.
+                from orbit_runner.run_directory.remote_runs import remote_run_scope
+
                 remote = remote_run_scope(self._model_dir, mode, params, self.strategy)
                 self._model_dir = str(held_scopes.enter_context(remote))
             if mode in TRAINING and Workers(self.strategy).is_chief:

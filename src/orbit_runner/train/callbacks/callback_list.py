@@ -10,7 +10,7 @@ from orbit_runner.config.schema.plugins import CallbackConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.errors import RunnerError
 from orbit_runner.train.callbacks.base import Callback, Logs
-from orbit_runner.utils.user_classes import load_class
+from orbit_runner.utils.user_code import load_class
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
