@@ -11,11 +11,11 @@ import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.train.measurements.step_profiler import profile_scope
 from orbit_runner.train.memory_errors import VALIDATION_DATA, memory_error_scope
 from orbit_runner.train.nonfinite.handling import handle_divergence
 from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
+from orbit_runner.train.step_profiler import profile_scope
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
 

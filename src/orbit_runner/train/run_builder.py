@@ -22,13 +22,9 @@ from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.inputs.resident_batches import resident_batches
-from orbit_runner.train.logical_replicas.evaluator import LogicalEvaluator
-from orbit_runner.train.logical_replicas.shard_evaluator import ShardEvaluator
-from orbit_runner.train.logical_replicas.trainer import LogicalTrainer
-from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTrainer
-from orbit_runner.train.multitask.multi_evaluator import MultiEvaluator, TaskEvaluator
-from orbit_runner.train.parameter_server.async_trainer import AsyncTrainer
-from orbit_runner.train.parameter_server.chief_evaluator import ChiefEvaluator
+from orbit_runner.train.logical_replicas import LogicalEvaluator, LogicalTrainer, ShardEvaluator
+from orbit_runner.train.multitask import TRAINERS, JointTrainer, MultiEvaluator, TaskEvaluator
+from orbit_runner.train.parameter_server import AsyncTrainer, ChiefEvaluator
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import Trainer
 

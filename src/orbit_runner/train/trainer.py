@@ -21,6 +21,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.state.layer_rates import LayerRateOptimizer
 from orbit_runner.state.learning_rates import learning_rate_tensors, learning_rates
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.evaluator import as_scalar, metrics_of, reset_metric, value_of
 from orbit_runner.train.gradients import (
@@ -35,13 +36,11 @@ from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
-from orbit_runner.train.loops.staged_loop import staged_loop
-from orbit_runner.train.measurements.step_profiler import StepProfiler
-from orbit_runner.train.measurements.step_timer import StepTimer
-from orbit_runner.train.measurements.watch import Watch
 from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps, skip_function
 from orbit_runner.train.schedule import Plan
+from orbit_runner.train.step_profiler import StepProfiler
+from orbit_runner.train.watch import Watch
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -435,3 +434,49 @@ class Trainer(orbit.StandardTrainer):
 
     def _all_metrics(self) -> list[Any]:
         return [self._loss, *self._metrics]
+
+
+Loop = Callable[[Any, tf.Tensor], None]
+
+
+def staged_loop(
+    layers: TrainedLayers, make_loop: Callable[[], Loop], step: Callable[[], int]
+) -> Loop:
+    """Returns a loop that is made and traced again whenever other layers are trained.
+
+    `step` returns the global step. A loop must not continue beyond the steps that
+    `TrainedLayers.steps_left` returns.
+    """
+    made: dict[int, Loop] = {}  # Only the loop of the current stage.
+
+    def run(iterator: Any, steps: tf.Tensor) -> None:
+        stage = layers.stage(step())
+        if stage not in made:
+            made.clear()
+            layers.set_trainable_layers(step())
+            made[stage] = make_loop()
+        made[stage](iterator, steps)
+
+    return run
+
+
+class StepTimer:
+    """Measures steps per second inside loops; the time between loops does not count."""
+
+    def __init__(self) -> None:
+        self.last = 0, 0.0  # steps and seconds of the last loop
+        self.reset()
+
+    def reset(self) -> None:
+        """Resets the mean."""
+        self._steps, self._seconds = 0, 0.0
+
+    def add(self, steps: int, seconds: float) -> None:
+        """Adds a loop."""
+        self.last = steps, seconds
+        self._steps += steps
+        self._seconds += seconds
+
+    def steps_per_second(self) -> float:
+        """Returns the mean over the loops since the last reset."""
+        return self._steps / self._seconds if self._seconds else 0.0

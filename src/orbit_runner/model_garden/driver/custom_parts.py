@@ -9,8 +9,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.trackers.tracking import make_tracking
-from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.callback_list import keeps_state
+from orbit_runner.train.callbacks.base import Callback, keeps_state
 
 # Settings that only this runner's own loops, checkpoint manager and best checkpoints implement.
 LOOP_SETTINGS = ("max_time", "checkpoint_time_interval")

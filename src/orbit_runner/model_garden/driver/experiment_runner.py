@@ -38,8 +38,7 @@ from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.multitask import EvalTask
 from orbit_runner.train import loop
-from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.callback_list import CallbackList
+from orbit_runner.train.callbacks.base import Callback, CallbackList
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope

@@ -7,9 +7,9 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -26,14 +26,50 @@ from orbit_runner.checkpoint.retention.ranking import (
 )
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.train.callbacks.base import Callback, Logs
-from orbit_runner.train.callbacks.comparison import Comparison
+from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.utils.files import read_json_object, set_aside, to_jsonable, write_atomically
 from orbit_runner.utils.metrics import nested_scalars
 
-if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A metric and the direction in which it improves."""
+
+    metric: str  # `a|b` is `b` in the nested results `a`
+    higher: bool  # whether higher values are better
+
+    def value(self, logs: Mapping[str, object]) -> float:
+        """Returns the value of the metric in the results of an evaluation.
+
+        Raises RunnerError if the metric is missing.
+        """
+        value: object = logs
+        for name in self.metric.split("|"):
+            if not isinstance(value, Mapping) or name not in value:
+                known = list(value) if isinstance(value, Mapping) else []
+                raise RunnerError(unknown_name_message("metric", self.metric, known))
+            value = value[name]
+        return float(value)  # type: ignore[arg-type]
+
+    def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
+        """Returns whether a value is better than another by more than `by`.
+
+        `than` is NaN if there is no other value yet. A value that is NaN or infinite is never
+        better.
+        """
+        if not math.isfinite(value):
+            return False
+        if math.isnan(than):
+            return True
+        return value > than + by if self.higher else value < than - by
+
+
+def require_metric(name: str, known: Sequence[str], setting: str) -> None:
+    """Raises SettingError if evaluations do not report the metric that a setting names."""
+    if name not in known:
+        raise SettingError(setting, unknown_name_message("metric", name, known))
 
 
 class BestKeeper(Callback):
@@ -78,7 +114,7 @@ class BestCheckpoint(BestKeeper):
         self._writer = CheckpointWriter(state.checkpoint(), self._folder, workers=workers)
         self._writes = workers is None or workers.is_chief
 
-    def on_evaluate(self, run: Run, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Saves the weights if the result is one of the best."""
         value = self.comparison.value(logs)
         self._warn(value)
@@ -111,7 +147,7 @@ class BestCheckpoint(BestKeeper):
         value, step = self._best_and_step()
         return [] if math.isnan(value) else [Entry(value, int(step)), *self._others]
 
-    def _steps_in_latest_ranking(self, run: Run) -> frozenset[int]:
+    def _steps_in_latest_ranking(self, run: RunView) -> frozenset[int]:
         """Returns the steps that the latest checkpoint of the run ranks.
 
         Their files are needed if the run returns to that checkpoint.

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.tasks.metrics import Ratio
-from orbit_runner.train.measurements.watch import Watch
+from orbit_runner.train.watch import Watch
 
 # The maximum number of records in one loop.
 MAX_RECORDS = 1000

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator, Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,18 +19,12 @@ from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import RunnerError, SettingError, first_line
 from orbit_runner.model_garden.task_adapter.data_sections import has_services
-from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.train.callbacks.base import Callback, EvaluatedRun, Logs, RunView
 from orbit_runner.train.evaluator import LOSS, Evaluator
-from orbit_runner.train.inputs.distribute import leading_size
-from orbit_runner.train.inputs.local_batches import own_batches
+from orbit_runner.train.inputs.distribute import leading_size, own_batches
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
 
-if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
-
-# A `Run`, or what evaluates a checkpoint alone and has the same attributes.
-EvaluatedRun = Any
 _MAX_EXAMPLES = 8
 _SECONDS = 60.0  # The search ends after this time.
 
@@ -42,7 +36,7 @@ class NonFiniteEvaluations(Callback):
         self._names: Set[str] = frozenset()  # the metrics that were not finite
         self._searched: int | None = None  # the step at which their examples were searched
 
-    def on_evaluate(self, run: Run, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Warns if a result is not finite. Searches the examples if other results were finite."""
         names = non_finite_values(logs).keys()
         if not names or not run.is_chief:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.loops.recorder import Recorder
-from orbit_runner.train.measurements.watch import Watch
+from orbit_runner.train.watch import Watch
 
 Loop = Callable[[Any, tf.Tensor], None]
 

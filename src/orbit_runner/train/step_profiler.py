@@ -29,7 +29,7 @@ from orbit_runner.tf_internals import inner_layers, is_keras_layer, optimizer_na
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
+    from orbit_runner.train.callbacks.base import RunView
 
 Loop = Callable[[Any, tf.Tensor], None]
 _WAITING, _TRACING, _DONE = "waiting", "tracing", "done"
@@ -114,7 +114,7 @@ class StepProfiler:
         self._cpu_seconds += time.process_time() - start
 
 
-def build_step_profiler(run: Run) -> StepProfiler | None:
+def build_step_profiler(run: RunView) -> StepProfiler | None:
     """Returns the profiler of a run; None if nothing is profiled, or another process does it."""
     steps = run.config.trainer.profile_steps
     if not steps or not run.is_chief:
@@ -146,7 +146,7 @@ def _paths(layer: Any, inside: str) -> Iterator[str]:
         yield from _paths(one, f"{inside}{one.name}/")
 
 
-def _describe_run(run: Run) -> TraceDescription:
+def _describe_run(run: RunView) -> TraceDescription:
     optimizer, model = run.state.optimizer, run.model
     inner = [getattr(optimizer, name, None) for name in ("inner_optimizer", "optimizer")]
     every = (optimizer, *inner, *getattr(optimizer, "optimizers", ()))
