@@ -74,7 +74,10 @@ LIGHT = sorted(
         *ROOT.glob("cli/flags/*.py"),
         *ROOT.glob("cli/runs/*.py"),
         *ROOT.glob("cli/clean/*.py"),
-        *ROOT.glob("checkpoint/retention/*.py"),
+        *(
+            ROOT / "checkpoint" / f"{name}.py"
+            for name in ("directory", "latest_checkpoint", "ranking")
+        ),
         *ROOT.glob("launch/**/*.py"),
         *ROOT.glob("datasets/**/*.py"),
         ROOT / "tf_internals.py",

@@ -9,8 +9,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from orbit_runner.checkpoint.discovery import CheckpointLocation
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints, path_of
+from orbit_runner.checkpoint.latest_checkpoint import (
+    CheckpointLocation,
+    checkpoints_of,
+    list_checkpoints,
+    path_of,
+)
 
 _Stamps = list[tuple[str, int, int]]
 

@@ -11,15 +11,17 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from orbit_runner.checkpoint import early_check
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import CheckpointLocation
+from orbit_runner.checkpoint.compatibility import has_weights_only
+from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
-from orbit_runner.checkpoint.integrity import content_problem
-from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints, newest_step_of_run, path_of
+from orbit_runner.checkpoint.latest_checkpoint import (
+    CheckpointLocation,
+    list_checkpoints,
+    newest_step_of_run,
+    path_of,
+)
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.optimizer_kind import has_weights_only
-from orbit_runner.checkpoint.restore import Restorer
-from orbit_runner.checkpoint.retention.policy import RetentionRule
+from orbit_runner.checkpoint.restore import Restorer, content_problem
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.process_group import Workers

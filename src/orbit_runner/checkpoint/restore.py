@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.compatibility import Match, Pair, match_variables, same_name
-from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.optimizer_kind import (
+from orbit_runner.checkpoint.compatibility import (
+    Match,
+    Pair,
     has_inner_optimizer,
     has_weights_only,
     is_model_gardens,
     kind_of,
+    match_variables,
+    same_name,
     saved_optimizer_kind,
 )
+from orbit_runner.checkpoint.fingerprint import (
+    CheckpointContent,
+    has_object_graph,
+    weights_fingerprint,
+)
+from orbit_runner.checkpoint.finite_check import describe_non_finite
+from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
+from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.distribute.parameter_server import io_device
 from orbit_runner.distribute.sharded_variables import cache_sharded_slots
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
-from orbit_runner.state.averaging_optimizer import OWN_ITEMS
+from orbit_runner.state.ema import OWN_ITEMS
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.log import note
 
@@ -213,3 +223,31 @@ def _describe_model_garden_restore(path: str, found: Match) -> str:
     if found.uncreated_slots:
         lines += ["not in the checkpoint, so initialized:", format_list(found.uncreated_slots)]
     return "\n".join(lines)
+
+
+# What TensorFlow raises for files that it cannot read or parse.
+READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
+
+
+def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> str:
+    """Returns why the tensors of a checkpoint cannot be used, such as `is damaged: …`, or "".
+
+    The files of the checkpoint must be intact. Reads nothing if the record says that the tensors
+    were finite when they were written. `known` are the variables that may be non-finite.
+    """
+    try:
+        record = place.folder.record(place.step)
+        if record is not None and record.non_finite is not None:
+            return ""
+        prefix = place.folder.prefix(place.step)
+        if not has_object_graph(prefix):
+            return ""  # Restoring it raises an error that explains why it cannot be used.
+        content = CheckpointContent(prefix)
+        saved_at = content.global_step()
+        if saved_at not in (None, place.step):
+            return f"is damaged: it contains step {saved_at}: its files were renamed or copied"
+        found = content.find_non_finite()
+    except READ_ERRORS as error:
+        return f"is damaged: it cannot be read: {first_line(error)}"
+    found = [one for one in found if one.name not in known]
+    return f"has NaN or infinite values: {describe_non_finite(found)}" if found else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.checkpoint.discovery import current_damage
+from orbit_runner.checkpoint.latest_checkpoint import current_damage
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 
 from orbit_runner.distribute.cluster.addresses import split_address
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import MemberLost
 from orbit_runner.distribute.cluster.liveness import Liveness, check_liveness
 from orbit_runner.errors import RunnerError
 from orbit_runner.tf_internals import CancellationManager, CancellationManagerContext

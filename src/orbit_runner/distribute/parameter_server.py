@@ -11,8 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.description import Jobs, Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Jobs, Member, MemberLost
 from orbit_runner.distribute.cluster.liveness import (
     Liveness,
     Watch,

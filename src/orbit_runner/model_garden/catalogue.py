@@ -1,17 +1,29 @@
-"""Finds what the installed Model Garden registers, by reading its sources without importing it."""
+"""Finds what the installed Model Garden registers, by reading its sources without importing it.
+
+Whether they can be imported is cached until an installed package changes, because it takes half a
+minute on a busy machine to import every module that registers an experiment.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import hashlib
 import importlib.util
 import itertools
+import json
+import os
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
 from pathlib import Path
 
+from orbit_runner import __version__
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.errors import unknown_name_message
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 
 PACKAGE = "official"
 PREFIX = f"{PACKAGE}/"
@@ -125,3 +137,59 @@ def _find_registrations(text: str, module: str) -> Iterator[Registration]:
         if text.count('"""', 0, found.start()) % 2 == 0:
             name = found["text"] or found["names"].rpartition(".")[2]
             yield Registration(found["kind"], name, module)
+
+
+# Maps the name of an experiment to its module and to the reason why that cannot be imported ("" if
+# it can).
+Availability = dict[str, tuple[str, str]]
+
+
+def read_cache() -> Availability | None:
+    """Returns the cached result for the installed packages, or None if nothing valid is cached."""
+    try:
+        found = json.loads(_cache_path().read_text(encoding="utf-8"))
+        return {name: (str(module), str(reason)) for name, (module, reason) in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None  # Missing, unreadable or damaged: computed again.
+
+
+def check_imports(failures: Callable[[list[str]], dict[str, str]]) -> Availability:
+    """Imports the modules that register experiments, and caches and returns the result.
+
+    `failures` imports modules and returns the reason why each one fails, "" if it can be imported.
+    """
+    path, entries = _cache_path(), experiments()
+    reasons = failures(sorted({entry.module for entry in entries.values()}))
+    found = {name: (entry.module, reasons[entry.module]) for name, entry in entries.items()}
+    # The home directory may be read-only. The result is then computed again next time.
+    with contextlib.suppress(OSError):
+        write_shared_file(path, json.dumps(found).encode())
+    return found
+
+
+def _cache_path() -> Path:
+    return cache_directory("official") / f"experiments-{_fingerprint()}.json"
+
+
+def _fingerprint() -> str:
+    """Returns a fingerprint of everything that the result depends on."""
+    # Not all of `sys.path`: importing setuptools adds its own copies of packages to it.
+    places = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    distributions = metadata.distributions(path=places)
+    packages = sorted(f"{found.name}=={found.version}" for found in distributions)
+    known = [__version__, sys.version, sys.prefix, packages, sorted(_source_files())]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+
+
+def _source_files() -> Iterator[tuple[str, int, int]]:
+    """Yields path, size and modification time (ns) of each source file of Model Garden."""
+    spec = importlib.util.find_spec(PACKAGE)
+    waiting = [*(spec.submodule_search_locations or ())] if spec else []
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir() and entry.name != "__pycache__":
+                    waiting.append(entry.path)
+                elif entry.name.endswith(".py"):
+                    status = entry.stat()
+                    yield entry.path, status.st_size, status.st_mtime_ns

@@ -17,8 +17,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics import reseed, seed_everything
 from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
-from orbit_runner.model_garden.task_adapter.data_sections import section_of
-from orbit_runner.model_garden.task_adapter.task_optimizer import optimizer_of
+from orbit_runner.model_garden.task_adapter import optimizer_of, section_of
 from orbit_runner.state.ema import WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState

@@ -198,6 +198,11 @@ def metric_variables(metrics: Collection[Any]) -> list[tf.Variable]:
 Tensors = list[tf.Tensor]
 
 
+# Terms are summed in one fixed binary tree, whichever devices compute them. Neighbors are added
+# pairwise, then neighboring sums, and so on; a last term without a neighbor moves up unchanged.
+# Floating-point addition is not associative, so the order determines the last bits.
+
+
 def tree_sum(rows: tf.Tensor) -> tf.Tensor:
     """Returns the sum of the rows of a tensor [n, …], n > 0, whose first size is static."""
     count = rows.shape[0]

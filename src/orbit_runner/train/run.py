@@ -9,10 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, retention_of
 from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
 from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, RunConditions
-from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schedule_length import follow_run

@@ -14,7 +14,7 @@ from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
 from orbit_runner.errors import SettingError, unknown_name_message
-from orbit_runner.model_garden.task_adapter.data_sections import section_of
+from orbit_runner.model_garden.task_adapter import section_of
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.multitask import EvalTask, build_eval_tasks, model_of

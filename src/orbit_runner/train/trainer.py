@@ -13,13 +13,15 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.determinism.audit import unkeyed_draws
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
-from orbit_runner.determinism.scopes import keyed_draws_scope
+from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.distribute.devices import peak_flops_of_gpus
 from orbit_runner.errors import SettingError
-from orbit_runner.state.layer_rates import LayerRateOptimizer
-from orbit_runner.state.learning_rates import learning_rate_tensors, learning_rates
+from orbit_runner.state.learning_rates import (
+    LayerRateOptimizer,
+    learning_rate_tensors,
+    learning_rates,
+)
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.metrics import Ratio, RunningMean

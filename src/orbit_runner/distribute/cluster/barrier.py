@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from orbit_runner.distribute.cluster.addresses import listening_socket, split_address
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, MemberLost
 
 _PAUSE_SECONDS, _CONNECTION_SECONDS, _SILENCE_SECONDS = 0.1, 5.0, 2.0
 _LARGEST_GREETING = 65536

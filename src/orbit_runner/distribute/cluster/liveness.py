@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from orbit_runner.distribute.cluster.addresses import split_address
-from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.utils.terminal import show_cursor
 
 # The start of an HTTP/2 connection, and so of gRPC (RFC 9113, section 3.4): the preface and an

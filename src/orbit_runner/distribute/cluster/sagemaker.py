@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
-from orbit_runner.distribute.cluster.role_counts import count_roles, place_members, role_of
+from orbit_runner.distribute.cluster.roles import count_roles, place_members, role_of
 
 SOURCE = "SageMaker"
 _PORT = 2222

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError, format_list
-from orbit_runner.model_garden.driver.custom_parts import check_custom_trainer
 from orbit_runner.run_directory.metric_records import prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.tasks.assets import assets_of
-from orbit_runner.trackers.tracking import writes_event_files
+from orbit_runner.trackers.tracking import make_tracking, writes_event_files
+from orbit_runner.train.callbacks.base import Callback, keeps_state
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.error_messages import error_message_scope
@@ -383,3 +383,61 @@ def _require_int(settings: Any, name: str) -> int:
             f"trainer.{name}", f"got {value!r}; a custom trainer requires a number of steps"
         )
     return int(value)
+
+
+# Settings that only this runner's own loops, checkpoint manager and best checkpoints implement.
+LOOP_SETTINGS = ("max_time", "checkpoint_time_interval")
+CHECKPOINT_MANAGER_SETTINGS = ("keep_checkpoint_interval", "keep_checkpoint_time_interval")
+BEST_CHECKPOINT_SETTINGS = ("best_checkpoints_to_keep",)
+
+
+def reject_settings(config: ExperimentConfig, names: Sequence[str], part: str) -> None:
+    """Raises `SettingError` for a setting of the trainer that a custom part does not implement."""
+    for name in names:
+        if getattr(config.trainer, name) != getattr(TrainerConfig, name):
+            raise SettingError(f"trainer.{name}", f"is not supported with a custom {part}")
+
+
+def check_custom_loop(
+    config: ExperimentConfig,
+    callbacks: Sequence[Callback],
+    *,
+    stop_at_step: int | None,
+    has_own_trainer: bool,
+) -> None:
+    """Raises an error if something was requested that only this runner's own loops support.
+
+    `has_own_trainer` is whether only the controller is custom, and the trainer is this runner's.
+    """
+    stateful = [one for one in callbacks if keeps_state(one)]
+    if config.callbacks or stateful or (has_own_trainer and callbacks):
+        raise SettingError(
+            "callbacks",
+            "a custom trainer or controller does not call them or save their state\n"
+            "use `train_actions` and `eval_actions` instead",
+        )
+    if make_tracking(config.trackers):
+        raise SettingError(
+            "trackers",
+            "a custom trainer or controller passes records only to tensorboard\n"
+            "remove the others, and use `train_actions` and `eval_actions` instead",
+        )
+    if stop_at_step is not None:
+        raise RunnerError("stop_at_step: is not supported with a custom controller")
+    reject_settings(config, LOOP_SETTINGS, "trainer or controller")
+    if not has_own_trainer:
+        reject_settings(
+            config, (*CHECKPOINT_MANAGER_SETTINGS, *BEST_CHECKPOINT_SETTINGS), "trainer"
+        )
+
+
+def check_custom_trainer(settings: Any) -> None:
+    """Raises `SettingError` for a setting of steps that only this runner's trainer takes."""
+    for name, is_set in (
+        ("fine_tuning", settings.fine_tuning is not None),
+        ("skip_steps", bool(settings.skip_steps)),
+        ("on_nonfinite", settings.on_nonfinite == "skip"),
+    ):
+        if is_set:
+            reason = "is not supported by custom trainers; remove it"
+            raise SettingError(f"trainer.{name}", reason)

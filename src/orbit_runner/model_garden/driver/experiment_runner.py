@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ import tf_keras
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
+from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.driver import custom_trainer
-from orbit_runner.model_garden.driver.custom_parts import (
+from orbit_runner.model_garden.driver.custom_trainer import (
     BEST_CHECKPOINT_SETTINGS,
     CHECKPOINT_MANAGER_SETTINGS,
     check_custom_loop,
     reject_settings,
 )
-from orbit_runner.model_garden.driver.gin_trainer import build_gin_trainer, gin_sets_trainer
 from orbit_runner.model_garden.driver.params import to_driver, to_runner_config
 from orbit_runner.model_garden.driver.trainer_facade import (
     GardenCheckpoints,
@@ -45,7 +47,7 @@ from orbit_runner.train.controller import Action, build_controller, quiet_orbit_
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
-from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope
+from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
 
 
 class OrbitExperimentRunner:
@@ -410,3 +412,44 @@ class OrbitExperimentRunner:
                 )
             reject_settings(self._config, CHECKPOINT_MANAGER_SETTINGS, "checkpoint manager")
             run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
+
+
+def gin_sets_trainer() -> bool:
+    """Returns whether a gin binding sets the class of the trainer."""
+    gin = sys.modules.get("gin")
+    if gin is None:
+        return False
+    try:
+        gin.query_parameter("create_trainer.trainer_cls")
+    except ValueError:
+        return False
+    return True
+
+
+def build_gin_trainer(
+    params: Any,
+    runtime: RuntimeConfig,
+    strategy: tf.distribute.Strategy,
+    task: Any,
+    build_exporter: Callable[[], Any],
+    *,
+    train: bool,
+    evaluate: bool,
+) -> Any:
+    """Returns a trainer of the class that a gin binding sets, created in the strategy's scope.
+
+    `params` is a config of Model Garden's class. `build_exporter` is called in the scope, and
+    returns the exporter of the best checkpoint. Raises `SettingError` if the run has logical
+    replicas.
+    """
+    from official.core import train_utils
+
+    if runtime.logical_replicas:
+        raise SettingError(LOGICAL_REPLICAS, "is not supported with a custom trainer; omit it")
+    phase("building the model")
+    # As for this runner's own trainer, because deterministic random ops fail without a seed.
+    seed_everything(runtime.seed, keep_objects=True)
+    with strategy.scope():
+        return train_utils.create_trainer(
+            params, task, train=train, evaluate=evaluate, checkpoint_exporter=build_exporter()
+        )

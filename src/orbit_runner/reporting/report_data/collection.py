@@ -22,7 +22,7 @@ from orbit_runner.inspection.batches import batch_summary, pictures, sentences
 from orbit_runner.inspection.layers import LayerCalls, layer_rows
 from orbit_runner.inspection.picture_sheet import thumbnails
 from orbit_runner.inspection.step_graph import trace_model
-from orbit_runner.model_garden.task_adapter.data_sections import has_services
+from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.reporting.report_data.files import (
     EvaluationData,
     InputData,

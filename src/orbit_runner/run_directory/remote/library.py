@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.retention.policy import retention_of
+from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.process_group import Workers

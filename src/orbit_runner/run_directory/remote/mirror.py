@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from orbit_runner.checkpoint.retention.policy import Retention
+from orbit_runner.checkpoint.directory import Retention
 from orbit_runner.run_directory.remote.layout import (
     CheckpointFiles,
     committed_groups,

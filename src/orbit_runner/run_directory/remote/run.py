@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orbit_runner.checkpoint.retention.policy import Retention
+from orbit_runner.checkpoint.directory import Retention
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.remote.layout import (
     CheckpointFiles,

@@ -16,7 +16,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.checkpoint.manager import RunConditions, record_of
-from orbit_runner.checkpoint.retention.ranking import (
+from orbit_runner.checkpoint.ranking import (
     Entry,
     KeepRanked,
     Ranking,

@@ -14,8 +14,7 @@ from orbit_runner.config.schema.data import resolve_data_config, seed_of
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.model_garden.task_adapter.resume_inputs import ReplayedDataset
-from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws_scope
+from orbit_runner.model_garden.task_adapter import ReplayedDataset, repeatable_draws_scope
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tf_internals import (
     PerWorkerDistributedIterator,  # the public API supports only one pipeline

@@ -9,8 +9,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import find_split
 from orbit_runner.distribute.devices import device_groups
-from orbit_runner.distribute.tpu.inputs import split_inputs
-from orbit_runner.distribute.tpu.strategy import run_options
+from orbit_runner.distribute.tpu_strategy import run_options, split_inputs
 from orbit_runner.errors import SettingError
 
 

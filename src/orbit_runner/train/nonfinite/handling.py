@@ -1,4 +1,9 @@
-"""Decides what happens after training diverged: roll back, skip a step, or end the run."""
+"""Decides what happens after training diverged: roll back, skip a step, or end the run.
+
+The first step that is not finite is found by training again from the last checkpoint. A step is a
+function of the state before it, the seed and its number, so it gives the same values each time.
+Records, evaluations and callbacks are left out while steps are trained again.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +57,7 @@ def handle_divergence(run: Run, error: Diverged) -> None:
     if error.step is not None or not error.non_finite:
         record_divergence(run, error)
         raise error
-    bad, problem = _search(run, error)
+    bad, problem = _search_bad_step(run, error)
     if bad is None:
         record_divergence(run, error)
         raise error.explain(f"the first step that is not finite is unknown: {problem}")
@@ -61,7 +66,7 @@ def handle_divergence(run: Run, error: Diverged) -> None:
         _end_run_before(run, bad)
 
 
-def _search(run: Run, error: Diverged) -> tuple[BadStep | None, str]:
+def _search_bad_step(run: Run, error: Diverged) -> tuple[BadStep | None, str]:
     """Returns the first step that is not finite, or None and why it is not known."""
     reasons = retraining_reasons(run)
     if reasons:
