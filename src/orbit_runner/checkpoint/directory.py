@@ -100,7 +100,9 @@ class CheckpointFolder:
         keep: int | RetentionRule | None = 5,
         run: Path | None = None,
     ) -> None:
-        self.path, self._name, self._run = path, name, run
+        self.path = path
+        self._name = name
+        self._run = run
         if keep is None or isinstance(keep, int):
             keep = Retention(max_to_keep=keep)
         self._rule: RetentionRule = keep

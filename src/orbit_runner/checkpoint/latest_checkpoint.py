@@ -73,7 +73,8 @@ def _find_one(prefix: Path) -> Iterator[CheckpointLocation]:
     match = _FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
     if match is None:
         return
-    folder, step = CheckpointFolder(prefix.parent, name=match[1]), int(match[2])
+    folder = CheckpointFolder(prefix.parent, name=match[1])
+    step = int(match[2])
     if folder.files(step):
         yield CheckpointLocation(folder, step, f"{match[1]}-{step}")
 

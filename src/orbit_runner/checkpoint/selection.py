@@ -19,7 +19,8 @@ from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.errors import RunnerError
 
-AVERAGE, PLAIN = "average", "plain"
+AVERAGE = "average"
+PLAIN = "plain"
 
 
 @dataclasses.dataclass(frozen=True)

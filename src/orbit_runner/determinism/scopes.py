@@ -144,7 +144,8 @@ class Stream:
         self, make_key: Callable[[], tf.Tensor], call_key: Callable[[], tf.Tensor]
     ) -> None:
         self._home = _current_graph()
-        self._make_key, self._call_key = make_key, call_key
+        self._make_key = make_key
+        self._call_key = call_key
         self._calls: dict[FuncGraph | None, Calls] = {}
 
     def contains_current_graph(self) -> bool:

@@ -109,7 +109,8 @@ def _initialize_before_sharding(strategy: tf.distribute.ParameterServerStrategy)
 def partitioner(runtime: RuntimeConfig, servers: int) -> Any:
     """Returns the variable partitioner, or None if variables are not partitioned."""
     partitioners = tf.distribute.experimental.partitioners
-    shards, size = runtime.variable_shards or servers, runtime.variable_shard_bytes
+    shards = runtime.variable_shards or servers
+    size = runtime.variable_shard_bytes
     if runtime.variable_partitioner == "fixed":
         return partitioners.FixedShardsPartitioner(shards)
     if runtime.variable_partitioner == "min_size":
@@ -172,7 +173,8 @@ def server_watch_scope(strategy: tf.distribute.Strategy, runtime: RuntimeConfig)
     if not is_asynchronous(strategy):
         yield
         return
-    servers, lost = strategy_servers(strategy), False
+    servers = strategy_servers(strategy)
+    lost = False
     watch = _watches[strategy] = Watch(
         servers,
         silence=float(runtime.heartbeat_timeout),

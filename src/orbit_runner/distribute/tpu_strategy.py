@@ -118,7 +118,8 @@ def assign_devices(
     distributed in that order, and would otherwise be sent from one host to another at each step.
     Raises `DeviceError` if the devices cannot be divided by the number of parts.
     """
-    parts, modes = math.prod(dims), tf.tpu.experimental.DeviceOrderMode
+    parts = math.prod(dims)
+    modes = tf.tpu.experimental.DeviceOrderMode
     # Neighboring parts exchange edges. If they form a single row, the default order, a ring, puts
     # neighbors next to each other; if they form a grid, the order by rows does.
     mode = modes.MESH if sum(n > 1 for n in dims) > 1 else modes.AUTO
@@ -163,7 +164,8 @@ def split_inputs(
     """
     if dims is None:
         return inputs
-    parts, images = list(dims), 0
+    parts = list(dims)
+    images = 0
 
     def split_image(tensor: Any) -> Any:
         nonlocal images

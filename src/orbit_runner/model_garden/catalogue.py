@@ -27,7 +27,8 @@ from orbit_runner.utils.cache import cache_directory, write_shared_file
 
 PACKAGE = "official"
 PREFIX = f"{PACKAGE}/"
-_EXPERIMENT, _TASK = "register_config_factory", "register_task_cls"
+_EXPERIMENT = "register_config_factory"
+_TASK = "register_task_cls"
 # Decorators that register a project's networks and data loaders when their modules are imported.
 _PARTS = (
     "register_backbone_builder",
@@ -61,16 +62,11 @@ class Entry:
     module: str  # the module that registers it
 
 
-def is_installed() -> bool:
-    """Returns whether Model Garden is installed."""
-    return importlib.util.find_spec(PACKAGE) is not None
-
-
 @functools.cache
 def experiments() -> dict[str, Entry]:
     """Returns all experiments that modules of Model Garden register, sorted by name."""
-    found = (r for r in registrations() if r.kind == _EXPERIMENT)
-    return {r.name: Entry(r.name, r.module) for r in sorted(found, key=lambda r: r.name)}
+    registered = (r for r in registrations() if r.kind == _EXPERIMENT)
+    return {r.name: Entry(r.name, r.module) for r in sorted(registered, key=lambda r: r.name)}
 
 
 def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
@@ -147,8 +143,8 @@ Availability = dict[str, tuple[str, str]]
 def read_cache() -> Availability | None:
     """Returns the cached result for the installed packages, or None if nothing valid is cached."""
     try:
-        found = json.loads(_cache_path().read_text(encoding="utf-8"))
-        return {name: (str(module), str(reason)) for name, (module, reason) in found.items()}
+        cached = json.loads(_cache_path().read_text(encoding="utf-8"))
+        return {name: (str(module), str(reason)) for name, (module, reason) in cached.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return None  # Missing, unreadable or damaged: computed again.
 
@@ -158,13 +154,14 @@ def check_imports(failures: Callable[[list[str]], dict[str, str]]) -> Availabili
 
     `failures` imports modules and returns the reason why each one fails, "" if it can be imported.
     """
-    path, entries = _cache_path(), experiments()
+    path = _cache_path()
+    entries = experiments()
     reasons = failures(sorted({entry.module for entry in entries.values()}))
-    found = {name: (entry.module, reasons[entry.module]) for name, entry in entries.items()}
+    availability = {name: (entry.module, reasons[entry.module]) for name, entry in entries.items()}
     # The home directory may be read-only. The result is then computed again next time.
     with contextlib.suppress(OSError):
-        write_shared_file(path, json.dumps(found).encode())
-    return found
+        write_shared_file(path, json.dumps(availability).encode())
+    return availability
 
 
 def _cache_path() -> Path:
@@ -176,7 +173,9 @@ def _fingerprint() -> str:
     # Not all of `sys.path`: importing setuptools adds its own copies of packages to it.
     places = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     distributions = metadata.distributions(path=places)
-    packages = sorted(f"{found.name}=={found.version}" for found in distributions)
+    packages = sorted(
+        f"{distribution.name}=={distribution.version}" for distribution in distributions
+    )
     known = [__version__, sys.version, sys.prefix, packages, sorted(_source_files())]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 

@@ -85,7 +85,8 @@ def _checkpoint_problems(path: Any) -> Iterator[tuple[str, str]]:
 
 # Settings with defaults that Model Garden does not have: `auto` (loops of about a second) and None
 # (if the task allows it).
-_RUNNER_DEFAULTS, _RUNNER_ONLY_VALUES = ("steps_per_loop", "eval_tf_while_loop"), ("auto", None)
+_RUNNER_DEFAULTS = ("steps_per_loop", "eval_tf_while_loop")
+_RUNNER_ONLY_VALUES = ("auto", None)
 
 _OPTIMIZERS = "official.modeling.optimization.configs."
 
@@ -151,7 +152,8 @@ class OfficialExperiment(ExperimentConfig):
         return made
 
     def _native_trainer(self) -> TrainerConfig:
-        ours, theirs = self.trainer, self.template.trainer
+        ours = self.trainer
+        theirs = self.template.trainer
         native_values = {
             name: getattr(theirs, name) for name in _RUNNER_DEFAULTS if hasattr(theirs, name)
         }
@@ -336,17 +338,18 @@ def to_native(original: Any, config: Config) -> Any:
     Names that only one of the two has are ignored. Equal values are not replaced, so a tuple stays
     a tuple, and an int that is a valid float stays an int.
     """
-    made = copy.deepcopy(original)
-    unlock(made)
-    _copy_values(made, config)
-    return made
+    native = copy.deepcopy(original)
+    unlock(native)
+    _copy_values(native, config)
+    return native
 
 
 def _copy_values(target: Any, config: Config) -> None:
     for name in _used_fields(config):
         if name not in vars(target):
             continue
-        value, there = getattr(config, name), vars(target)[name]
+        value = getattr(config, name)
+        there = vars(target)[name]
         if isinstance(value, Config) and isinstance(there, base_config.Config):
             unlock(there)
             _copy_values(there, value)
@@ -374,9 +377,9 @@ def _native_value(value: Any, there: Any, owner: Any, name: str) -> Any:
     """Returns a value as Model Garden has it: with lists and its own classes."""
     if isinstance(value, Config):
         # Sections that both packages define, such as `ema`, do not mirror a class.
-        made = (getattr(value, "mirrors", None) or section_class(owner, name))()
-        _copy_values(made, value)
-        return made
+        native = (getattr(value, "mirrors", None) or section_class(owner, name))()
+        _copy_values(native, value)
+        return native
     if isinstance(value, Mapping):
         return base_config.Config(
             {k: _native_value(v, None, owner, name) for k, v in value.items()}

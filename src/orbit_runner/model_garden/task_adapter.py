@@ -93,7 +93,8 @@ def repeatable_draws_scope(seed: int, seed_after: int) -> Iterator[None]:
     elements. After the block, TensorFlow's global seed is `seed_after`, and the generators of
     Python and NumPy have their earlier states.
     """
-    python, arrays = random.getstate(), np.random.get_state()
+    python = random.getstate()
+    arrays = np.random.get_state()
     set_tensorflow_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -165,7 +166,8 @@ class ReplayedDataset:
     """
 
     def __init__(self, dataset: Any, steps: int) -> None:
-        self._dataset, self._steps = dataset, steps
+        self._dataset = dataset
+        self._steps = steps
 
     @property
     def element_spec(self) -> Any:

@@ -131,7 +131,8 @@ def resnet_features(x: tf.Tensor, depth: int, version: int, norms: Norms) -> tf.
     x = tf_keras.layers.MaxPool2D(3, 2, padding="valid", name="stem_pool")(x)
     current, block = _block_functions(depth, version)
     for filters, stride, name in _block_plan(depth):
-        x, current = current(x, filters, stride, name, norms), block
+        x = current(x, filters, stride, name, norms)
+        current = block
     return norm_relu(x, "final", norms.inner) if version == 2 else x
 
 
@@ -207,7 +208,8 @@ def bottleneck_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Nor
     He et al. 2015, figure 5 right. The first convolution has the stride, as in the models that the
     authors released; in version 1.5, the second one has it.
     """
-    shortcut, inner = _project(x, filters, stride, name, norms), filters // _BOTTLENECK_RATIO
+    shortcut = _project(x, filters, stride, name, norms)
+    inner = filters // _BOTTLENECK_RATIO
     x = convolution(x, inner, 1, f"{name}_conv1", stride)
     x = convolution(norm_relu(x, f"{name}_conv1", norms.inner), inner, 3, f"{name}_conv2")
     x = convolution(norm_relu(x, f"{name}_conv2", norms.inner), filters, 1, f"{name}_conv3")

@@ -21,7 +21,7 @@ from orbit_runner.tf_internals import Trackable, require_slot_hook, track
 
 
 class WeightAverage(tf.Module):
-    """Moving averages of a model's weights; `averaging_optimizer.py` adds them to a checkpoint.
+    """Moving averages of a model's weights; `AveragingOptimizer` adds them to a checkpoint.
 
     They are initialized to the weights. Must be created in the scope of the strategy in which the
     model was built.
@@ -31,7 +31,8 @@ class WeightAverage(tf.Module):
         self, config: Ema, model: tf_keras.Model, strategy: tf.distribute.Strategy
     ) -> None:
         super().__init__(name="ema")
-        self._config, self._strategy = config, strategy
+        self._config = config
+        self._strategy = strategy
         tracked = model.trainable_variables if config.trainable_weights_only else model.variables
         weights = [variable for variable in merge_shards(tracked) if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
@@ -121,7 +122,8 @@ def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
     return tuple(getattr(variable, "values", (variable,)))
 
 
-INNER_OPTIMIZER, _SLOT = "ema_base_optimizer", "average"
+INNER_OPTIMIZER = "ema_base_optimizer"
+_SLOT = "average"
 # Items that Model Garden's runner does not save.
 OWN_ITEMS = ("recoveries", "early_stopping", "best")
 

@@ -44,7 +44,8 @@ class LayerRateOptimizer:
     """
 
     def __init__(self, optimizer: Any, factors: Mapping[int, float]) -> None:
-        self._optimizer, self._factors = optimizer, factors
+        self._optimizer = optimizer
+        self._factors = factors
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Applies the gradients. Must be called in a replica context."""

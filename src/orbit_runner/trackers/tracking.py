@@ -47,7 +47,8 @@ class TrackerIds:
 
 # Seconds to wait for all trackers at the end of a run. After a signal, the process may be killed
 # soon.
-_WAIT, _WAIT_AFTER_ERROR = 30.0, 3.0
+_WAIT = 30.0
+_WAIT_AFTER_ERROR = 3.0
 _CLASSES = {"mlflow": "MLflowTracker", "wandb": "WandbTracker"}
 _ADVICE = {
     "mlflow": "check tracking_uri, or MLFLOW_TRACKING_URI, and that the server is running",
@@ -91,7 +92,7 @@ def writes_event_files(config: Sequence[TrackerConfig]) -> bool:
 
     It has no class: Orbit's summary managers write its event files, which may contain images.
     """
-    return any(one.class_name == TENSORBOARD for one in config)
+    return any(tracker.class_name == TENSORBOARD for tracker in config)
 
 
 def make_tracking(config: Sequence[TrackerConfig]) -> Tracking:
@@ -100,14 +101,14 @@ def make_tracking(config: Sequence[TrackerConfig]) -> Tracking:
     Raises SettingError if a class does not exist, is not a tracker, or takes other arguments.
     """
     names: dict[str, int] = {}
-    made = []
-    for index, one in enumerate(config):
-        if one.class_name == TENSORBOARD:
+    trackers = []
+    for index, tracker_config in enumerate(config):
+        if tracker_config.class_name == TENSORBOARD:
             continue
-        number = names[one.class_name] = names.get(one.class_name, 0) + 1
-        name = one.class_name if number == 1 else f"{one.class_name}#{number}"
-        made.append(_make(one, name, f"trackers[{index}]"))
-    return Tracking(made)
+        number = names[tracker_config.class_name] = names.get(tracker_config.class_name, 0) + 1
+        name = tracker_config.class_name if number == 1 else f"{tracker_config.class_name}#{number}"
+        trackers.append(_make(tracker_config, name, f"trackers[{index}]"))
+    return Tracking(trackers)
 
 
 def _make(config: TrackerConfig, name: str, path: str) -> BackgroundTracker:

@@ -211,7 +211,8 @@ class SystemMetrics:
         """Returns the values by name. The share of the processor is that since the last values."""
         now = time.monotonic()
         if not self._values or now - self._measured_at >= _SHORTEST_SECONDS:
-            self._values, self._measured_at = self._measure(), now
+            self._values = self._measure()
+            self._measured_at = now
         return self._values
 
     def _measure(self) -> dict[str, float]:

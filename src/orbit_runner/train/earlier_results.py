@@ -44,7 +44,8 @@ def forget_earlier_results(run: RunView) -> None:
     forgets_best, forgets_stopping = False, False
     if run.is_chief:
         before = _previous_run(run)
-        own, now = read_settings(before), parse_settings(to_yaml(run.written_config))
+        own = read_settings(before)
+        now = parse_settings(to_yaml(run.written_config))
         earlier = _earlier_data(run, before)
         forgets_best = bool(earlier) or _differ(own, now, _BEST)
         forgets_stopping = bool(earlier) or _differ(own, now, _EARLY_STOPPING)

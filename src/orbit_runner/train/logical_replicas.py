@@ -128,9 +128,9 @@ class Shards:
 
 def trace_function(function: Callable[..., Any], *arguments: Any) -> Any:
     """Returns a concrete function that is optimized alone, the same for any number of devices."""
-    made = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
+    traced = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
     specs = tf.nest.map_structure(tf.type_spec_from_value, arguments)
-    return made.get_concrete_function(*specs)
+    return traced.get_concrete_function(*specs)
 
 
 def _sum_blocks(
@@ -167,11 +167,11 @@ def _group_by_dtype(tensors: Sequence[Any]) -> list[list[int]]:
 
 
 def _sum_over_devices(
-    found: list[tf.Tensor], like: Sequence[tf.TensorSpec], devices: int
+    sums_by_dtype: list[tf.Tensor], like: Sequence[tf.TensorSpec], devices: int
 ) -> Tensors:
     """Returns the sums of all devices' blocks, which every device adds in the same tree."""
     sums: list[Any] = [None] * len(like)
-    for flat, places in zip(found, _group_by_dtype(like), strict=True):
+    for flat, places in zip(sums_by_dtype, _group_by_dtype(like), strict=True):
         rows = flat
         if devices > 1:
             # Gathered, not reduced: the order in which a reduction adds depends on its algorithm.
@@ -191,8 +191,8 @@ def keep_on_first_device(value: tf.Tensor) -> tf.Tensor:
 
 def metric_variables(metrics: Collection[Any]) -> list[tf.Variable]:
     """Returns the variables of metrics, each once."""
-    found = [variable for metric in metrics for variable in getattr(metric, "variables", ())]
-    return list({id(variable): variable for variable in found}.values())
+    variables = [variable for metric in metrics for variable in getattr(metric, "variables", ())]
+    return list({id(variable): variable for variable in variables}.values())
 
 
 Tensors = list[tf.Tensor]
@@ -325,7 +325,8 @@ class ShardEvaluator(Evaluator):
 
     def __init__(self, logical: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._logical, self._physical = logical, self._strategy.num_replicas_in_sync
+        self._logical = logical
+        self._physical = self._strategy.num_replicas_in_sync
         self._full_batches = 0  # A step takes a part of a batch, which may be the last one.
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
@@ -399,7 +400,9 @@ class LogicalTrainer(Trainer):
         return self._watch_of(config, replicas=1)
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
-        runtime, state, loss = config.runtime, self.state, self._task.loss
+        runtime = config.runtime
+        state = self.state
+        loss = self._task.loss
         count = self._strategy.num_replicas_in_sync
         self._shards = Shards(runtime.logical_replicas, count, runtime.seed, "train")
         optimizer = self._wrap_optimizer()
@@ -436,7 +439,8 @@ class LogicalTrainer(Trainer):
         self._inspect_graph()
 
     def _record(self, logs: dict[str, Any]) -> None:
-        total, count = logs[self._task.loss], tf.constant(float(self._shards.logical))
+        total = logs[self._task.loss]
+        count = tf.constant(float(self._shards.logical))
         self._loss.add(keep_on_first_device(total), keep_on_first_device(count))
 
     @tf.autograph.experimental.do_not_convert

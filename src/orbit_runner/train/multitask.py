@@ -189,7 +189,8 @@ class MultiEvaluator(orbit.AbstractEvaluator):
     """
 
     def __init__(self, evaluators: Mapping[str, TaskEvaluator], state: TrainState) -> None:
-        self._evaluators, self._state = evaluators, state
+        self._evaluators = evaluators
+        self._state = state
 
     @property
     def metric_names(self) -> tuple[str, ...]:

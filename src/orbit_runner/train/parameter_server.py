@@ -52,7 +52,8 @@ class AsyncTrainer(Trainer):
         servers = strategy_servers(strategy)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._pace = Pace(sum(member.role == "worker" for member in servers))
-        self._config, self._adapter = config, adapter
+        self._config = config
+        self._adapter = adapter
 
     def enable_records_in_graph(self) -> bool:
         """Returns False: the workers share a loop, so none of them knows when a record ends."""
@@ -88,7 +89,8 @@ class AsyncTrainer(Trainer):
         piece = tf.function(functools.partial(self._run_piece, source))
 
         def loop(iterator: Any, num_steps: tf.Tensor) -> None:
-            first, steps = int(self.state.global_step.numpy()), int(num_steps)
+            first = int(self.state.global_step.numpy())
+            steps = int(num_steps)
             updates = int(self.state.optimizer.iterations.numpy())
             self._loss.add(*self._run(piece, iterator, first, steps))
             self.state.optimizer.iterations.assign(updates + steps)
@@ -106,9 +108,11 @@ class AsyncTrainer(Trainer):
         return distribute(self._strategy, self._adapter, data or self._data(), runtime, start_step)
 
     def _run(self, piece: Any, iterator: Any, first: int, steps: int) -> tuple[tf.Tensor, float]:
-        losses, step = [], first
+        losses = []
+        step = first
         while step < first + steps:
-            start, lengths = time.monotonic(), self._pace.cut(first + steps - step)
+            start = time.monotonic()
+            lengths = self._pace.cut(first + steps - step)
             for length in lengths:
                 span = tf.constant(step, tf.int64), tf.constant(length, tf.int64)
                 losses.append(self._coordinator.schedule(piece, args=(iterator, *span)))
@@ -180,7 +184,8 @@ class ChiefEvaluator(Evaluator):
 
 # Pieces are short, so that little is lost with a worker and workers do not wait long for each other
 # at the end of a loop. They are longer if starting one would take more than a tenth of its time.
-_PIECE_SECONDS, _MAX_START_SHARE = 0.2, 0.1
+_PIECE_SECONDS = 0.2
+_MAX_START_SHARE = 0.1
 _SHARES = 4
 
 
@@ -192,8 +197,10 @@ class Pace:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._size, self._first = 1, 0.0
-        self._step, self._wanted = 0.0, 0.0
+        self._size = 1
+        self._first = 0.0
+        self._step = 0.0
+        self._wanted = 0.0
 
     def cut(self, steps: int) -> list[int]:
         """Returns the lengths of the next pieces of the remaining `steps` of a loop.

@@ -65,7 +65,8 @@ def _inexact_inputs(run: RunView) -> Iterator[str]:
 
 def resume_reasons(run: RunView) -> list[str]:
     """Returns why the config alone does not reproduce a resumed run; [] if it does."""
-    record, now = run.checkpoints.restored, run.conditions
+    record = run.checkpoints.restored
+    now = run.conditions
     if record is None:
         changed = ["from a checkpoint without a record, such as one of Model Garden"]
     else:

@@ -134,13 +134,16 @@ class Run:
         self.config = localize(config)
         self.assets = prepare_assets(task, self.config, model_dir, trains=trains)
         self.adapter = adapt(task, config.for_task.task)
-        self.task, self.strategy = self.adapter.task, strategy
+        self.task = self.adapter.task
+        self.strategy = strategy
         self.plan: Plan = self._build_plan(trains)
         self.written_config = follow_run(config, self.plan.train_steps)
         self.config = config = localize(self.written_config)
-        self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
+        self.model_dir = model_dir
+        self.directory = RunDirectory(model_dir)
         self._accepts_changes = resume == "override"
-        self.workers, self.local_strategy = Workers(strategy), local_strategy(strategy)
+        self.workers = Workers(strategy)
+        self.local_strategy = local_strategy(strategy)
         self.warnings = self._find_warnings() if trains and self.is_chief else []
         for text in self.warnings:
             note(f"warning: {text}")
@@ -355,7 +358,8 @@ class Run:
         return [*run_warnings(self.config, self.plan), *class_warnings(names if known else ())]
 
     def _build_plan(self, trains: bool) -> Plan:
-        data, trainer = self.section("train_data"), self.config.trainer
+        data = self.section("train_data")
+        trainer = self.config.trainer
         per_epoch = self.adapter.steps_per_epoch(data)
         if not per_epoch and not trains:
             # Epochs cannot be converted to steps, and modes that only evaluate do not need it.

@@ -145,7 +145,8 @@ class RunBuilder:
     def _build_single_evaluator(
         self, task: TaskAdapter, data: Any, state: TrainState, steps: int
     ) -> Evaluator:
-        config, strategy = self.config, local_strategy(self.strategy)
+        config = self.config
+        strategy = local_strategy(self.strategy)
         logical = config.runtime.logical_replicas
         cls: Any = ChiefEvaluator if is_asynchronous(self.strategy) else Evaluator
         # Model Garden's pipelines end with a part of a batch, which cannot be cut equally.

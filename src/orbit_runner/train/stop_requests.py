@@ -28,7 +28,8 @@ class TimeLimits:
         started: float | None = None,  # when the run started, by `clock`; None: now
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock, self._save_interval = clock, save_interval
+        self._clock = clock
+        self._save_interval = save_interval
         self._saved = clock()
         self._end = (self._saved if started is None else started) + max_time
 
@@ -84,8 +85,12 @@ class StopRequests:
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
         limits: TimeLimits | None = None,
     ) -> None:
-        self._workers, self._note, self._at_step = workers, note, at_step
-        self.signals, self.servers, self.limits = signals, servers, limits or TimeLimits()
+        self._workers = workers
+        self._note = note
+        self._at_step = at_step
+        self.signals = signals
+        self.servers = servers
+        self.limits = limits or TimeLimits()
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
         self._first_step: int | None = None  # the step of the first loop of this start
@@ -97,7 +102,8 @@ class StopRequests:
 
     def end_with_error(self, step: int, error: Exception) -> None:
         """Makes training save a checkpoint at a step and end with an error."""
-        self._at_step, self._ending = step, error
+        self._at_step = step
+        self._ending = error
 
     def next_loop_length(
         self,
@@ -151,7 +157,8 @@ class StopRequests:
 
     def _exit_or_agree(self, steps: int, step: int, save: Callable[[], Any]) -> tuple[int, bool]:
         """Returns the steps of the chief, and whether it finds that a checkpoint is due by time."""
-        own, is_chief = self.signals.received or self._server_signal(), self._workers.is_chief
+        own = self.signals.received or self._server_signal()
+        is_chief = self._workers.is_chief
         chosen, stops, over, due, *counts = self._workers.all_reduce_sum(
             [
                 steps if is_chief else 0,

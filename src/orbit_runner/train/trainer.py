@@ -77,8 +77,11 @@ class Trainer(orbit.StandardTrainer):
             use_tf_while_loop=config.trainer.train_tf_while_loop,
         )
         super().__init__(None, self._options)
-        self.state, self._plan, self._strategy = state, plan, strategy
-        self._task, self._make_dataset = task, make_dataset
+        self.state = state
+        self._plan = plan
+        self._strategy = strategy
+        self._task = task
+        self._make_dataset = make_dataset
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
         self._compiles = compiles_whole_steps(config, strategy)
@@ -96,7 +99,8 @@ class Trainer(orbit.StandardTrainer):
         self._take: Callable[[Any], None] = self._take_inputs
         self._seed = config.runtime.seed
         # `pieces` may be replaced by an object that stops within a loop.
-        self.timer, self.pieces = StepTimer(), LoopPieces()
+        self.timer = StepTimer()
+        self.pieces = LoopPieces()
         self.profiler: StepProfiler | None = None
         # Called after each piece; None if it is not checked there whether values are finite.
         self.finite_check: FiniteCheck | None = None
@@ -123,12 +127,14 @@ class Trainer(orbit.StandardTrainer):
 
         Returns whether they do. Otherwise, loops must end where records end.
         """
-        options, metrics = self._options, self._all_metrics()
+        options = self._options
+        metrics = self._all_metrics()
         in_graph = options.use_tf_function and options.use_tf_while_loop
         # Reading other metrics may have side effects.
         if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
             return False
-        interval, optimizer = self._plan.summary_interval, self.state.optimizer
+        interval = self._plan.summary_interval
+        optimizer = self.state.optimizer
         with self._strategy.scope():
             self._recorder = Recorder(
                 interval, metrics, lambda: learning_rate_tensors(optimizer), self._watch
@@ -142,7 +148,8 @@ class Trainer(orbit.StandardTrainer):
         return self._watch_of(config, self._strategy.num_replicas_in_sync)
 
     def _watch_of(self, config: ExperimentConfig, replicas: int) -> Watch | None:
-        interval, weights = config.trainer.watch_interval, self.state.model.trainable_variables
+        interval = config.trainer.watch_interval
+        weights = self.state.model.trainable_variables
         return Watch(interval, weights, replicas) if interval else None
 
     def _wrap_optimizer(self) -> Any:
@@ -164,8 +171,10 @@ class Trainer(orbit.StandardTrainer):
         return train_step
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
-        pieces, jit_compile = config.trainer.gradient_accumulation_steps, config.uses_xla
-        optimizer, train_step = self._wrap_optimizer(), self._build_task_step()
+        pieces = config.trainer.gradient_accumulation_steps
+        jit_compile = config.uses_xla
+        optimizer = self._wrap_optimizer()
+        train_step = self._build_task_step()
         if pieces == 1 and not jit_compile:
             return lambda inputs: train_step(inputs, optimizer)
         return split_step(
@@ -182,7 +191,8 @@ class Trainer(orbit.StandardTrainer):
         Returns `training_loss`, the task's metrics, `learning_rate` and `steps_per_second`. Raises
         SettingError if there are fewer batches.
         """
-        start, step = time.perf_counter(), self._global_step()
+        start = time.perf_counter()
+        step = self._global_step()
         if self._first_step is None:
             self._first_step = step
         is_traced = self._train_loop_fn is not None
@@ -471,7 +481,8 @@ class StepTimer:
 
     def reset(self) -> None:
         """Resets the mean."""
-        self._steps, self._seconds = 0, 0.0
+        self._steps = 0
+        self._seconds = 0.0
 
     def add(self, steps: int, seconds: float) -> None:
         """Adds a loop."""

@@ -35,7 +35,8 @@ class Watch:
         variables: Sequence[tf.Variable],
         replicas: int,  # whose gradients have to be summed
     ) -> None:
-        self._interval, self._replicas = interval, replicas
+        self._interval = interval
+        self._replicas = replicas
         weights = [variable for variable in variables if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
         self._weights = lambda: weights
@@ -168,7 +169,8 @@ class _WatchedOptimizer:
     """
 
     def __init__(self, optimizer: Any, tracing: _Tracing) -> None:
-        self._optimizer, self._tracing = optimizer, tracing
+        self._optimizer = optimizer
+        self._tracing = tracing
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Applies the gradients."""

@@ -86,9 +86,11 @@ def count_roles(runtime: RuntimeConfig, processes: int, source: str) -> RoleCoun
 
 def place_members(counts: RoleCounts, addresses: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Returns the addresses of each role; `addresses` are `host:port` by rank."""
-    left, jobs = list(addresses), {}
+    left = list(addresses)
+    jobs = {}
     for role, count in counts.items():
-        jobs[role], left = tuple(left[:count]), left[count:]
+        jobs[role] = tuple(left[:count])
+        left = left[count:]
     return jobs
 
 

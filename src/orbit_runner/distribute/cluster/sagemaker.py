@@ -27,7 +27,8 @@ def from_sagemaker(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluste
 
     Raises `ClusterError` if a variable is missing or malformed.
     """
-    hosts, me = _read_hosts(environ), environ.get("SM_CURRENT_HOST", "")
+    hosts = _read_hosts(environ)
+    me = environ.get("SM_CURRENT_HOST", "")
     if me not in hosts:
         raise ClusterError(f"{SOURCE}: SM_CURRENT_HOST is {me!r}, allowed: {', '.join(hosts)}")
     roles = count_roles(runtime, len(hosts), SOURCE)

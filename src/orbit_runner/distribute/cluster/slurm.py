@@ -15,7 +15,9 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
 from orbit_runner.distribute.cluster.roles import count_roles, place_members, role_of
 
-_FIRST_PORT, _PORTS, _MOST_PORTS = 20000, 10000, 65535
+_FIRST_PORT = 20000
+_PORTS = 10000
+_MOST_PORTS = 65535
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
 

@@ -48,8 +48,10 @@ def slice_boxes(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.
 
 def _slice(image: tf.Tensor, box: Box, origin: tuple[int, int]) -> tf.Tensor:
     (top, bottom), (left, right) = box
-    top, bottom = top - origin[0], bottom - origin[0]
-    left, right = left - origin[1], right - origin[1]
+    top = top - origin[0]
+    bottom = bottom - origin[0]
+    left = left - origin[1]
+    right = right - origin[1]
     if (top, left) == (0, 0) and (bottom, right) == (image.shape[1], image.shape[2]):
         return tf.identity(image)
     return image[:, top:bottom, left:right]
@@ -81,7 +83,8 @@ def _add_cell(boxes: Sequence[Box], gradients: Sequence[tf.Tensor], cell: Box) -
     ]
     if covering:
         return tf.add_n(covering) if len(covering) > 1 else covering[0]
-    batch, channels = tf.shape(gradients[0])[0], gradients[0].shape[-1]
+    batch = tf.shape(gradients[0])[0]
+    channels = gradients[0].shape[-1]
     return tf.zeros([batch, bottom - top, right - left, channels], gradients[0].dtype)
 
 
@@ -133,7 +136,8 @@ def find_input(needed: Interval, parts: list[Interval]) -> PartInput:
     `parts` contains start and stop of each part of the input.
     """
     size = parts[-1][1]
-    start, stop = max(0, needed[0]), min(size, needed[1])
+    start = max(0, needed[0])
+    stop = min(size, needed[1])
     if start >= stop:  # Only padding: an empty slice still has the dtype and the channels.
         return PartInput(((0, 0, 0),), (needed[1] - needed[0], 0))
     pieces = tuple(
@@ -177,7 +181,8 @@ def exchange_halo(
             for part_i, _, _ in down[i].pieces
             for part_j, _, _ in across[j].pieces
         ]
-        breadth, pads = len(across[j].pieces), (down[i].pads, across[j].pads)
+        breadth = len(across[j].pieces)
+        pads = (down[i].pads, across[j].pads)
 
         def run(*inputs: tf.Tensor) -> list[tf.Tensor]:
             part = _join(inputs[: len(keys)], breadth)

@@ -62,7 +62,8 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
 
         Raises Diverged if the weights are not finite.
         """
-        step, last = self._current_step(), self._last_saved_step
+        step = self._current_step()
+        last = self._last_saved_step
         is_due = last is None or step >= last + (self.checkpoint_interval or 0)
         model = getattr(self.checkpoint, "model", None)
         if model is not None and (is_due or not check_interval):
@@ -150,7 +151,9 @@ def build_summary_managers(run: CustomTrainerRun, given: Mapping[str, Any]) -> d
 
     Writers that the caller passed, in `given`, are kept. Only the chief writes.
     """
-    directory, settings, step = run.model_dir, run.config.trainer, run.global_step
+    directory = run.model_dir
+    settings = run.config.trainer
+    step = run.global_step
     lines = JsonLines(RunDirectory(directory).metrics) if run.is_chief else None
     interval, subdir = settings.summary_interval, settings.validation_summary_subdir
     writes_events = run.is_chief and writes_event_files(run.config.trackers)
@@ -186,9 +189,13 @@ class CustomTrainerRun:
         callbacks: Any,
         task: Any,
     ) -> None:
-        self._trainer, self.config, self.model_dir = trainer, config, model_dir
+        self._trainer = trainer
+        self.config = config
+        self.model_dir = model_dir
         self._task = task
-        self.strategy, self.train_steps, self.callbacks = strategy, train_steps, callbacks
+        self.strategy = strategy
+        self.train_steps = train_steps
+        self.callbacks = callbacks
         self.is_chief = Workers(strategy).is_chief
 
     def begin(self, *, trains: bool) -> None:
@@ -234,7 +241,8 @@ class EventReporter:
 
     def report_loop(self, logs: Mapping[str, Any]) -> None:
         """Calls `on_loop_end` of the callbacks with the output of a loop and its speed."""
-        steps, seconds = self._run.step - self._step, time.perf_counter() - self._time
+        steps = self._run.step - self._step
+        seconds = time.perf_counter() - self._time
         speed = {"steps_per_second": steps / seconds if seconds else 0.0}
         self._run.callbacks.on_loop_end(self._run, {**_scalars(logs), **speed})
         self.restart()
@@ -409,7 +417,7 @@ def check_custom_loop(
 
     `has_own_trainer` is whether only the controller is custom, and the trainer is this runner's.
     """
-    stateful = [one for one in callbacks if keeps_state(one)]
+    stateful = [callback for callback in callbacks if keeps_state(callback)]
     if config.callbacks or stateful or (has_own_trainer and callbacks):
         raise SettingError(
             "callbacks",

@@ -120,15 +120,20 @@ class OrbitExperimentRunner:
         if model_dir is None:
             raise RunnerError("--model_dir: is not set; set it to the run directory")
         self.strategy = distribution_strategy or tf.distribute.get_strategy()
-        self._params, self._model_dir, self._mode = params, str(model_dir), mode
+        self._params = params
+        self._model_dir = str(model_dir)
+        self._mode = mode
         self._config: ExperimentConfig = to_runner_config(params)
         self._run_post_eval = run_post_eval
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
-        self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
+        self._asynchronous = enable_async_checkpointing
+        self._allow_partial = allow_partial
         self._task = task
-        self._eval_tasks, self._callbacks = eval_tasks, tuple(callbacks)
-        self._stop_at_step, self._started = stop_at_step, started
+        self._eval_tasks = eval_tasks
+        self._callbacks = tuple(callbacks)
+        self._stop_at_step = stop_at_step
+        self._started = started
         self._resume = resume
         self._run: Run | None = None
         self._own_controller: orbit.Controller | None = None
@@ -155,7 +160,8 @@ class OrbitExperimentRunner:
             self._held_scopes = held_scopes.pop_all()
 
     def _build(self, task: Any, trainer: Any, **controller: Any) -> None:
-        trains, evaluates = "train" in self._mode, "eval" in self._mode or self._run_post_eval
+        trains = "train" in self._mode
+        evaluates = "eval" in self._mode or self._run_post_eval
         self._trainer = trainer or self._build_trainer(task, train=trains, evaluate=evaluates)
         self._checkpoint_manager = self._maybe_build_checkpoint_manager()
         self._use_custom_manager()
@@ -241,7 +247,8 @@ class OrbitExperimentRunner:
             started=self._started,
             resume=self._resume,
         )
-        cls, own = type(self), OrbitExperimentRunner
+        cls = type(self)
+        own = OrbitExperimentRunner
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter
         exporter = self._build_best_checkpoint_exporter() if replaced else None
         if replaced:

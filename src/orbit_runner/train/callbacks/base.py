@@ -223,11 +223,11 @@ class CallbackList(Callback):
     @property
     def needs_every_record(self) -> bool:
         """Whether a callback overrides `on_log`, so that a loop must end at each record."""
-        return any(type(one).on_log is not Callback.on_log for one in self.callbacks)
+        return any(type(callback).on_log is not Callback.on_log for callback in self.callbacks)
 
     def has(self, cls: type[Callback]) -> bool:
         """Returns whether one of the callbacks is an instance of a class."""
-        return any(isinstance(one, cls) for one in self.callbacks)
+        return any(isinstance(callback, cls) for callback in self.callbacks)
 
     def on_run_begin(self, run: RunView) -> None:
         """Calls `on_run_begin` of each callback."""
@@ -293,7 +293,8 @@ class CallbackList(Callback):
         named: dict[str, Callback] = {}
         for callback in self.callbacks:
             cls = type(callback)
-            name, number = f"{cls.__module__}.{cls.__qualname__}", 1
+            name = f"{cls.__module__}.{cls.__qualname__}"
+            number = 1
             while (key := name if number == 1 else f"{name}#{number}") in named:
                 number += 1
             named[key] = callback
@@ -322,9 +323,9 @@ def make_callbacks(config: Sequence[CallbackConfig]) -> list[Callback]:
 
     Raises SettingError if a class does not exist, is not a callback, or takes other arguments.
     """
-    made = []
-    for index, one in enumerate(config):
-        arguments = plain_value(one.arguments)
-        cls = load_class(one.class_name, Callback, arguments, f"callbacks[{index}]")
-        made.append(cls(**arguments))
-    return made
+    callbacks = []
+    for index, callback_config in enumerate(config):
+        arguments = plain_value(callback_config.arguments)
+        cls = load_class(callback_config.class_name, Callback, arguments, f"callbacks[{index}]")
+        callbacks.append(cls(**arguments))
+    return callbacks

@@ -105,11 +105,16 @@ class BestCheckpoint(BestKeeper):
         keep: int = 1,  # the number of best checkpoints
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._note, self._warned = note, False
-        self.comparison, self._state = comparison, state
-        self._conditions, self._memory = conditions, memory
+        self._note = note
+        self._warned = False
+        self.comparison = comparison
+        self._state = state
+        self._conditions = conditions
+        self._memory = memory
         self._info = directory / "info.json"
-        self._keep, self._others, self._rule = keep, list[Entry](), KeepRanked()
+        self._keep = keep
+        self._others = list[Entry]()
+        self._rule = KeepRanked()
         self._folder = CheckpointFolder(directory, name="best", keep=self._rule)
         self._writer = CheckpointWriter(state.checkpoint(), self._folder, workers=workers)
         self._writes = workers is None or workers.is_chief
@@ -170,7 +175,8 @@ class BestCheckpoint(BestKeeper):
 
     def set_state(self, state: Any) -> None:
         """Restores the ranking. The best result itself is a variable in the checkpoint."""
-        best, ranking = self._best_and_step(), read_ranking(state)
+        best = self._best_and_step()
+        ranking = read_ranking(state)
         self._others = ranking[1 : self._keep] if ranking and ranking[0] == best else []
 
     def _write_info(self, result: Mapping[str, Any], step: int) -> None:
@@ -185,7 +191,8 @@ class BestCheckpoint(BestKeeper):
 
     def remove_surplus(self) -> None:
         """Removes all checkpoints that are not ranked, and updates what names the best one."""
-        ranking, there = self._ranking(), self._folder.committed_steps()
+        ranking = self._ranking()
+        there = self._folder.committed_steps()
         if not self._writes or self._memory is None or max(self._keep, len(there)) == 1:
             return
         missing = [entry.step for entry in ranking if entry.step not in there]
@@ -217,7 +224,8 @@ class BestCheckpoint(BestKeeper):
                 self._note(f"warning: {self._info} cannot be read ({error}); moved to {moved}")
         if self._memory is None or math.isnan(self._best()):
             return
-        value, step = self._best(), int(self._memory.numpy()[1])
+        value = self._best()
+        step = int(self._memory.numpy()[1])
         if step in self._folder.committed_steps():
             self._write_info({self.comparison.metric: value}, step)
             return

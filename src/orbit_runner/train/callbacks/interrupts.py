@@ -32,7 +32,8 @@ class PreemptionWatch:
     """
 
     def __init__(self, preemption: PreemptionConfig, notify: Callable[[str], None]) -> None:
-        self._preemption, self._notify = preemption, notify
+        self._preemption = preemption
+        self._notify = notify
         self._warned = False
 
     @contextlib.contextmanager
@@ -141,7 +142,8 @@ class SignalGuard:
         preemption: PreemptionConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._on_terminate, self._preemption = on_terminate, preemption or PreemptionConfig()
+        self._on_terminate = on_terminate
+        self._preemption = preemption or PreemptionConfig()
         self._clock = clock
         self._first: float | None = None  # when the first signal came; notices do not count
         self.received: int | None = None
@@ -215,7 +217,10 @@ class SignalAction:
     """
 
     def __init__(self, guard: SignalGuard, workers: Workers, manager: Any, step: Any) -> None:
-        self._guard, self._workers, self._manager, self._step = guard, workers, manager, step
+        self._guard = guard
+        self._workers = workers
+        self._manager = manager
+        self._step = step
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
         """Saves a checkpoint and raises `Interrupted` if any worker got a signal."""

@@ -85,13 +85,15 @@ class ThreadAdvice(Callback):
         if self._done:
             return
         self._done = True
-        trainer, runtime = run.trainer, run.config.runtime
+        trainer = run.trainer
+        runtime = run.config.runtime
         # Changing the number of threads changes the weights of a run that has already started.
         if run.restored or runtime.intra_op_threads or runtime.num_gpus or not trainer:
             return
         if run.train_steps < _LONG_RUN_STEPS:
             return
-        flops, threads = trainer.flops, intra_op_threads(runtime)
+        flops = trainer.flops
+        threads = intra_op_threads(runtime)
         if flops and threads > 1 and run.is_chief and _is_small(run, flops):
             note(
                 f"note: runtime.intra_op_threads is 0 (auto), so each op uses {threads} threads\n"
@@ -159,7 +161,8 @@ class EarlyStop(Callback):
 
     def __init__(self, rule: EarlyStopping, memory: tf.Variable) -> None:
         # `memory` is float64 [3]: best value, evaluations since then, step of the last evaluation.
-        self._rule, self._memory = rule, memory
+        self._rule = rule
+        self._memory = memory
         self.comparison = Comparison(rule.metric, rule.metric_comp == "higher")
 
     def on_train_begin(self, run: RunView) -> None:
@@ -209,7 +212,8 @@ class AverageCheckpoints(Callback):
     ) -> None:
         folder = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
         self._writer = CheckpointWriter(state.checkpoint(), folder, workers=workers)
-        self._state, self._conditions = state, conditions
+        self._state = state
+        self._conditions = conditions
 
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Saves the averaged weights."""

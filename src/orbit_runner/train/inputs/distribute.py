@@ -237,7 +237,8 @@ def _trace(make: Callable[[Any], tf.data.Dataset], context: tf.distribute.InputC
 
 
 # Pipelines that can only start at their beginning fill a buffer to shuffle, and make whole batches.
-_MAX_SHUFFLE_BUFFER, _MAX_BATCH_SIZE = 64, 32
+_MAX_SHUFFLE_BUFFER = 64
+_MAX_BATCH_SIZE = 32
 
 
 def own_batches(

@@ -19,7 +19,8 @@ class Partition:
     def __init__(
         self, config: ExperimentConfig, strategy: tf.distribute.Strategy, *, is_training: bool
     ) -> None:
-        self._split, self._strategy = find_split(config, is_training), strategy
+        self._split = find_split(config, is_training)
+        self._strategy = strategy
         self._uses_xla = config.runtime.traits.uses_tpu
         dims = {f"{self._split.section}_input_partition_dims": list(self._split.dims) or None}
         # The options of `strategy.run`; None if not on a TPU.

@@ -33,7 +33,9 @@ class LoopLength:
         records: int = 1,  # the maximum number of records in a loop, including that at its end
     ) -> None:
         self._fixed = steps_per_loop if isinstance(steps_per_loop, int) else None
-        self._plan, self._last_loop, self._records = plan, last_loop, records
+        self._plan = plan
+        self._last_loop = last_loop
+        self._records = records
         self._length = 1.0
         self._step: int | None = None
 
@@ -68,7 +70,8 @@ def adapt_length(length: float, steps: int, seconds: float, *, target: float) ->
 
 
 # A longer piece would hardly be faster. If the grace period is short, most of it is for saving.
-_LONGEST_SECONDS, _SHARE_OF_GRACE = 1.0, 1 / 6
+_LONGEST_SECONDS = 1.0
+_SHARE_OF_GRACE = 1 / 6
 
 
 class LoopPieces:
@@ -104,7 +107,8 @@ class LoopPieces:
         `synchronize` waits until all steps are done. `piece_length` returns the steps of the next
         piece, at most its argument.
         """
-        left, self.stopped = num_steps, False
+        left = num_steps
+        self.stopped = False
         while left:
             wanted = piece_length(round(min(left, self._length)))
             steps = self._agree(wanted)
@@ -112,7 +116,8 @@ class LoopPieces:
                 self.stopped = True
                 _expect_fewer_steps()
                 return
-            steps, start = steps or wanted, time.perf_counter()
+            steps = steps or wanted
+            start = time.perf_counter()
             loop(iterator, tf.constant(steps, tf.int32))
             synchronize()
             left -= steps

@@ -43,7 +43,8 @@ class NonFiniteEvaluations(Callback):
             return
         searched = self._searched if self._names == names else None
         if searched is None:
-            self._names, self._searched = names, run.step
+            self._names = names
+            self._searched = run.step
         for text in describe_non_finite_evaluation(run, logs, searched):
             note(text)
 
@@ -142,7 +143,8 @@ class _Search:
     """Searches the examples of the validation data whose results are not finite."""
 
     def __init__(self, run: EvaluatedRun, values: Mapping[str, float]) -> None:
-        self._run, self._names = run, [*values]
+        self._run = run
+        self._names = [*values]
         self._evaluator = _batch_evaluator(run)
         self._end = time.monotonic() + _SECONDS
         self._found = _Findings()

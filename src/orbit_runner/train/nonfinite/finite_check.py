@@ -46,9 +46,12 @@ class FiniteCheck:
         self._variables = [
             one for one in _float_variables(state) if name_of(one) not in state.non_finite
         ]
-        self._workers, self._loss = workers, loss if counts_losses else None
+        self._workers = workers
+        self._loss = loss if counts_losses else None
         self.counts_losses = counts_losses
-        self._last, self._seconds, self._share = time.monotonic(), seconds, share
+        self._last = time.monotonic()
+        self._seconds = seconds
+        self._share = share
         self._pause = seconds
         self.good_step = 0  # the last step at which a check found only finite values
 

@@ -83,7 +83,8 @@ def _search_bad_step(run: Run, error: Diverged) -> tuple[BadStep | None, str]:
 def _skip(run: Run, bad: BadStep) -> bool:
     """Skips a step from now on, if the config allows that. Returns whether it does."""
     assert run.trainer is not None
-    settings, skipped = run.config.trainer, run.trainer.skipped
+    settings = run.config.trainer
+    skipped = run.trainer.skipped
     if settings.on_nonfinite != "skip" or len(skipped.found) >= settings.max_skipped_steps:
         return False
     skipped.found = tuple(sorted((*skipped.found, bad.step)))
@@ -109,7 +110,8 @@ def _end_run_before(run: Run, bad: BadStep) -> None:
 
 
 def _error(run: Run, bad: BadStep) -> Diverged:
-    step, directory = bad.step, shlex.quote(str(run.model_dir))
+    step = bad.step
+    directory = shlex.quote(str(run.model_dir))
     skipped = run.trainer.skipped.found if run.trainer is not None else ()
     used = f"; {len(skipped)} steps are skipped already" if skipped else ""
     return Diverged(
@@ -131,14 +133,17 @@ def _examples(run: Run, step: int) -> str:
     """Returns a line with the examples of a step, or "" if they are not known."""
     if run.config.is_official or not run.is_chief:
         return ""
-    task, recoveries = run.config.task, int(run.state.recoveries.numpy())
+    task = run.config.task
+    recoveries = int(run.state.recoveries.numpy())
     data = resolve_data_config(task.train_data, run.config.runtime, recoveries)
-    found = None
+    examples = None
     with contextlib.suppress(RunnerError, OSError):
-        found = task.training_examples(data, str(run.model_dir))
-    if found is None:
+        examples = task.training_examples(data, str(run.model_dir))
+    if examples is None:
         return ""
-    ids = [str(one) for one in found.order.rows(step - 1).examples.tolist() if one >= 0]
+    ids = [
+        str(example) for example in examples.order.rows(step - 1).examples.tolist() if example >= 0
+    ]
     more = f", … ({len(ids)} in all)" if len(ids) > _MAX_EXAMPLES else ""
     return f"  examples of step {step}: {', '.join(ids[:_MAX_EXAMPLES])}{more}\n"
 
@@ -153,8 +158,8 @@ class BadStep:
 
     def __str__(self) -> str:
         loss = "" if math.isfinite(self.loss) else f"the loss is {self.loss:g}"
-        found = "; ".join(filter(None, (loss, describe_non_finite(self.tensors))))
-        return f"step {self.step} is not finite: {found}"
+        causes = "; ".join(filter(None, (loss, describe_non_finite(self.tensors))))
+        return f"step {self.step} is not finite: {causes}"
 
 
 def find_first_bad_step(run: Run, bad: int) -> BadStep | None:
@@ -173,7 +178,8 @@ def find_first_bad_step(run: Run, bad: int) -> BadStep | None:
 
 @contextlib.contextmanager
 def _paused_checks_scope(trainer: Trainer) -> Iterator[None]:
-    check, trainer.finite_check = trainer.finite_check, None
+    check = trainer.finite_check
+    trainer.finite_check = None
     try:
         yield
     finally:
@@ -182,14 +188,17 @@ def _paused_checks_scope(trainer: Trainer) -> Iterator[None]:
 
 class _Search:
     def __init__(self, run: Run, trainer: Trainer, check: FiniteCheck) -> None:
-        self._run, self._trainer, self._check = run, trainer, check
+        self._run = run
+        self._trainer = trainer
+        self._check = check
         self._loss = 0.0
 
     def find(self, good: int, bad: int) -> BadStep | None:
         """Returns the first step after `good`, up to `bad`, that is not finite."""
         if not return_to_checkpoint(self._run) or self._run.step >= bad:
             return None
-        begin, good = self._run.step, max(good, self._run.step)
+        begin = self._run.step
+        good = max(good, self._run.step)
         if good > begin:
             phase(f"training again from step {begin} to {good}")
         if not self._train(good):
@@ -222,7 +231,7 @@ class _Search:
             self._run.stops.exit_if_requested(self._run.step, self._save_checkpoint)
             logs = self._trainer.train(tf.constant(step - self._run.step, tf.int32))
             records = [logs, *(record for _, record in self._trainer.earlier_records)]
-            losses += [float(one["training_loss"]) for one in records]
+            losses += [float(record["training_loss"]) for record in records]
         self._loss = next((loss for loss in losses if not math.isfinite(loss)), 0.0)
         counts = self._check.counts_losses and not math.isfinite(self._loss)
         return not counts and self._check.is_finite()
@@ -236,7 +245,7 @@ class StateCopy:
     """A copy of all values of a state, in the memory of the host."""
 
     def __init__(self, state: TrainState) -> None:
-        self._values = [np.array(one.numpy()) for one in _variables(state)]
+        self._values = [np.array(variable.numpy()) for variable in _variables(state)]
 
     def restore(self, state: TrainState) -> None:
         """Assigns the values to a state of the same structure."""
@@ -247,10 +256,14 @@ class StateCopy:
 def _variables(state: TrainState) -> list[Any]:
     # With averages, which a run saves as slots. The view does not keep the checkpoint alive.
     checkpoint = tf.train.Checkpoint(**state.items(ema_in_optimizer=False))
-    found = [*tf.train.TrackableView(checkpoint).descendants()]
+    descendants = [*tf.train.TrackableView(checkpoint).descendants()]
     # Slots of legacy optimizers are no attributes of the optimizer.
     inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
-    unique = {id(one): one for one in (*found, *inner.variables()) if is_variable(one)}
+    unique = {
+        id(variable): variable
+        for variable in (*descendants, *inner.variables())
+        if is_variable(variable)
+    }
     return list(unique.values())
 
 

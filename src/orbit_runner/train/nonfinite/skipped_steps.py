@@ -73,7 +73,8 @@ def skip_function(
 
     def skip(iterator: Any) -> None:
         take_batch(iterator)
-        step, iterations = int(state.global_step.numpy()), state.optimizer.iterations
+        step = int(state.global_step.numpy())
+        iterations = state.optimizer.iterations
         iterations.assign(int(iterations.numpy()) + 1)
         state.global_step.assign(step + 1)
         if watch is not None:
