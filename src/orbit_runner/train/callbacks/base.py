@@ -15,7 +15,7 @@ from orbit_runner.utils.user_classes import load_class
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from orbit_runner.checkpoint.manager import Checkpoints, RunConditions
+    from orbit_runner.checkpoint.manager import CheckpointManager, RunConditions
     from orbit_runner.config.schema.experiment import ExperimentConfig
     from orbit_runner.distribute.process_group import Workers
     from orbit_runner.run_directory.paths import RunDirectory
@@ -100,7 +100,7 @@ class RunView(EvaluatedRun, Protocol):
         """What each checkpoint records: the config, the strategy and the numerics."""
 
     @property
-    def checkpoints(self) -> Checkpoints:
+    def checkpoints(self) -> CheckpointManager:
         """The checkpoint manager."""
 
     @property
