@@ -74,7 +74,7 @@ def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
 
     `own` are the names that the user's modules register.
     """
-    known = [f"{PREFIX}{found}" for found in (*experiments(), *own)]
+    known = [f"{PREFIX}{experiment}" for experiment in (*experiments(), *own)]
     message, _, _ = unknown_name_message("experiment", f"{PREFIX}{name}", known).partition("\n")
     text = f"{message}\nrun `runner list --official` to list all; use --import MODULE for your own"
     return ConfigError([Problem("--experiment", text)])
@@ -85,15 +85,17 @@ def task_modules(class_name: str, near: str) -> list[str]:
 
     They are sorted by the distance from `near`, the module that defines the class.
     """
-    found = {r.module for r in registrations() if r.kind == _TASK and r.name == class_name}
-    return sorted(found, key=lambda module: (-_shared_prefix(module, near), module))
+    modules = {r.module for r in registrations() if r.kind == _TASK and r.name == class_name}
+    return sorted(modules, key=lambda module: (-_shared_prefix(module, near), module))
 
 
 def part_modules(module: str) -> list[str]:
     """Returns the modules of a module's project that register networks and data loaders."""
     project = project_of(module)
-    found = {r.module for r in registrations() if r.kind in _PARTS}
-    return sorted(part for part in found if project and project_of(part) == project)
+    modules = {r.module for r in registrations() if r.kind in _PARTS}
+    return sorted(
+        module_name for module_name in modules if project and project_of(module_name) == project
+    )
 
 
 def project_of(module: str) -> str:

@@ -60,15 +60,15 @@ def optimizer_of(config: ExperimentConfig, task: Any, model: Any) -> tuple[Any, 
     average = getattr(settings, "ema", None)
     if average is not None:
         settings = settings.replace(ema=None)
-    made = task.create_optimizer(
+    optimizer = task.create_optimizer(
         settings, config.for_task.runtime, **_privacy_arguments(config, task)
     )
-    if made is None:
-        made = model.optimizer
-    if isinstance(made, optimization.ExponentialMovingAverage):
-        optimizer, values = averaged_optimizer(made)
+    if optimizer is None:
+        optimizer = model.optimizer
+    if isinstance(optimizer, optimization.ExponentialMovingAverage):
+        optimizer, values = averaged_optimizer(optimizer)
         return optimizer, Ema(**{**values, "start_step": int(values["start_step"])})
-    return made, average
+    return optimizer, average
 
 
 def _privacy_arguments(config: ExperimentConfig, task: Any) -> dict[str, Any]:

@@ -27,10 +27,10 @@ class TrackerIds:
         self._path = path
         self._lock = threading.Lock()
         try:
-            found = read_json_object(path)
+            ids = read_json_object(path)
         except (OSError, ValueError):  # Not written yet, or damaged.
-            found = {}
-        self._ids = {name: value for name, value in found.items() if isinstance(value, str)}
+            ids = {}
+        self._ids = {name: value for name, value in ids.items() if isinstance(value, str)}
 
     def get(self, name: str) -> str | None:
         """Returns the id of a tracker, or None if it has none."""

@@ -87,7 +87,7 @@ class Shards:
             return [*results, *map(tf.identity, averaged), *map(tf.identity, metrics)]
 
         call = trace_function(
-            compute, tf.nest.map_structure(lambda one: one[0], cut), first, step, old
+            compute, tf.nest.map_structure(lambda shards: shards[0], cut), first, step, old
         )
 
         def shard(index: tf.Tensor) -> Tensors:
@@ -95,7 +95,7 @@ class Shards:
             return list(call(batch, first + index, step, old))
 
         sums = self._sum_all_shards(
-            shard, [tf.TensorSpec(one.shape, one.dtype) for one in call.outputs]
+            shard, [tf.TensorSpec(output.shape, output.dtype) for output in call.outputs]
         )
         count = len(sums) - len(averaged) - len(metrics)
         means = sums[count : count + len(averaged)]
@@ -122,8 +122,10 @@ class Shards:
         blocks = self.each // size
         if blocks == 1 and self.physical == 1:
             return block_sum(shard, tf.constant(0), size, like)
-        found = _sum_blocks(lambda block: block_sum(shard, block * size, size, like), blocks, like)
-        return _sum_over_devices(found, like, self.physical)
+        block_sums = _sum_blocks(
+            lambda block: block_sum(shard, block * size, size, like), blocks, like
+        )
+        return _sum_over_devices(block_sums, like, self.physical)
 
 
 def trace_function(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -143,7 +145,7 @@ def _sum_blocks(
 
     def take(block: tf.Tensor, arrays: Any) -> Any:
         sums = block_of(block)
-        written = [a.write(block, one) for a, one in zip(arrays, sums, strict=True)]
+        written = [a.write(block, total) for a, total in zip(arrays, sums, strict=True)]
         return block + 1, written
 
     _, arrays = tf.while_loop(

@@ -119,8 +119,10 @@ class Watch:
         if self._replicas > 1:
             context = tf.distribute.get_replica_context()
             dense = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
-        finite = [tf.reduce_sum(tf.cast(tf.math.is_finite(one), tf.float32)) for one in dense]
-        size = tf.add_n([tf.cast(tf.size(one), tf.float32) for one in dense])
+        finite = [
+            tf.reduce_sum(tf.cast(tf.math.is_finite(gradient), tf.float32)) for gradient in dense
+        ]
+        size = tf.add_n([tf.cast(tf.size(gradient), tf.float32) for gradient in dense])
         yield GRADIENT_NORM, tf.sqrt(_sum_of_squares(dense))
         yield NON_FINITE, 1.0 - tf.add_n(finite) / size
 
@@ -138,8 +140,8 @@ class Watch:
             yield f"{UPDATE_RATIO}{layer}", tf.sqrt(squares)
 
     def _sort_values(self, values: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
-        found = dict(values)
-        return [found[name] for name in self.names]
+        values_by_name = dict(values)
+        return [values_by_name[name] for name in self.names]
 
     def values(self) -> tf.Tensor:
         """Returns the values of the last measured step in the order of `names`, float32."""
@@ -189,7 +191,7 @@ class _WatchedOptimizer:
 
 
 def _sum_of_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    return tf.add_n([tf.reduce_sum(tf.square(tf.cast(one, tf.float32))) for one in tensors])
+    return tf.add_n([tf.reduce_sum(tf.square(tf.cast(tensor, tf.float32))) for tensor in tensors])
 
 
 MAX_LAYERS = 32
@@ -211,7 +213,7 @@ def layers_by_variable(names: Sequence[str]) -> dict[str, str]:
         for depth in range(1, deepest + 1)
     ]
     # A longer prefix never gives fewer groups.
-    fitting = [found for found in prefixes if len(set(found.values())) <= MAX_LAYERS]
+    fitting = [layers for layers in prefixes if len(set(layers.values())) <= MAX_LAYERS]
     if len(fitting) == len(prefixes):
         return prefixes[-1]
     if fitting and len(set(fitting[-1].values())) >= _FEW:
@@ -226,11 +228,11 @@ def _path(name: str) -> list[str]:
 
 def _join_consecutive_layers(layers: dict[str, str]) -> dict[str, str]:
     """Returns the layers with consecutive ones joined, so that at most `MAX_LAYERS` are left."""
-    found = list(dict.fromkeys(layers.values()))
-    size = -(-len(found) // MAX_LAYERS)
+    unique = list(dict.fromkeys(layers.values()))
+    size = -(-len(unique) // MAX_LAYERS)
     names = {}
-    for start in range(0, len(found), size):
-        group = found[start : start + size]
+    for start in range(0, len(unique), size):
+        group = unique[start : start + size]
         name = group[0] if len(group) == 1 else f"{group[0]}..{group[-1]}"
         names.update(dict.fromkeys(group, name))
     return {variable: names[layer] for variable, layer in layers.items()}

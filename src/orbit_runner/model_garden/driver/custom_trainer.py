@@ -67,9 +67,9 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         is_due = last is None or step >= last + (self.checkpoint_interval or 0)
         model = getattr(self.checkpoint, "model", None)
         if model is not None and (is_due or not check_interval):
-            found = non_finite_variables(model.trainable_variables)
-            if found:
-                raise non_finite_error(step, found)
+            non_finite = non_finite_variables(model.trainable_variables)
+            if non_finite:
+                raise non_finite_error(step, non_finite)
         path: str | None = super().save(checkpoint_number, check_interval, options)
         if path is not None:
             self._last_saved_step = step
@@ -84,31 +84,31 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         Returns None if there was no checkpoint. Raises RunnerError if the checkpoint does not match
         and `allow_partial` is false.
         """
-        found = tf.train.latest_checkpoint(self._run_directory)
-        if found is not None:
-            self._check(found)
+        checkpoint = tf.train.latest_checkpoint(self._run_directory)
+        if checkpoint is not None:
+            self._check(checkpoint)
         path: str | None = super().restore_or_initialize()
-        if found is not None:
+        if checkpoint is not None:
             self._last_saved_step = self._current_step()
-            note(f"restored step {self._last_saved_step} from {found}")
+            note(f"restored step {self._last_saved_step} from {checkpoint}")
         return path
 
     def _check(self, path: str) -> None:
         items = dict(tf.train.TrackableView.children(self.checkpoint))
         content = CheckpointContent(path)
-        found = match_variables(items, content, allow_missing_slots=True)
+        match = match_variables(items, content, allow_missing_slots=True)
         # Slot variables are created at the first update, so only the checkpoint may have them.
-        left = [*found.missing, *(line for line in found.unused if line.startswith("model."))]
+        left = [*match.missing, *(line for line in match.unused if line.startswith("model."))]
         if not left:
             return
         if not self._allow_partial:
             raise RunnerError(
                 f"the checkpoint {path} does not fit this experiment "
-                f"(variables that fit: {found.format_counts() or 'none'}):\n{format_list(left)}\n"
+                f"(variables that fit: {match.format_counts() or 'none'}):\n{format_list(left)}\n"
                 "use another --model_dir, the config that created the checkpoint, or "
                 "--allow_partial to restore what fits"
             )
-        note(f"restored {found.format_counts()} from {path}; not restored:\n{format_list(left)}")
+        note(f"restored {match.format_counts()} from {path}; not restored:\n{format_list(left)}")
 
 
 def build_checkpoint_manager(
@@ -255,13 +255,13 @@ class EventReporter:
 
 
 def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    found: dict[str, float] = {}
+    scalars: dict[str, float] = {}
     for name, value in logs.items():
         if isinstance(value, Mapping):
-            found.update(_scalars(value, f"{prefix}{name}/"))
+            scalars.update(_scalars(value, f"{prefix}{name}/"))
         elif not getattr(value, "shape", ()):
-            found[f"{prefix}{name}"] = float(orbit.utils.get_value(value))
-    return found
+            scalars[f"{prefix}{name}"] = float(orbit.utils.get_value(value))
+    return scalars
 
 
 def build_garden_controller(

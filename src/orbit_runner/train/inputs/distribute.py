@@ -222,14 +222,14 @@ class WorkerDatasets:
         ]
 
     def __iter__(self) -> Any:
-        made = []
+        iterators = []
         for worker, function in zip(self._workers, self._functions, strict=True):
             # TensorFlow creates the iterator again if the worker is restarted.
-            found = worker.create_resource(lambda function=function: iter(function()))
+            iterator = worker.create_resource(lambda function=function: iter(function()))
             spec = tf.data.IteratorSpec(function.structured_outputs.element_spec)
-            set_type_spec(found, spec)
-            made.append(found)
-        return PerWorkerDistributedIterator(tuple(made))
+            set_type_spec(iterator, spec)
+            iterators.append(iterator)
+        return PerWorkerDistributedIterator(tuple(iterators))
 
 
 def _trace(make: Callable[[Any], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:
