@@ -18,8 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.retention.policy import Retention
+from orbit_runner.checkpoint.directory import CheckpointFolder, Retention
 from orbit_runner.storage.lease import NAME as LOCK
 from orbit_runner.storage.objects import ObjectInfo, ObjectStore, StorageError
 from orbit_runner.storage.paths import local_run_directory

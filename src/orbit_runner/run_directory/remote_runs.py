@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.checkpoint.retention.policy import Retention
+from orbit_runner.checkpoint.directory import Retention
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.remote_copy import (
@@ -247,7 +247,7 @@ def remote_run_scope(
     """
     import tensorflow as tf
 
-    from orbit_runner.checkpoint.retention.policy import retention_of
+    from orbit_runner.checkpoint.directory import retention_of
     from orbit_runner.distribute.parameter_server import is_asynchronous
     from orbit_runner.distribute.process_group import Workers
 

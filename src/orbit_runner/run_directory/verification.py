@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.checkpoint.discovery import (
+from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
     CheckpointLocation,
     current_damage,

@@ -11,8 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.integrity import content_problem
-from orbit_runner.checkpoint.restore import Restorer
+from orbit_runner.checkpoint.restore import Restorer, content_problem
 from orbit_runner.checkpoint.selection import AVERAGE, Choice
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig

@@ -452,20 +452,20 @@ class ExamineAtStep(Callback):
         self._step, self._examine, self._stops, self._check = step, examine, stops, check
         self.is_done = False
 
-    def on_run_begin(self, run: Run) -> None:
+    def on_run_begin(self, run: Any) -> None:
         """Makes a loop end before the step."""
         self._check(run)
         run.plan = dataclasses.replace(run.plan, pauses=(self._step - 1,))
 
-    def on_train_begin(self, run: Run) -> None:
+    def on_train_begin(self, run: Any) -> None:
         """Examines the step if the run starts with it."""
         self._examine_if_due(run)
 
-    def on_loop_end(self, run: Run, logs: Logs) -> None:
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Examines the step if it comes next."""
         self._examine_if_due(run)
 
-    def _examine_if_due(self, run: Run) -> None:
+    def _examine_if_due(self, run: Any) -> None:
         if self.is_done or run.step != self._step - 1:
             return
         self.is_done = True

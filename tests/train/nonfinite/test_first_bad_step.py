@@ -17,7 +17,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.interrupts import Interrupted
-from orbit_runner.train.nonfinite import first_bad_step as module
+from orbit_runner.train.nonfinite import handling as module
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.digits import digits_config
 from tests.support.faults import faulty_config, first_bad_step, record_of

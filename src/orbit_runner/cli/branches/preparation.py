@@ -17,10 +17,9 @@ from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import BEST, current_damage
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
+from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.retention.ranking import steps_by_rank
+from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.cli.branches.plan import BranchPlan, inexact_reasons
 from orbit_runner.cli.finetune import run_child
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope

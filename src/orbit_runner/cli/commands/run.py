@@ -15,8 +15,8 @@ from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint import early_check
+from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.cli import finetune
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (

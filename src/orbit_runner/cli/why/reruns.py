@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import current_damage
+from orbit_runner.checkpoint.latest_checkpoint import current_damage
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.cli.reference_run import copy_checkpoint, leave_best_out
 from orbit_runner.cli.single_process import convert_to_single_process

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.retention.policy import SaveTime
+from orbit_runner.checkpoint.directory import CheckpointFolder, SaveTime
 
 
 class Entry(NamedTuple):

@@ -29,10 +29,12 @@ from orbit_runner.tf_internals import inner_layers, is_keras_layer, optimizer_na
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
+    from orbit_runner.train.callbacks.base import RunView
 
 Loop = Callable[[Any, tf.Tensor], None]
-_WAITING, _TRACING, _DONE = "waiting", "tracing", "done"
+_WAITING = "waiting"
+_TRACING = "tracing"
+_DONE = "done"
 
 
 class StepProfiler:
@@ -45,9 +47,12 @@ class StepProfiler:
         directory: Path,  # TensorBoard's directory of the training
         describe: Callable[[], TraceDescription],
     ) -> None:
-        self._first, self._last = first, last
-        self._directory, self._describe = directory, describe
-        self._state, self._cpu_seconds = _WAITING, 0.0
+        self._first = first
+        self._last = last
+        self._directory = directory
+        self._describe = describe
+        self._state = _WAITING
+        self._cpu_seconds = 0.0
 
     def piece_length(self, step: int, steps: int) -> int:
         """Returns how many of the next `steps` steps can run as one piece, from a global step."""
@@ -114,7 +119,7 @@ class StepProfiler:
         self._cpu_seconds += time.process_time() - start
 
 
-def build_step_profiler(run: Run) -> StepProfiler | None:
+def build_step_profiler(run: RunView) -> StepProfiler | None:
     """Returns the profiler of a run; None if nothing is profiled, or another process does it."""
     steps = run.config.trainer.profile_steps
     if not steps or not run.is_chief:
@@ -146,8 +151,9 @@ def _paths(layer: Any, inside: str) -> Iterator[str]:
         yield from _paths(one, f"{inside}{one.name}/")
 
 
-def _describe_run(run: Run) -> TraceDescription:
-    optimizer, model = run.state.optimizer, run.model
+def _describe_run(run: RunView) -> TraceDescription:
+    optimizer = run.state.optimizer
+    model = run.model
     inner = [getattr(optimizer, name, None) for name in ("inner_optimizer", "optimizer")]
     every = (optimizer, *inner, *getattr(optimizer, "optimizers", ()))
     names = map(optimizer_name, every)

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.metric_records import UPDATE_RATIO, WATCH
-from orbit_runner.train.measurements.watch_layers import layers_by_variable
 
 GRADIENT_NORM = f"{WATCH}gradient_norm"
 WEIGHT_NORM = f"{WATCH}weight_norm"
@@ -36,7 +35,8 @@ class Watch:
         variables: Sequence[tf.Variable],
         replicas: int,  # whose gradients have to be summed
     ) -> None:
-        self._interval, self._replicas = interval, replicas
+        self._interval = interval
+        self._replicas = replicas
         weights = [variable for variable in variables if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
         self._weights = lambda: weights
@@ -119,8 +119,10 @@ class Watch:
         if self._replicas > 1:
             context = tf.distribute.get_replica_context()
             dense = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
-        finite = [tf.reduce_sum(tf.cast(tf.math.is_finite(one), tf.float32)) for one in dense]
-        size = tf.add_n([tf.cast(tf.size(one), tf.float32) for one in dense])
+        finite = [
+            tf.reduce_sum(tf.cast(tf.math.is_finite(gradient), tf.float32)) for gradient in dense
+        ]
+        size = tf.add_n([tf.cast(tf.size(gradient), tf.float32) for gradient in dense])
         yield GRADIENT_NORM, tf.sqrt(_sum_of_squares(dense))
         yield NON_FINITE, 1.0 - tf.add_n(finite) / size
 
@@ -138,8 +140,8 @@ class Watch:
             yield f"{UPDATE_RATIO}{layer}", tf.sqrt(squares)
 
     def _sort_values(self, values: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
-        found = dict(values)
-        return [found[name] for name in self.names]
+        values_by_name = dict(values)
+        return [values_by_name[name] for name in self.names]
 
     def values(self) -> tf.Tensor:
         """Returns the values of the last measured step in the order of `names`, float32."""
@@ -169,7 +171,8 @@ class _WatchedOptimizer:
     """
 
     def __init__(self, optimizer: Any, tracing: _Tracing) -> None:
-        self._optimizer, self._tracing = optimizer, tracing
+        self._optimizer = optimizer
+        self._tracing = tracing
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Applies the gradients."""
@@ -188,4 +191,48 @@ class _WatchedOptimizer:
 
 
 def _sum_of_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    return tf.add_n([tf.reduce_sum(tf.square(tf.cast(one, tf.float32))) for one in tensors])
+    return tf.add_n([tf.reduce_sum(tf.square(tf.cast(tensor, tf.float32))) for tensor in tensors])
+
+
+MAX_LAYERS = 32
+# Fewer groups than this say little about a network that has more than `MAX_LAYERS` layers.
+_FEW = 8
+
+
+def layers_by_variable(names: Sequence[str]) -> dict[str, str]:
+    """Returns the layer of each variable, by the names of the variables.
+
+    The layer is the name without its last part: `block/dense` for `block/dense/kernel:0`. If there
+    are more than `MAX_LAYERS` layers, those with a common prefix count as one. If that leaves only
+    a few, consecutive layers count as one, which is named `first..last`.
+    """
+    paths = {name: _path(name) for name in names}
+    deepest = max((len(path) for path in paths.values()), default=1)
+    prefixes = [
+        {name: "/".join(path[:depth]) for name, path in paths.items()}
+        for depth in range(1, deepest + 1)
+    ]
+    # A longer prefix never gives fewer groups.
+    fitting = [layers for layers in prefixes if len(set(layers.values())) <= MAX_LAYERS]
+    if len(fitting) == len(prefixes):
+        return prefixes[-1]
+    if fitting and len(set(fitting[-1].values())) >= _FEW:
+        return fitting[-1]
+    return _join_consecutive_layers(prefixes[len(fitting)])
+
+
+def _path(name: str) -> list[str]:
+    parts = name.partition(":")[0].split("/")
+    return parts[:-1] or parts
+
+
+def _join_consecutive_layers(layers: dict[str, str]) -> dict[str, str]:
+    """Returns the layers with consecutive ones joined, so that at most `MAX_LAYERS` are left."""
+    unique = list(dict.fromkeys(layers.values()))
+    size = -(-len(unique) // MAX_LAYERS)
+    names = {}
+    for start in range(0, len(unique), size):
+        group = unique[start : start + size]
+        name = group[0] if len(group) == 1 else f"{group[0]}..{group[-1]}"
+        names.update(dict.fromkeys(group, name))
+    return {variable: names[layer] for variable, layer in layers.items()}
