@@ -15,9 +15,13 @@ import time
 from multiprocessing import forkserver
 from pathlib import Path
 
-from orbit_runner.sweep.cold_launcher import ColdLauncher
-from orbit_runner.sweep.trial_process import TrialCommand, TrialLauncher, TrialProcess
-from orbit_runner.sweep.warm_launcher import WarmLauncher
+from orbit_runner.sweep.trial_process import (
+    ColdLauncher,
+    TrialCommand,
+    TrialLauncher,
+    TrialProcess,
+    WarmLauncher,
+)
 
 TRIALS = int(os.environ.get("TRIALS", "24"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))

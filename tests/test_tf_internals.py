@@ -33,7 +33,7 @@ PRIVATE_MODULES = (
 )
 # Private names of this package's own classes that another module of it uses.
 OWN = {
-    "differences/step_tensors.py": {
+    "step/tensors.py": {
         *("_make_step", "_step", "_replica_step", "_update_average", "_partition"),
         "_make_dataset",
     },

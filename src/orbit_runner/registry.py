@@ -136,8 +136,14 @@ IMAGE_MODELS.register(
     help="EfficientNet b0 to b7",
 )
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
+_SCIKIT_LEARN = "orbit_runner.datasets.scikit_learn"
+SOURCES.register(
+    "digits",
+    config=_SOURCE,
+    target=f"{_SCIKIT_LEARN}:load_digits",
+    help="1,797 handwritten digits of 8×8 pixels, included in scikit-learn",
+)
 for _name, _help in {
-    "digits": "1,797 handwritten digits of 8×8 pixels, included in scikit-learn",
     "mnist": "MNIST, and datasets in its IDX format such as Fashion-MNIST",
     "cifar10": "CIFAR-10, binary version",
 }.items():
@@ -265,7 +271,7 @@ for _name, _target, _help in (
     ("arrays", f"{_READERS}.array_tables:load_function", "arrays that a function returns"),
     ("text_files", f"{_READERS}.text_files:load", "text files, with one class for each file"),
     ("synthetic", f"{_READERS}.synthetic:load", "seeded random columns with targets to learn"),
-    ("breast_cancer", "orbit_runner.datasets.breast_cancer:load", "569 tumors, in scikit-learn"),
-    ("diabetes", "orbit_runner.datasets.diabetes:load", "442 patients, in scikit-learn"),
+    ("breast_cancer", f"{_SCIKIT_LEARN}:load_breast_cancer", "569 tumors, in scikit-learn"),
+    ("diabetes", f"{_SCIKIT_LEARN}:load_diabetes", "442 patients, in scikit-learn"),
 ):
     TABLE_SOURCES.register(_name, config=_TABLES, target=_target, help=_help)

@@ -28,10 +28,8 @@ from orbit_runner.model_garden.driver.experiment_runner import (
     OrbitExperimentRunner,
     gin_sets_trainer,
 )
-from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
-from orbit_runner.storage.cache import local_run_directory
-from orbit_runner.storage.paths import is_remote
+from orbit_runner.storage.paths import is_remote, local_run_directory
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
@@ -149,6 +147,9 @@ def run_experiment(
     model_dir = _expand_user(model_dir)
     arguments = {**locals()}
     if is_remote(model_dir):
+        # Few runs need it, and importing it takes 15 ms.
+        from orbit_runner.run_directory.remote_runs import remote_run_scope
+
         with remote_run_scope(model_dir, mode, params, distribution_strategy) as directory:
             return run_experiment(**{**arguments, "model_dir": str(directory)})
     if _needs_experiment_runner(params, trainer):

@@ -25,7 +25,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
-from orbit_runner.storage.upload import upload_scope
+from orbit_runner.storage.staging import upload_scope
 from orbit_runner.utils.files import write_atomically
 
 # Saved now, because `drop_in` may replace them later.

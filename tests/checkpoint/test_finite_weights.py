@@ -14,7 +14,7 @@ from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_finge
 from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
 from orbit_runner.cli.main import main
 from orbit_runner.errors import Diverged
-from orbit_runner.train.callbacks.divergence import DivergenceGuard
+from orbit_runner.train.callbacks.own_callbacks import DivergenceGuard
 from tests.support.toy import (
     Notes,
     make_strategy,

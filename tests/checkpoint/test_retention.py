@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, Retention, retention_of
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.retention.policy import Retention, retention_of
-from orbit_runner.checkpoint.retention.ranking import (
+from orbit_runner.checkpoint.ranking import (
     Entry,
     KeepRanked,
     insert_entry,

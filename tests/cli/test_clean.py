@@ -15,7 +15,7 @@ import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.retention.ranking import Entry, KeepRanked, steps_by_rank
+from orbit_runner.checkpoint.ranking import Entry, KeepRanked, steps_by_rank
 from orbit_runner.cli.clean.deletion import delete_items
 from orbit_runner.cli.clean.rules import Rules, make_plan
 from orbit_runner.cli.commands.clean import format_size

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.datasets.catalogue import SETS
-from orbit_runner.datasets.public_dataset import PublicDataset, RemoteFile
+from orbit_runner.datasets.catalogue import SETS, PublicDataset, RemoteFile
 
 CONTENT = b"0123456789" * 50_000
 
@@ -141,7 +140,7 @@ def test_failed_get_lists_urls_and_checksums_on_one_screen(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "orbit_runner.datasets.download.directory.shutil.disk_usage",
+        "orbit_runner.datasets.install.shutil.disk_usage",
         lambda _: type("Usage", (), {"free": 1 << 60}),
     )
 
@@ -205,7 +204,7 @@ def test_data_command_imports_neither_tensorflow_nor_numpy(
 def test_download_shows_a_progress_bar_on_a_terminal() -> None:
     program = (
         "import time\n"
-        "from orbit_runner.datasets.download.progress import FileProgress\n"
+        "from orbit_runner.datasets.transfer import FileProgress\n"
         "from orbit_runner.reporting.progress.factory import make_progress\n"
         "from orbit_runner.utils.log import note, phase\n"
         "with make_progress(title='data get toy').shown_scope():\n"

@@ -16,7 +16,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.datasets import digits
+from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.registry import TASKS
 from orbit_runner.train_lib import run_experiment
 from tests.support.exported import ask_elsewhere
@@ -41,7 +41,7 @@ class Case:
 
 
 def _write_images(folder: Path) -> None:
-    for index, image in enumerate(digits.load(split="test").arrays["image"][:3]):
+    for index, image in enumerate(load_digits(split="test").arrays["image"][:3]):
         (folder / f"{index}.png").write_bytes(tf.io.encode_png(image).numpy())
 
 
@@ -87,7 +87,7 @@ def _ask_sentences(model: Any, task: Any) -> Any:
 
 
 def _ask_images(model: Any, task: Any) -> Any:
-    images = digits.load(split="test").arrays["image"][:10]
+    images = load_digits(split="test").arrays["image"][:10]
     logits = model(images, training=False).numpy()
     encoded = [tf.io.encode_png(image).numpy() for image in images]
     names = np.array([str(n).encode() for n in range(10)], object)

@@ -55,7 +55,7 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
         ("list", "argparse"),
         ("show --experiment=digits", "yaml"),
         ("validate experiments/digits.yaml", "orbit_runner.config.resolve"),
-        ("data get mnist", "orbit_runner.datasets.download.install"),
+        ("data get mnist", "orbit_runner.datasets.install"),
         ("server --role=data --port=5000", "orbit_runner.distribute.tf_environment"),
         (f"{LAUNCH} --model_dir=a", "orbit_runner.config.parsing.gin_files"),
     ],

@@ -18,11 +18,10 @@ from orbit_runner.cli import launch_cluster
 from orbit_runner.cli.commands import launch
 from orbit_runner.cli.launch_plan import Plan, make_plan
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.attempt import make_attempt
-from orbit_runner.launch.job import Job, Limits
-from orbit_runner.launch.log_multiplexer import LogMultiplexer
-from orbit_runner.launch.process import Spec
-from orbit_runner.launch.signals import Signals
+from orbit_runner.launch.members import make_attempt
+from orbit_runner.launch.process import LogMultiplexer, Spec
+from orbit_runner.launch.supervisor import Job, Limits
+from orbit_runner.utils.signals import Signals
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "launch"]
 MLP = "--experiment=digits_mlp"

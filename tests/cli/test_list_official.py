@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.model_garden import availability
+from orbit_runner.model_garden import catalogue
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +74,11 @@ def test_corrupt_cache_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = availability._cache_path()
+    path = catalogue._cache_path()
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
 
-    assert availability.read_cache() is None
+    assert catalogue.read_cache() is None
 
 
 def test_unwritable_cache_directory_is_tolerated(
@@ -87,22 +87,22 @@ def test_unwritable_cache_directory_is_tolerated(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
 
-    found = availability.check_imports(lambda modules: dict.fromkeys(modules, ""))
+    found = catalogue.check_imports(lambda modules: dict.fromkeys(modules, ""))
 
     assert "bert/squad" in found
-    assert availability.read_cache() is None
+    assert catalogue.read_cache() is None
 
 
 def test_changed_files_invalidate_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    availability.check_imports(lambda modules: dict.fromkeys(modules, "no"))
-    before = availability.read_cache()
+    catalogue.check_imports(lambda modules: dict.fromkeys(modules, "no"))
+    before = catalogue.read_cache()
     assert before is not None
     assert {reason for _, reason in before.values()} == {"no"}
-    files = [*availability._source_files()]
+    files = [*catalogue._source_files()]
 
-    monkeypatch.setattr(availability, "_source_files", lambda: iter(files[1:]))
+    monkeypatch.setattr(catalogue, "_source_files", lambda: iter(files[1:]))
 
-    assert availability.read_cache() is None
+    assert catalogue.read_cache() is None

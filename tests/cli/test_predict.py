@@ -20,7 +20,7 @@ import tensorflow as tf
 from orbit_runner.cli.commands.predict import _checked_indexes_scope
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.datasets import digits
+from orbit_runner.datasets.scikit_learn import load_digits
 from tests.support.toy import run as run_toy
 from tests.support.toy import toy_config
 
@@ -29,7 +29,7 @@ RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
        "--train_steps=150", "--task.model.hidden_units=[16]",
        "--trainer.export_subdir=export",
        "--trainer.export_formats=[saved_model, litert, litert_int8, keras]"]  # fmt: skip
-SET = digits.load(split="test").arrays
+SET = load_digits(split="test").arrays
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_exported_model_needs_neither_run_nor_data(
         raise AssertionError("the data set was read")
 
     expected = predicted(made / "run/export", made / "images", "--json")
-    monkeypatch.setattr(digits, "read_table", fails)
+    monkeypatch.setattr("orbit_runner.datasets.scikit_learn.read_table", fails)
     from orbit_runner.tasks.image_classification import sources
 
     sources._load_cached.cache_clear()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from orbit_runner import Callback
-from orbit_runner.audit.run_diff import RunDiff, compare_runs
 from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
 from orbit_runner.cli.rerun import RerunResult, rerun
+from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, RunnerError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.launch.ports import free_ports
+from orbit_runner.launch.members import free_ports
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "server"]
 Server = Callable[..., "subprocess.Popen[str]"]

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
-from orbit_runner.datasets import digits
+from orbit_runner.datasets.scikit_learn import load_digits
 from tests.support.exported import ask_elsewhere
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -33,7 +33,7 @@ def test_docs_program_agrees_with_the_predict_command(
     assert main([*run, "--trainer.export_subdir=export"]) == 0
     (tmp_path / "label.py").write_text(_block("`label.py`:"))
     names = [f"{index}.png" for index in range(5)]
-    for name, image in zip(names, digits.load(split="test").arrays["image"], strict=False):
+    for name, image in zip(names, load_digits(split="test").arrays["image"], strict=False):
         Path(name).write_bytes(tf.io.encode_png(image).numpy())
     command = [sys.executable, "-I", "label.py", "a/export/60", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -315,7 +315,7 @@ def test_help_is_printed_without_importing_tensorflow(
 def test_checkpoint_removed_during_verification_is_skipped(
     run: Path, verified: Verified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orbit_runner.checkpoint import discovery
+    from orbit_runner.checkpoint import latest_checkpoint
 
     # As a live run removes it: the index first, the rest a moment later.
     (run / "checkpoints/ckpt-10.index").unlink()
@@ -324,7 +324,7 @@ def test_checkpoint_removed_during_verification_is_skipped(
         for path in (run / "checkpoints").glob("ckpt-10.*"):
             path.unlink()
 
-    monkeypatch.setattr(discovery.time, "sleep", rest_goes)
+    monkeypatch.setattr(latest_checkpoint.time, "sleep", rest_goes)
     code, out = verified(run)
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == [*NAMES[1:], "best/best-30"]

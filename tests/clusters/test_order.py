@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.datasets import digits
+from orbit_runner.datasets.scikit_learn import load_digits
 from tests.clusters.image_ids import image_id
 from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, finish
 
@@ -88,7 +88,7 @@ def _computed(run: Path, worker: int) -> list[list[str]]:
     done = subprocess.run(
         [sys.executable, "-m", "orbit_runner", *command], capture_output=True, text=True, check=True
     )
-    images = digits.load(split="train").arrays["image"]
+    images = load_digits(split="train").arrays["image"]
     return [
         [image_id(images[row["example"]]) for row in step["rows"]]
         for step in json.loads(done.stdout)

@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from orbit_runner.datasets import digits
+from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.errors import DataError
 
 
 def test_digits_match_scikit_learn():
-    from sklearn.datasets import load_digits
+    from sklearn import datasets
 
-    source, expected = digits.load(split="all"), load_digits()
+    source, expected = load_digits(split="all"), datasets.load_digits()
     np.testing.assert_array_equal(source.arrays["image"][..., 0], expected.images)
     np.testing.assert_array_equal(source.arrays["label"], expected.target)
     assert source.arrays["image"].dtype == np.uint8
@@ -24,7 +24,7 @@ def test_digits_match_scikit_learn():
 
 
 def test_every_fifth_example_belongs_to_the_test_split():
-    whole, train, test = (digits.load(split=split) for split in ("all", "train", "test"))
+    whole, train, test = (load_digits(split=split) for split in ("all", "train", "test"))
     assert (train.size, test.size) == (1438, 359)
     for name in ("image", "label"):
         np.testing.assert_array_equal(test.arrays[name], whole.arrays[name][4::5])
@@ -32,7 +32,7 @@ def test_every_fifth_example_belongs_to_the_test_split():
 
 
 def test_mean_and_std_match_the_pixels():
-    source = digits.load(split="all")
+    source = load_digits(split="all")
     pixels = source.arrays["image"].astype(np.float64)
     assert source.mean == pytest.approx((pixels.mean(),), abs=1e-5)
     assert source.std == pytest.approx((pixels.std(),), abs=1e-5)
@@ -48,7 +48,7 @@ def test_mean_and_std_match_the_pixels():
 )
 def test_settings_that_do_not_apply_are_rejected(settings, field):
     with pytest.raises(DataError, match=r"digits: got .*expected") as caught:
-        digits.load(**settings)
+        load_digits(**settings)
     assert caught.value.field == field
 
 
@@ -78,7 +78,7 @@ def test_broken_scikit_learn_data_file_is_reported(fake_package, content, messag
     if content is not None:
         fake_package.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
-        digits.load(split="train")
+        load_digits(split="train")
     assert str(fake_package) in str(caught.value)
 
 
@@ -88,10 +88,11 @@ def test_sources_import_neither_tensorflow_nor_scikit_learn(tmp_path):
     (tmp_path / "labels").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, 1) + bytes(1))
     code = (
         "import sys; from orbit_runner.data import synthetic;"
-        "from orbit_runner.datasets import cifar10, digits, mnist;"
+        "from orbit_runner.datasets import cifar10, mnist;"
+        "from orbit_runner.datasets.scikit_learn import load_digits;"
         "synthetic.load(features={'x': {'shape': [2]}}, num_examples=3);"
         "cifar10.load(split='all', input_path=['cifar']);"
         "mnist.load(split='all', input_path=['images', 'labels']);"
-        "digits.load(split='all'); assert not {'tensorflow', 'sklearn'} & set(sys.modules)"
+        "load_digits(split='all'); assert not {'tensorflow', 'sklearn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

@@ -11,10 +11,13 @@ from sklearn import datasets
 
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.reader import TableOptions
-from orbit_runner.datasets import breast_cancer, diabetes, sklearn_files
+from orbit_runner.datasets import scikit_learn
 from orbit_runner.errors import DataError
 
-LOADERS = {"breast_cancer": breast_cancer.load, "diabetes": diabetes.load}
+LOADERS = {
+    "breast_cancer": scikit_learn.load_breast_cancer,
+    "diabetes": scikit_learn.load_diabetes,
+}
 
 
 def _open(name: str, data_dir: str = "") -> Any:
@@ -57,10 +60,10 @@ def test_paths_are_refused(name: str, tmp_path: Path) -> None:
 
 def test_missing_and_damaged_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.csv not found; reinstall scikit-learn"):
-        sklearn_files.packaged_file("diabetes", "absent.csv")
+        scikit_learn.packaged_file("diabetes", "absent.csv")
     (tmp_path / "a.csv").write_text("1,2\n3,4\n")
     with pytest.raises(DataError, match=r"got shape \(2, 2\), expected \(3, 2\)"):
-        sklearn_files.read_table("diabetes", tmp_path / "a.csv", (3, 2), ",")
+        scikit_learn.read_table("diabetes", tmp_path / "a.csv", (3, 2), ",")
     (tmp_path / "a.csv").write_text("1,x\n")
     with pytest.raises(DataError, match="cannot be read"):
-        sklearn_files.read_table("diabetes", tmp_path / "a.csv", (1, 2), ",")
+        scikit_learn.read_table("diabetes", tmp_path / "a.csv", (1, 2), ",")

@@ -12,8 +12,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.determinism.audit import unkeyed_draws
-from orbit_runner.determinism.scopes import keyed_draws_scope, keyed_piece_scope
+from orbit_runner.determinism.scopes import keyed_draws_scope, keyed_piece_scope, unkeyed_draws
 from tests.support.draws import all_distinct, drawn, traced_step, uniform_draw
 
 # The parts of the key

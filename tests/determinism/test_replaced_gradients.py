@@ -11,8 +11,12 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.framework import config
 
-from orbit_runner.determinism.frozen_normalization import replace_frozen_gradient
-from orbit_runner.determinism.gradient_patches import ON_GPUS, WITH_XLA, replaced_gradients_scope
+from orbit_runner.determinism.gradient_patches import (
+    ON_GPUS,
+    WITH_XLA,
+    replace_frozen_gradient,
+    replaced_gradients_scope,
+)
 from orbit_runner.train import gradients
 from tests.support.digits import digits_config
 from tests.support.toy import make_strategy

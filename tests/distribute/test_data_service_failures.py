@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.distribute import data_service_failures
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import MemberLost
 from orbit_runner.distribute.failure_detection import failure_detection_scope
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.launch.ports import free_ports
+from orbit_runner.launch.members import free_ports
 
 service = tf.data.experimental.service
 
@@ -152,7 +152,7 @@ def test_library_caller_can_continue_and_exit_after_a_service_loss(port: int) ->
     text = f"""
 import gc, sys
 import tensorflow as tf
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import MemberLost
 from tests.distribute.test_data_service_failures import Server, _numbers, _take, _watched
 device = tf.config.LogicalDeviceConfiguration()
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [device] * 2)

@@ -9,8 +9,7 @@ import tensorflow as tf
 from tensorflow.python.platform import tf_logging
 
 from orbit_runner.distribute import failure_detection, parameter_server
-from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.distribute.failure_detection import failure_detection_scope
 from orbit_runner.errors import RunnerError
 from tests.clusters.members import free_ports

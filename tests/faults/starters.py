@@ -147,7 +147,7 @@ def _send_listener(descriptor: int) -> None:
 
 def _serve_forks(channel: socket.socket) -> None:
     """Forks a run for each request, and answers with its exit code."""
-    from orbit_runner.sweep.forked_trial import import_modules, reason_not_to_fork
+    from orbit_runner.sweep.trial_process import import_modules, reason_not_to_fork
 
     import_modules()
     while True:
@@ -166,8 +166,7 @@ def _serve_forks(channel: socket.socket) -> None:
 
 
 def _run_in_fork(request: Mapping[str, Any], descriptor: int, parent: int) -> NoReturn:
-    from orbit_runner.sweep.forked_trial import run_trial
-    from orbit_runner.sweep.trial_process import TrialCommand
+    from orbit_runner.sweep.trial_process import TrialCommand, run_trial
 
     try:
         log = Path(request["log"])

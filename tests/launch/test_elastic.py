@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orbit_runner.launch.elastic import Elastic, possible_workers
+from orbit_runner.launch.supervisor import Elastic, possible_workers
 from tests.support.launches import Launch
 
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from orbit_runner.launch.log_multiplexer import LogMultiplexer, start_log_reader
+from orbit_runner.launch.process import LogMultiplexer, start_log_reader
 from tests.support.launches import SECONDS, Launch
 
 Start = Callable[..., Launch]

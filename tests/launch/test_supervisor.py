@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.ports import check_host
+from orbit_runner.launch.members import check_host
 from tests.support.launches import Launch, alive, wait_for
 
 Start = Callable[..., Launch]

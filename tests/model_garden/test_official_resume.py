@@ -14,9 +14,9 @@ import tf_keras
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.determinism.numerics import configure_numerics
+from orbit_runner.model_garden import task_adapter
 from orbit_runner.model_garden.provider import from_model_garden
-from orbit_runner.model_garden.task_adapter import resume_inputs
-from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws_scope
+from orbit_runner.model_garden.task_adapter import ReplayedDataset, repeatable_draws_scope
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import distribute
@@ -142,7 +142,7 @@ def test_random_ops_with_control_dependencies_are_repeatable() -> None:
 
 
 def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resume_inputs, "_QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(task_adapter, "_QUIET_SECONDS", 0.2)
     told: list[str] = []
 
     def slow(value: tf.Tensor) -> tf.Tensor:
@@ -151,7 +151,7 @@ def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     data = tf.data.Dataset.range(9).map(slow)
     with log_scope(PlainMessages(told.append)):
-        assert int(next(iter(resume_inputs.ReplayedDataset(data.skip(4), 5)))) == 5
+        assert int(next(iter(ReplayedDataset(data.skip(4), 5)))) == 5
     assert len(told) == 2
     assert "replaying the input of 5 steps" in told[0]
     assert "trainer.replay_inputs" in told[0]
@@ -159,5 +159,5 @@ def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     told.clear()
     with log_scope(PlainMessages(told.append)):
-        next(iter(resume_inputs.ReplayedDataset(tf.data.Dataset.range(9), 1)))
+        next(iter(ReplayedDataset(tf.data.Dataset.range(9), 1)))
     assert told == []

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.resnet import resnet
-from orbit_runner.models.resnet_imagenet import _block_plan
+from orbit_runner.models.resnet import _block_plan, resnet
 
 
 def _build(depth: int, version: float, **options: Any) -> tf_keras.Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_runner.profiling.intervals import Interval, length, overlap, self_times, union
+from orbit_runner.profiling.calls import Interval, length, overlap, self_times, union
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbit_runner.profiling.calls import Op
-from orbit_runner.profiling.op_attribution import (
+from orbit_runner.profiling.profile import (
     COMPILED,
     INPUT,
     LOSS,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.reporting.code_version import (
+from orbit_runner.run_directory.code_version import (
     keep_patch,
     read_code_version,
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.reporting.code_version import (
+from orbit_runner.run_directory.code_version import (
     CodeVersion,
     code_differences,
     keep_patch,
@@ -85,7 +85,7 @@ def test_missing_git_is_a_note(repository: Path, monkeypatch: pytest.MonkeyPatch
 def test_git_that_takes_too_long_is_killed(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbit_runner.reporting.code_version._MAX_SECONDS", 1.0)
+    monkeypatch.setattr("orbit_runner.run_directory.code_version._MAX_SECONDS", 1.0)
     os.mkfifo(repository.parent / "pipe")
     reader = os.open(repository.parent / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     (repository / ".gitattributes").write_text("*.txt filter=slow\n")
@@ -104,7 +104,7 @@ def test_git_that_takes_too_long_is_killed(
 
 
 def test_output_of_git_is_limited(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbit_runner.reporting.code_version._MAX_OUTPUT", 2**20)
+    monkeypatch.setattr("orbit_runner.run_directory.code_version._MAX_OUTPUT", 2**20)
     (repository / "notes.txt").write_text("x\n" * 2**20)
 
     assert read_code_version().notes == (
@@ -224,6 +224,7 @@ def test_differences_from_the_start_that_reached_the_checkpoint(
 
 
 def test_module_does_not_import_tensorflow() -> None:
-    code = "import sys, orbit_runner.reporting.code_version; assert 'tensorflow' not in sys.modules"
+    module = "orbit_runner.run_directory.code_version"
+    code = f"import sys, {module}; assert 'tensorflow' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.inspection.rows import LayerRow, TensorSummary
 from orbit_runner.reporting.report_data.files import (
     EvaluationData,
     InputData,
@@ -19,6 +18,7 @@ from orbit_runner.reporting.report_data.files import (
     read_data,
     write_data,
 )
+from orbit_runner.step.results import LayerRow, TensorSummary
 
 # Eight black pixels a side.
 _PNG = (

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import current_damage
-from orbit_runner.checkpoint.latest_checkpoint import newest_step_of_run
+from orbit_runner.checkpoint.latest_checkpoint import current_damage, newest_step_of_run
 from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record, sha256_of
 from orbit_runner.cli.finetune import newest_checkpoint
 from orbit_runner.data.fingerprint import describe_files

@@ -14,7 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.checkpoint.selection import choose_checkpoint, choose_weights
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.datasets import digits
+from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.registry import TASKS
@@ -25,7 +25,7 @@ from tests.support.digits import _BASE, digits_config
 from tests.support.exported import ask_elsewhere
 from tests.support.toy import Notes, config_of, run, toy_config
 
-IMAGES: np.ndarray = digits.load(split="test").arrays["image"][:20]
+IMAGES: np.ndarray = load_digits(split="test").arrays["image"][:20]
 EMA: dict[str, Any] = {"trainer__optimizer_config__ema__average_decay": 0.9}
 BEST: dict[str, Any] = {
     "trainer__best_checkpoint_export_subdir": "best",

@@ -19,7 +19,7 @@ import tf_keras
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.checkpoint.selection import AVERAGE, PLAIN, choose_checkpoint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.datasets import digits
+from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TASKS
 from orbit_runner.serving import export
@@ -38,7 +38,7 @@ from tests.support.official_runs import run_official
 from tests.support.toy import config_of, run
 
 LITERT = ("litert", "litert_float16", "litert_int8")
-TEST: Any = digits.load(split="test").arrays
+TEST: Any = load_digits(split="test").arrays
 IMAGES, LABELS = TEST["image"], TEST["label"]
 _OPTIONS = ExportOptions(calibration_examples=100, check_examples=500)
 
@@ -372,7 +372,7 @@ def test_calibration_uses_training_images_without_augmentation() -> None:
     assert len(found) == 100
     assert all(one.shape == (1, 8, 8, 1) for one in found)
     assert len(_rows(np.stack(found))) > 95
-    assert _rows(np.stack(found)) <= _rows(digits.load(split="train").arrays["image"])
+    assert _rows(np.stack(found)) <= _rows(load_digits(split="train").arrays["image"])
 
 
 def test_validation_examples_are_spread_over_the_dataset() -> None:

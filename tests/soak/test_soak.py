@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.sweep.trial_process import TrialCommand
-from orbit_runner.sweep.warm_launcher import WarmLauncher
+from orbit_runner.sweep.trial_process import TrialCommand, WarmLauncher
 from tests.soak.harness import between, command, least, middle, speed, watch
 from tests.support.trials import stop_forkserver
 

@@ -12,10 +12,8 @@ import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.run_directory.remote import run
-from orbit_runner.run_directory.remote.layout import groups_of
-from orbit_runner.run_directory.remote.mirror import Mirror
-from orbit_runner.run_directory.remote.working_copy import WorkingCopy
+from orbit_runner.run_directory import remote_runs
+from orbit_runner.run_directory.remote_copy import Mirror, WorkingCopy, groups_of
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore, StorageError
 from orbit_runner.storage.paths import PathError
 
@@ -257,12 +255,12 @@ def test_background_uploads_survive_a_temporary_store_outage(
 def test_evaluation_follows_the_run_and_uploads_only_its_own_files(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(remote_runs, "_POLL_SECONDS", 0.05)
     trained = open_copy(store, "me", "")
     write_checkpoint(trained.path, 10, keep=1)
     finish(trained, keep=1)
 
-    with run.evaluation_scope(store.url, summaries="validation", follows=True) as folder:
+    with remote_runs.evaluation_scope(store.url, summaries="validation", follows=True) as folder:
         checkpoints = CheckpointFolder(folder / "checkpoints")
         assert checkpoints.committed_steps() == [10]
         write_checkpoint(trained.path, 20, keep=1)
@@ -273,19 +271,19 @@ def test_evaluation_follows_the_run_and_uploads_only_its_own_files(
             time.sleep(0.02)
         assert checkpoints.damage(20) == ""
         (folder / "metrics.jsonl").write_text("", encoding="utf-8")
-        (folder / "run.eval.json").write_text("{}", encoding="utf-8")
+        (folder / "remote_runs.eval.json").write_text("{}", encoding="utf-8")
         (folder / "validation").mkdir()
         (folder / "validation" / "events.out.tfevents.2").write_text("x", encoding="utf-8")
 
     assert not folder.exists()
     found = store.list()
-    assert {"run.eval.json", "validation/events.out.tfevents.2"} <= {*found}
+    assert {"remote_runs.eval.json", "validation/events.out.tfevents.2"} <= {*found}
     assert store.read("metrics.jsonl").count(b"\n") == 2
 
 
 def test_evaluating_a_url_without_a_run_is_rejected(url: str) -> None:
     with (
         pytest.raises(PathError, match=f"^--model_dir: there is nothing at {url}"),
-        run.evaluation_scope(url, summaries="validation", follows=False),
+        remote_runs.evaluation_scope(url, summaries="validation", follows=False),
     ):
         pass

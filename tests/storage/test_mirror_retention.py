@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, Retention
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.retention.policy import Retention
-from orbit_runner.checkpoint.retention.ranking import Entry, KeepRanked, steps_by_rank
-from orbit_runner.run_directory.remote import run
-from orbit_runner.run_directory.remote.layout import groups_of
-from orbit_runner.run_directory.remote.mirror import Mirror
+from orbit_runner.checkpoint.ranking import Entry, KeepRanked, steps_by_rank
+from orbit_runner.run_directory import remote_runs
+from orbit_runner.run_directory.remote_copy import Mirror, groups_of
 from orbit_runner.storage.objects import ObjectStore
 
 from .test_mirror import open_copy
@@ -66,7 +64,7 @@ def test_all_best_checkpoints_are_downloaded(store: ObjectStore) -> None:
         _commit(CheckpointFolder(first.path / "best", name="best", keep=rule), step)
         _save(first.path, step, Retention(max_to_keep=3))
     Mirror(first, lambda: True, keep=3).finish()
-    wanted = run.newest_checkpoints(store.list())
+    wanted = remote_runs.newest_checkpoints(store.list())
     assert [group.step for group in groups_of(wanted) if group.series == "best/best"] == [
         10,
         20,

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.run_directory.remote.layout import committed_groups, groups_of
-from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.run_directory.remote_copy import committed_groups, groups_of
 from orbit_runner.storage.lease import Lease
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore
+from orbit_runner.storage.paths import local_run_directory
 
 from .conftest import Proxy
 

@@ -14,12 +14,10 @@ from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.errors import SettingError
-from orbit_runner.storage import staged_config
+from orbit_runner.storage import staging
 from orbit_runner.storage.objects import ObjectStore
-from orbit_runner.storage.path_settings import path_problems
-from orbit_runner.storage.paths import PathError
-from orbit_runner.storage.staged_config import localize
-from orbit_runner.storage.staging import stage, stage_file
+from orbit_runner.storage.paths import PathError, path_problems
+from orbit_runner.storage.staging import localize, stage, stage_file
 
 from .conftest import Proxy
 
@@ -28,9 +26,9 @@ from .conftest import Proxy
 def new_process() -> None:
     """Clears the caches of comparisons with the store, as in a new process."""
     for one in (
-        staged_config._localize_directory,
-        staged_config._localize_file,
-        staged_config._localize_checkpoint,
+        staging._localize_directory,
+        staging._localize_file,
+        staging._localize_checkpoint,
     ):
         one.cache_clear()
 

@@ -5,13 +5,10 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.data_service import service_specs
-from orbit_runner.launch.elastic import Elastic
-from orbit_runner.launch.job import Job, Limits
-from orbit_runner.launch.log_multiplexer import LogMultiplexer
-from orbit_runner.launch.members import Members
-from orbit_runner.launch.signals import Signals
-from orbit_runner.launch.supervisor import supervise
+from orbit_runner.launch.members import Members, service_specs
+from orbit_runner.launch.process import LogMultiplexer
+from orbit_runner.launch.supervisor import Elastic, Job, Limits, supervise
+from orbit_runner.utils.signals import Signals
 
 MEMBER = str(Path(__file__).with_name("member.py"))
 

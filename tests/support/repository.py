@@ -5,7 +5,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from orbit_runner.reporting.code_version import (
+from orbit_runner.run_directory.code_version import (
     CodeVersion,
 )
 

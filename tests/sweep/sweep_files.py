@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orbit_runner.config.parsing.yaml_files import load_text
-from orbit_runner.sweep.definition import Sweep
-from orbit_runner.sweep.file.check import new_sweep, resolve_base
-from orbit_runner.sweep.file.sweep_file import SweepFile
-from orbit_runner.sweep.file.sweep_parser import parse_sweep
+from orbit_runner.sweep.definition import Sweep, new_sweep, resolve_base
 from orbit_runner.sweep.run_state import CompletedStart, RunState
+from orbit_runner.sweep.sweep_file import SweepFile, parse_sweep
 
 RATE = "trainer.optimizer_config.learning_rate.constant.learning_rate"
 TEXT = f"""\

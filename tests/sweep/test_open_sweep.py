@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.signals import Signals
-from orbit_runner.sweep.definition import Sweep
+from orbit_runner.sweep.definition import Sweep, resolve_base
 from orbit_runner.sweep.directory import SweepDirectory, read_changes
-from orbit_runner.sweep.file.check import resolve_base
 from orbit_runner.sweep.open_sweep import Changes, open_sweep
+from orbit_runner.utils.signals import Signals
 from tests.sweep.sweep_files import TEXT, parsed
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.sweep.cold_launcher import ColdLauncher
-from orbit_runner.sweep.warm_launcher import WarmLauncher
+from orbit_runner.sweep.trial_process import ColdLauncher, WarmLauncher
 from tests.support.hold import NAME, hold_environ, is_held, release
 from tests.support.launches import alive, wait_for
 from tests.support.trials import ENDLESS, SHORT, end_of, parent_of, stop_forkserver, trial
@@ -251,7 +250,7 @@ def test_killed_launcher_ends_the_server_and_its_trials(tmp_path: Path) -> None:
 _LAUNCH = """\
 import sys, time
 from pathlib import Path
-from orbit_runner.sweep.warm_launcher import WarmLauncher
+from orbit_runner.sweep.trial_process import WarmLauncher
 from tests.support.trials import ENDLESS, trial
 
 folder = Path(sys.argv[1])

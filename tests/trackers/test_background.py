@@ -11,7 +11,7 @@ import pytest
 
 from orbit_runner.trackers.background import BackgroundTracker
 from orbit_runner.trackers.base import RunInfo, Tracker
-from orbit_runner.trackers.ids import TrackerIds
+from orbit_runner.trackers.tracking import TrackerIds
 from orbit_runner.utils.log import PlainMessages, log_scope
 
 INFO = RunInfo(name="a", mode="train", directory=Path(), settings={}, config="", step=0,

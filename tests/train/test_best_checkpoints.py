@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.retention.ranking import steps_by_rank
+from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.best_checkpoint import _STATE
 from tests.support.toy import Notes, run, toy_config
@@ -24,6 +24,7 @@ BEST = {
     "trainer__checkpoint_interval": 4,
     "trainer__max_to_keep": 2,
 }
+RUN = "orbit_runner.train.run"
 # The score of the evaluation at each step.
 SCORES = {2: 5.0, 4: 7.0, 6: 6.0, 8: 8.0, 10: 1.0, 12: 7.0, 14: float("nan"), 16: 6.5}
 RANKED = [8, 4, 12]
@@ -54,7 +55,7 @@ class Scores(Callback):
 
 @pytest.fixture(autouse=True)
 def known_metric(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbit_runner.train.callbacks.build.require_metric", lambda *names: None)
+    monkeypatch.setattr(f"{RUN}.require_metric", lambda *names: None)
 
 
 def _train(folder: Path, *callbacks: Callback, notes: Notes | None = None, **changes: Any) -> None:
@@ -83,7 +84,7 @@ def _content(folder: Path) -> dict[str, Any]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("orbit_runner.train.callbacks.build.require_metric", lambda *names: None)
+        patch.setattr(f"{RUN}.require_metric", lambda *names: None)
         _train(folder, Scores(SCORES))
     return folder
 

@@ -3,7 +3,7 @@
 import pytest
 
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.train.callbacks.comparison import Comparison, require_metric
+from orbit_runner.train.callbacks.best_checkpoint import Comparison, require_metric
 
 NAN = float("nan")
 

@@ -11,7 +11,7 @@ import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.inspection.step_examples import TrainingOrder
+from orbit_runner.step.examples import TrainingOrder
 from tests.support.digits import digits_config
 from tests.support.tfrecords import write_set as write_records
 from tests.support.toy import run

@@ -15,8 +15,12 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import PreemptionConfig
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.interrupts import Interrupted, LeftAtOnce, SignalGuard
-from orbit_runner.train.callbacks.preemption import PreemptionWatch
+from orbit_runner.train.callbacks.interrupts import (
+    Interrupted,
+    LeftAtOnce,
+    PreemptionWatch,
+    SignalGuard,
+)
 from tests.support.toy import run, toy_config
 
 OFTEN = {"runtime__preemption__poll_interval": 0.001}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbit_runner.train.loops.loop_length import LoopLength
+from orbit_runner.train.loops.loop_pieces import LoopLength
 from orbit_runner.train.schedule import Plan
 
 

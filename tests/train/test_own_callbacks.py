@@ -12,9 +12,8 @@ from orbit_runner.checkpoint.manager import RunConditions
 from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.errors import Diverged, SettingError
 from orbit_runner.run_directory.metric_records import read_recoveries
-from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
-from orbit_runner.train.callbacks.comparison import Comparison
-from orbit_runner.train.callbacks.early_stopping import EarlyStop
+from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint, Comparison
+from orbit_runner.train.callbacks.own_callbacks import EarlyStop
 from orbit_runner.train.reproducibility import inexact_reasons
 from tests.support.toy import (
     Notes,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orbit_runner.train.loops.piece_lengths import Pace
+from orbit_runner.train.parameter_server import Pace
 
 
 def loops(pace: Pace, steps: int, seconds: Callable[[int], float], workers: int) -> list[list[int]]:

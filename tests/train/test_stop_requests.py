@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.train.callbacks.interrupts import Interrupted
-from orbit_runner.train.loops.time_limits import TimeLimits
-from orbit_runner.train.stop_requests import StopRequests, StopTraining
+from orbit_runner.train.stop_requests import StopRequests, StopTraining, TimeLimits
 
 OTHER = "a callback on another worker requested a stop"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.train.callbacks import thread_advice
+from orbit_runner.train.callbacks import own_callbacks
 from tests.support.digits import digits_config
 from tests.support.toy import Notes, run
 
@@ -31,7 +31,7 @@ def _advice(folder: Path, **changes: Any) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_advice, "intra_op_threads", lambda runtime: 2)
+    monkeypatch.setattr(own_callbacks, "intra_op_threads", lambda runtime: 2)
 
 
 def test_a_small_network_gets_one_note(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_large_network_gets_no_note(tmp_path: Path) -> None:
 
 
 def test_one_core_gets_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_advice, "intra_op_threads", lambda runtime: 1)
+    monkeypatch.setattr(own_callbacks, "intra_op_threads", lambda runtime: 1)
     assert _advice(tmp_path) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbit_runner.train.measurements.watch_layers import MAX_LAYERS, layers_by_variable
+from orbit_runner.train.watch import MAX_LAYERS, layers_by_variable
 
 
 def test_layer_is_the_name_without_its_last_part() -> None:

@@ -32,8 +32,8 @@ from orbit_runner.data.tfrecord import source as tfrecord
 from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.framing import records_of
 from orbit_runner.datasets import cifar10, movielens
-from orbit_runner.datasets.download.archives import unpack
-from orbit_runner.datasets.idx import read_idx
+from orbit_runner.datasets.install import unpack
+from orbit_runner.datasets.mnist import read_idx
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.keras.sources import _read_files as read_keras_files
 from tools.fuzz.target import Seeds, Target

@@ -9,8 +9,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from orbit_runner.checkpoint.discovery import CheckpointLocation
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints, path_of
+from orbit_runner.checkpoint.latest_checkpoint import (
+    CheckpointLocation,
+    checkpoints_of,
+    list_checkpoints,
+    path_of,
+)
 
 _Stamps = list[tuple[str, int, int]]
 
@@ -19,7 +23,8 @@ class _Check:
     """Checks one checkpoint in a background thread."""
 
     def __init__(self, place: CheckpointLocation) -> None:
-        self._place, self._damage = place, ""
+        self._place = place
+        self._damage = ""
         self._stamps: _Stamps | None = None
         # A daemon, so that the process can end before the check does.
         self._thread = threading.Thread(target=self._run, name="checkpoint-check", daemon=True)

@@ -11,15 +11,17 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from orbit_runner.checkpoint import early_check
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import CheckpointLocation
+from orbit_runner.checkpoint.compatibility import has_weights_only
+from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
-from orbit_runner.checkpoint.integrity import content_problem
-from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints, newest_step_of_run, path_of
+from orbit_runner.checkpoint.latest_checkpoint import (
+    CheckpointLocation,
+    list_checkpoints,
+    newest_step_of_run,
+    path_of,
+)
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.optimizer_kind import has_weights_only
-from orbit_runner.checkpoint.restore import Restorer
-from orbit_runner.checkpoint.retention.policy import RetentionRule
+from orbit_runner.checkpoint.restore import Restorer, content_problem
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.process_group import Workers
@@ -117,9 +119,11 @@ class Checkpoints:
         trail: Path | None = None,
         workers: Workers,
     ) -> None:
-        self._state, self._strategy = state, strategy
+        self._state = state
+        self._strategy = strategy
         self._conditions = conditions
-        self._workers, self._writes = workers, writes and workers.is_chief
+        self._workers = workers
+        self._writes = writes and workers.is_chief
         self._is_official = is_official
         checkpoint = state.checkpoint()
         self._restorer = Restorer(
@@ -140,7 +144,8 @@ class Checkpoints:
         self._saved: int | None = None
         # Whether a checkpoint was unusable or missing in the last restore, and whether the restored
         # one fit only in part.
-        self.fell_back, self.restored_partially = False, False
+        self.fell_back = False
+        self.restored_partially = False
         # The record of the checkpoint that was restored last; None for Model Garden's.
         self.restored: CheckpointRecord | None = None
         # What the model was initialized with; None if it was not, or restored.
@@ -254,7 +259,8 @@ class Checkpoints:
 
     def _report_unusable(self, place: CheckpointLocation, problem: str) -> None:
         self.fell_back = True
-        where, moves = path_of(place), self._writes and place.folder is self.folder
+        where = path_of(place)
+        moves = self._writes and place.folder is self.folder
         if moves:
             try:
                 where = self.folder.set_aside(place.step)
@@ -267,7 +273,8 @@ class Checkpoints:
 
     def check(self, path: str) -> None:
         """Raises `RunnerError` if a checkpoint is damaged or its weights are not finite."""
-        folder, step = CheckpointFolder(Path(path).parent), int(path.rpartition("-")[2])
+        folder = CheckpointFolder(Path(path).parent)
+        step = int(path.rpartition("-")[2])
         problem = self._problem(CheckpointLocation(folder, step, path))
         if problem:
             raise RunnerError(f"the checkpoint {path} {problem}")

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.compatibility import Match, Pair, match_variables, same_name
-from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.optimizer_kind import (
+from orbit_runner.checkpoint.compatibility import (
+    Match,
+    Pair,
     has_inner_optimizer,
     has_weights_only,
     is_model_gardens,
     kind_of,
+    match_variables,
+    same_name,
     saved_optimizer_kind,
 )
+from orbit_runner.checkpoint.fingerprint import (
+    CheckpointContent,
+    has_object_graph,
+    weights_fingerprint,
+)
+from orbit_runner.checkpoint.finite_check import describe_non_finite
+from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
+from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.distribute.parameter_server import io_device
 from orbit_runner.distribute.sharded_variables import cache_sharded_slots
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
-from orbit_runner.state.averaging_optimizer import OWN_ITEMS
+from orbit_runner.state.ema import OWN_ITEMS
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.log import note
 
@@ -42,7 +52,9 @@ class Restorer:
         allow_partial: bool,
         accept_weights_only: bool = False,
     ) -> None:
-        self._state, self._checkpoint, self._strategy = state, checkpoint, strategy
+        self._state = state
+        self._checkpoint = checkpoint
+        self._strategy = strategy
         self._allow_partial = allow_partial
         self._accept_weights_only = accept_weights_only
         self._default_items = state.items()
@@ -62,17 +74,17 @@ class Restorer:
             content = CheckpointContent(path)
             items = self._items(path, content, record)
             # Model Garden's runner creates slots at the first gradient, this one at the start.
-            found = match_variables(items, content, allow_missing_slots=record is None)
-            if found.is_complete:
-                self._restore_whole(path, items, found)
+            match = match_variables(items, content, allow_missing_slots=record is None)
+            if match.is_complete:
+                self._restore_whole(path, items, match)
                 self._compare_weights(path, record)
             elif self._accept_weights_only and has_weights_only(content):
-                self._restore_weights_only(path, found)
+                self._restore_weights_only(path, match)
                 return False
             elif self._allow_partial:
-                self._restore_pairs(path, found, content)
+                self._restore_pairs(path, match, content)
             else:
-                raise CheckpointMismatch(_describe_mismatch(path, found, record))
+                raise CheckpointMismatch(_describe_mismatch(path, match, record))
         except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
             raise RunnerError(
                 f"the checkpoint {path} cannot be read: {first_line(error)}\n"
@@ -81,12 +93,13 @@ class Restorer:
         for variable, value in self._hyperparameters:
             variable.assign(value)
         if is_model_gardens(content):
-            note(_describe_model_garden_restore(path, found))
-        return found.is_complete
+            note(_describe_model_garden_restore(path, match))
+        return match.is_complete
 
     def _check_assets(self, path: str, record: CheckpointRecord | None) -> None:
         """Raises `RunnerError` if the checkpoint belongs to other classes or vocabularies."""
-        saved, current = record.assets if record else "", self._state.assets
+        saved = record.assets if record else ""
+        current = self._state.assets
         if saved and current != saved:
             raise RunnerError(
                 f"the checkpoint {path} was trained with other assets (classes, vocabularies and "
@@ -118,31 +131,32 @@ class Restorer:
         """Returns the optimizer kind of a checkpoint, or "" if the run has the same kind."""
         if record is not None and record.optimizer:
             return "" if record.optimizer == self._state.optimizer_kind else record.optimizer
-        there, here = saved_optimizer_kind(content), kind_of(self._state.optimizer)
+        there = saved_optimizer_kind(content)
+        here = kind_of(self._state.optimizer)
         if there is None or (there.is_legacy == here.is_legacy and there.name in ("", here.name)):
             return ""
         return str(there)
 
-    def _restore_whole(self, path: str, items: dict[str, Any], found: Match) -> None:
+    def _restore_whole(self, path: str, items: dict[str, Any], match: Match) -> None:
         with self._strategy.scope():
             status = self._checkpoint_of(items).restore(path, self._options)
-            if not found.uncreated_slots and not found.rates:
+            if not match.uncreated_slots and not match.rates:
                 status.assert_existing_objects_matched()
                 return
             # TensorFlow would report the slots and learning rates as missing.
             status.expect_partial()
-            if found.uncreated_slots:
-                self._reset_averages(found.pairs)
+            if match.uncreated_slots:
+                self._reset_averages(match.pairs)
 
-    def _restore_weights_only(self, path: str, found: Match) -> None:
+    def _restore_weights_only(self, path: str, match: Match) -> None:
         model = {"model": self._state.model}
-        taken = [pair for pair in found.pairs if pair.path.partition(".")[0] == "model"]
+        taken = [pair for pair in match.pairs if pair.path.partition(".")[0] == "model"]
         if not taken:
-            raise RunnerError(_describe_mismatch(path, found, None))
+            raise RunnerError(_describe_mismatch(path, match, None))
         with self._strategy.scope():
             tf.train.Checkpoint(**model).restore(path, self._options).expect_partial()
         self._reset_averages([])
-        left = [line for line in found.missing if line.startswith("model.")]
+        left = [line for line in match.missing if line.startswith("model.")]
         unchanged = f"; these variables keep their values:\n{format_list(left)}" if left else ""
         step = int(self._state.global_step.numpy())
         note(
@@ -160,15 +174,15 @@ class Restorer:
             return self._checkpoint
         return tf.train.Checkpoint(**items)
 
-    def _restore_pairs(self, path: str, found: Match, content: CheckpointContent) -> None:
+    def _restore_pairs(self, path: str, match: Match, content: CheckpointContent) -> None:
         # Layers and slots are numbered. If the model has changed, a number may mean another layer.
-        pairs = [pair for pair in found.pairs if same_name(*pair.names)]
+        pairs = [pair for pair in match.pairs if same_name(*pair.names)]
         others = [
             f"{pair.path} ({pair.names[0]}): {pair.names[1]} in the checkpoint"
-            for pair in found.pairs
+            for pair in match.pairs
             if not same_name(*pair.names)
         ]
-        left_out = format_list([*found.missing, *found.unused, *others])
+        left_out = format_list([*match.missing, *match.unused, *others])
         if all(pair.path.partition(".")[0] in _NOT_WEIGHTS for pair in pairs):
             raise RunnerError(
                 f"nothing in the checkpoint {path} fits this experiment's model:\n{left_out}\n"
@@ -192,24 +206,52 @@ def _assign(pairs: list[Pair], content: CheckpointContent) -> None:
         pair.variable.assign(content.tensor(pair.key))
 
 
-def _describe_mismatch(path: str, found: Match, record: CheckpointRecord | None) -> str:
-    lines = format_list([*found.missing, *found.unused])
-    made = f" (saved under {record.strategy})" if record and record.strategy else ""
+def _describe_mismatch(path: str, match: Match, record: CheckpointRecord | None) -> str:
+    lines = format_list([*match.missing, *match.unused])
+    origin = f" (saved under {record.strategy})" if record and record.strategy else ""
     matched = (
-        f"variables that fit: {found.format_counts()}" if found.pairs else "nothing in it fits"
+        f"variables that fit: {match.format_counts()}" if match.pairs else "nothing in it fits"
     )
     return (
-        f"the checkpoint {path}{made} does not fit this experiment ({matched}):\n{lines}\n"
+        f"the checkpoint {path}{origin} does not fit this experiment ({matched}):\n{lines}\n"
         "use another --model_dir, the config that created the checkpoint, or --allow_partial to "
         "restore what fits"
     )
 
 
-def _describe_model_garden_restore(path: str, found: Match) -> str:
+def _describe_model_garden_restore(path: str, match: Match) -> str:
     lines = [
-        f"note: {path} is a Model Garden checkpoint; variables restored: {found.format_counts()}"
+        f"note: {path} is a Model Garden checkpoint; variables restored: {match.format_counts()}"
     ]
     lines += ["the best result, early stopping and the number of recoveries start over"]
-    if found.uncreated_slots:
-        lines += ["not in the checkpoint, so initialized:", format_list(found.uncreated_slots)]
+    if match.uncreated_slots:
+        lines += ["not in the checkpoint, so initialized:", format_list(match.uncreated_slots)]
     return "\n".join(lines)
+
+
+# What TensorFlow raises for files that it cannot read or parse.
+READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
+
+
+def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> str:
+    """Returns why the tensors of a checkpoint cannot be used, such as `is damaged: …`, or "".
+
+    The files of the checkpoint must be intact. Reads nothing if the record says that the tensors
+    were finite when they were written. `known` are the variables that may be non-finite.
+    """
+    try:
+        record = place.folder.record(place.step)
+        if record is not None and record.non_finite is not None:
+            return ""
+        prefix = place.folder.prefix(place.step)
+        if not has_object_graph(prefix):
+            return ""  # Restoring it raises an error that explains why it cannot be used.
+        content = CheckpointContent(prefix)
+        saved_at = content.global_step()
+        if saved_at not in (None, place.step):
+            return f"is damaged: it contains step {saved_at}: its files were renamed or copied"
+        non_finite = content.find_non_finite()
+    except READ_ERRORS as error:
+        return f"is damaged: it cannot be read: {first_line(error)}"
+    non_finite = [tensor for tensor in non_finite if tensor.name not in known]
+    return f"has NaN or infinite values: {describe_non_finite(non_finite)}" if non_finite else ""

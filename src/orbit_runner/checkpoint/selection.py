@@ -7,18 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import (
+from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
     CheckpointLocation,
+    checkpoints_of,
     current_damage,
     find_checkpoints,
+    list_checkpoints,
 )
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.retention.ranking import steps_by_rank
+from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.errors import RunnerError
 
-AVERAGE, PLAIN = "average", "plain"
+AVERAGE = "average"
+PLAIN = "plain"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,15 +14,10 @@ from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.attempt import HOST, Attempt
-from orbit_runner.launch.data_service import service_specs
-from orbit_runner.launch.job import Job
-from orbit_runner.launch.log_multiplexer import LogMultiplexer
-from orbit_runner.launch.members import Members
-from orbit_runner.launch.ports import check_host
-from orbit_runner.launch.process import Spec
-from orbit_runner.launch.signals import Signals
-from orbit_runner.launch.supervisor import supervise
+from orbit_runner.launch.members import HOST, Attempt, Members, check_host, service_specs
+from orbit_runner.launch.process import LogMultiplexer, Spec
+from orbit_runner.launch.supervisor import Job, supervise
+from orbit_runner.utils.signals import Signals
 
 
 def launch(plan: Plan, output: LogMultiplexer) -> int:

@@ -15,10 +15,9 @@ from orbit_runner.cli.flags.values import MODEL_DIR, SHARED
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.attempt import DATA
-from orbit_runner.launch.elastic import Elastic, possible_workers
-from orbit_runner.launch.job import Limits
-from orbit_runner.launch.roles import ROLE_TRAITS
+from orbit_runner.launch.members import DATA
+from orbit_runner.launch.process import ROLE_TRAITS
+from orbit_runner.launch.supervisor import Elastic, Limits, possible_workers
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 

@@ -6,7 +6,7 @@ import sys
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
-from orbit_runner.model_garden import availability, catalogue, loading
+from orbit_runner.model_garden import catalogue, loading
 
 
 def official_experiments() -> dict[str, dict[str, str]]:
@@ -16,8 +16,8 @@ def official_experiments() -> dict[str, dict[str, str]]:
     cannot be imported are a separate kind, with the reason after the module. So are those that
     modules given by `--import` register.
     """
-    known = availability.read_cache()
-    entries = availability.check_imports(_find_import_failures) if known is None else known
+    known = catalogue.read_cache()
+    entries = catalogue.check_imports(_find_import_failures) if known is None else known
     own = _registered_names()
     kinds = {
         "experiments of Model Garden": {

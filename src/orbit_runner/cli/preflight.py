@@ -39,12 +39,12 @@ from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.distribute.cluster.addresses import find_unreachable_addresses
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import reach_problems, resolve_cluster
-from orbit_runner.distribute.tpu.address import tpu_problems
+from orbit_runner.distribute.tpu_address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 
 _SERVICE_SECONDS = 0.8
 

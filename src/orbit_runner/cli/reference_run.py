@@ -17,8 +17,8 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.reporting.code_version import code_differences, read_code_version
 from orbit_runner.run_directory.branch import read_branch
+from orbit_runner.run_directory.code_version import code_differences, read_code_version
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import (
     DataChanged,
@@ -28,7 +28,7 @@ from orbit_runner.run_directory.data_record import (
 )
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import write_atomically
 

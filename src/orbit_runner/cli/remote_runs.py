@@ -48,8 +48,8 @@ def _fetch(url: str, what: str, checkpoints: str | None) -> Path:
 
 def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
     from orbit_runner.checkpoint.directory import CheckpointFolder
-    from orbit_runner.run_directory.remote.layout import committed_groups, groups_of
-    from orbit_runner.run_directory.remote.run import (
+    from orbit_runner.run_directory.remote_copy import committed_groups, groups_of
+    from orbit_runner.run_directory.remote_runs import (
         all_checkpoints,
         checkpoint_of_step,
         newest_checkpoints,

@@ -16,8 +16,8 @@ from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, first_line
-from orbit_runner.reporting.code_version import read_code_version
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
+from orbit_runner.run_directory.code_version import read_code_version
 from orbit_runner.run_directory.history import RunHistory
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback

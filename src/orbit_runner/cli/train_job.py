@@ -21,14 +21,13 @@ from orbit_runner.config.schedule_length import follow_run, follows_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.distribute.cluster.description import Cluster
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Cluster, MemberLost
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import Diverged, ExportFailed
-from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.reporting.report_data.collector import ReportCollector
 from orbit_runner.reporting.report_writer import ReportWriter
+from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.run_directory.metric_records import SPEED
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved

@@ -22,7 +22,7 @@ def read_ids(exclude: str | Sequence[str | int]) -> Mapping[str, str]:
     """
     if not isinstance(exclude, str):
         return dict.fromkeys(map(str, exclude), "")
-    from orbit_runner.storage.staged_config import local_file
+    from orbit_runner.storage.staging import local_file
 
     try:
         path = Path(local_file(exclude, EXCLUDE))

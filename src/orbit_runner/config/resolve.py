@@ -35,7 +35,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries, flat_settings
 from orbit_runner.registry import PROVIDERS
 from orbit_runner.run_directory.paths import CONFIG
-from orbit_runner.storage.path_settings import path_problems
+from orbit_runner.storage.paths import path_problems
 
 # The prefix of experiments that Model Garden registers.
 OFFICIAL = "official/"

@@ -1,12 +1,331 @@
-"""The public datasets by name."""
+"""The public datasets by name.
+
+Sizes and SHA-256 checksums are those recorded by TensorFlow Datasets 4.9.10
+(`url_checksums/mnist.txt`, `fashion_mnist.txt`, `cifar10.txt`, `movielens.txt`, `wmt1*.txt`,
+`datasets/imagenet2012/checksums.tsv`). Those of Multi30k were computed from files with the MD5
+checksums that torchtext publishes.
+"""
 
 from __future__ import annotations
 
-from orbit_runner.datasets.catalogue_images import IMAGES
-from orbit_runner.datasets.catalogue_ratings import RATINGS
-from orbit_runner.datasets.catalogue_text import TEXTS
-from orbit_runner.datasets.public_dataset import PublicDataset
+import dataclasses
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
 from orbit_runner.errors import RunnerError, unknown_name_message
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Archive:
+    """What is extracted from a `.tgz`, `.tar.gz` or `.zip`."""
+
+    limit: int  # maximum number of bytes to extract, and the disk space that is required
+    # Name in the archive to name in the directory; None for all files with their own names. A
+    # `.sgm` file whose new name has another suffix is reduced to the text of its segments.
+    members: Mapping[str, str] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RemoteFile:
+    """A published file."""
+
+    url: str  # official address
+    size: int  # bytes
+    sha256: str  # hexadecimal
+    others: tuple[str, ...] = ()  # further addresses of the same bytes, tried in order
+    archive: Archive | None = None  # None if the file itself is the result
+
+    @property
+    def name(self) -> str:
+        """The file name in the URL."""
+        return PurePosixPath(urlsplit(self.url).path).name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublicDataset:
+    """A dataset of the catalog."""
+
+    name: str
+    help: str  # one line
+    terms: str  # conditions of its owners, and where they are published
+    files: tuple[RemoteFile, ...]
+    results: tuple[str, ...]  # files that a data source reads
+    folder: str  # default directory, and the `data_dir` of its experiments
+    experiments: tuple[str, ...] = ()
+    manual_steps: str = ""  # instructions if it requires an account; nothing is downloaded then
+
+    @property
+    def size(self) -> int:
+        """The number of bytes to download."""
+        return sum(file.size for file in self.files)
+
+
+def format_bytes(count: int) -> str:
+    """Returns a number of bytes as text, such as `1.5 MB`."""
+    value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 999.5 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.3g} {units[0]}"
+
+
+_MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
+_MNIST_COPY = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
+# The address in its README, which does not support HTTPS.
+_FASHION_COPY = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+_IDX = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+_MNIST_SUMS = (
+    (9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    (28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    (1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    (4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+)
+_FASHION_SUMS = (
+    (26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+    (29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+    (4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+    (5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+)
+_CIFAR = "cifar-10-batches-bin"
+_CIFAR_BATCHES = tuple(
+    f"{_CIFAR}/{name}.bin" for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")
+)
+_IMAGENET = "https://image-net.org/data/ILSVRC/2012"
+_IMAGENET_STEPS = """\
+1. Create an account at https://image-net.org and accept its terms.
+2. Download the files below from its ILSVRC 2012 page, and compare their sizes and checksums
+   (`sha256sum FILE`).
+3. Create one directory per class under train/ and val/: the training archive contains one archive
+   per class; the development kit on that page lists the class of each validation image."""
+
+
+def _idx_files(base: str, copy: str, sums: tuple[tuple[int, str], ...]) -> tuple[RemoteFile, ...]:
+    return tuple(
+        RemoteFile(url=f"{base}/{name}", others=(f"{copy}/{name}",), size=size, sha256=sha256)
+        for name, (size, sha256) in zip(_IDX, sums, strict=True)
+    )
+
+
+IMAGES = (
+    PublicDataset(
+        name="mnist",
+        help="MNIST: 60,000 + 10,000 handwritten digits of 28×28 pixels, IDX",
+        terms="none stated by its authors; cite LeCun et al. 1998",
+        files=_idx_files(_MNIST, _MNIST_COPY, _MNIST_SUMS),
+        results=_IDX,
+        folder="data/mnist",
+        experiments=("mnist",),
+    ),
+    PublicDataset(
+        name="fashion_mnist",
+        help="Fashion-MNIST: 60,000 + 10,000 pieces of clothing of 28×28 pixels, IDX",
+        terms="MIT license; cite Xiao, Rasul and Vollgraf 2017",
+        files=_idx_files(_FASHION, _FASHION_COPY, _FASHION_SUMS),
+        results=_IDX,
+        folder="data/fashion_mnist",
+        experiments=("fashion_mnist",),
+    ),
+    PublicDataset(
+        name="cifar10",
+        help="CIFAR-10, binary version: 50,000 + 10,000 images of 32×32 pixels",
+        terms="none stated by its authors; cite Krizhevsky 2009",
+        files=(
+            RemoteFile(
+                url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                size=170052171,
+                sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+                # Six files of 10,000 records of 3,073 bytes, the class names and a readme.
+                archive=Archive(limit=6 * 30_730_000 + 100_000),
+            ),
+        ),
+        results=_CIFAR_BATCHES,
+        folder="data/cifar10",
+        experiments=("resnet_cifar", "resnet_cifar_v2"),
+    ),
+    PublicDataset(
+        name="imagenet",
+        help="ImageNet, ILSVRC 2012: 1,281,167 + 50,000 photos of 1,000 classes; manual download",
+        terms="requires an account; research and teaching only: https://image-net.org/download",
+        files=(
+            RemoteFile(
+                url=f"{_IMAGENET}/ILSVRC2012_img_train.tar",
+                size=147897477120,
+                sha256="b08200a27a8e34218a0e58fde36b0fe8f73bc377f4acea2d91602057c3ca45bb",
+            ),
+            RemoteFile(
+                url=f"{_IMAGENET}/ILSVRC2012_img_val.tar",
+                size=6744924160,
+                sha256="c7e06a6c0baccf06d8dbeb6577d71efff84673a5dbdd50633ab44f8ea0456ae0",
+            ),
+        ),
+        results=("train", "val"),
+        folder="data/imagenet",
+        experiments=("resnet50_imagenet", "vit_base_imagenet", "efficientnet_imagenet"),
+        manual_steps=_IMAGENET_STEPS,
+    ),
+)
+
+
+_MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+_MULTI30K_SUMS = {
+    "train.de.gz": (
+        637044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
+    "train.en.gz": (
+        568929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
+    "val.de.gz": (
+        24681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
+    "val.en.gz": (
+        21650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
+    "test_2016_flickr.de.gz": (
+        22890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"),
+    "test_2016_flickr.en.gz": (
+        21077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"),
+}  # fmt: skip
+
+
+def _pair(stem: str, folder: str = "") -> dict[str, str]:
+    """Returns the two files of a corpus: name in the archive to name in the directory."""
+    return {f"{folder}{stem}.de-en.{end}": f"{stem}.de-en.{end}" for end in ("en", "de")}
+
+
+def _archive(
+    url: str, size: int, sha256: str, limit: int, members: Mapping[str, str]
+) -> RemoteFile:
+    archive = Archive(limit=limit, members=members)
+    return RemoteFile(url=url, size=size, sha256=sha256, archive=archive)
+
+
+_EUROPARL = _archive(
+    "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+    657632379,
+    "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+    1_000_000_000,
+    _pair("europarl-v7", "training/"),
+)
+_COMMONCRAWL = _archive(
+    "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+    918311367,
+    "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+    1_500_000_000,
+    _pair("commoncrawl"),
+)
+_DEV = _archive(
+    "https://data.statmt.org/wmt19/translation-task/dev.tgz",
+    38654961,
+    "7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
+    20_000_000,
+    {
+        "dev/newstest2013.en": "newstest2013.en",
+        "dev/newstest2013.de": "newstest2013.de",
+        "dev/newstest2014-deen-ref.en.sgm": "newstest2014.en",
+        "dev/newstest2014-deen-src.de.sgm": "newstest2014.de",
+    },
+)
+_NEWS = {
+    "v9": _archive(
+        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+        80418416,
+        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+        200_000_000,
+        _pair("news-commentary-v9", "training/"),
+    ),
+    "v12": _archive(
+        "https://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
+        168591139,
+        "2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2",
+        200_000_000,
+        _pair("news-commentary-v12", "training/"),
+    ),
+    "v13": _archive(
+        "https://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz",
+        113157482,
+        "17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
+        200_000_000,
+        _pair("news-commentary-v13", "training-parallel-nc-v13/"),
+    ),
+}
+
+
+def _wmt(year: str, news: str, what: str, experiments: tuple[str, ...] = ()) -> PublicDataset:
+    files = (_EUROPARL, _COMMONCRAWL, _NEWS[news], _DEV)
+    archives = [file.archive for file in files if file.archive]
+    return PublicDataset(
+        name=f"wmt{year}_ende",
+        help=f"WMT en-de {what}: Europarl, Common Crawl, News Commentary {news}",
+        terms=f"see each corpus at https://www.statmt.org/wmt{year}/translation-task.html",
+        files=files,
+        results=tuple(name for archive in archives for name in (archive.members or {}).values()),
+        folder=f"data/wmt{year}_ende",
+        experiments=experiments,
+    )
+
+
+TEXTS = (
+    PublicDataset(
+        name="multi30k",
+        help="Multi30k, task 1, English-German: 29,000 + 1,014 + 1,000 captions and translations",
+        terms="see https://github.com/multi30k/dataset; cite Elliott et al. 2016",
+        files=tuple(
+            RemoteFile(url=f"{_MULTI30K}/{name}", size=size, sha256=sha256)
+            for name, (size, sha256) in _MULTI30K_SUMS.items()
+        ),
+        results=tuple(_MULTI30K_SUMS),
+        folder="data/multi30k",
+        experiments=("transformer_multi30k", "text_language"),
+    ),
+    _wmt("14", "v9", "as in Vaswani et al. 2017", ("transformer_wmt_ende",)),
+    _wmt("17", "v12", "as in the official Transformer"),
+    _wmt("18", "v13", "as in Tensor2Tensor"),
+)
+
+
+_BASE = "https://files.grouplens.org/datasets/movielens"
+_TERMS = "research only, no redistribution; see its README for all terms"
+
+
+def _movielens(
+    size_name: str, count: str, ratings: str, size: int, sha256: str, limit: int
+) -> PublicDataset:
+    name = f"ml-{size_name}"
+    return PublicDataset(
+        name=name,
+        help=f"MovieLens {size_name.upper()}: {count} movie ratings",
+        terms=_TERMS,
+        files=(
+            RemoteFile(
+                url=f"{_BASE}/{name}.zip",
+                size=size,
+                sha256=sha256,
+                archive=Archive(limit=limit),
+            ),
+        ),
+        results=(f"{name}/{ratings}",),
+        folder=f"data/{name}",
+        experiments=("ncf_movielens",),
+    )
+
+
+RATINGS = (
+    _movielens(
+        "100k", "100,000", "u.data", 4924029,
+        "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229", 50_000_000,
+    ),
+    _movielens(
+        "1m", "1,000,209", "ratings.dat", 5917549,
+        "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20", 50_000_000,
+    ),
+    _movielens(
+        "20m", "20,000,263", "ratings.csv", 198702078,
+        "96f243c338a8665f6bcc89c53edf6ee39162a846940de6b7c8c48aeada765ff3", 1_500_000_000,
+    ),
+)  # fmt: skip
+
 
 SETS: dict[str, PublicDataset] = {found.name: found for found in (*IMAGES, *TEXTS, *RATINGS)}
 

@@ -4,21 +4,33 @@ So a run that is stopped and resumed draws the same dropout masks as a run that 
 
     with keyed_draws_scope(seed, step, replica):
         outputs = model(inputs, training=True)
+
+TensorFlow's stateful random ops are replaced once per process, by those of `stateless_ops.py`. They
+do nothing else unless a scope is open in their thread. A `Stream` decides in which graph the key of
+a draw is made, and `unkeyed_draws` finds draws without a key.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from types import FunctionType
+from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.determinism.graph_keys import Stream
-from orbit_runner.determinism.keys import step_key
-from orbit_runner.determinism.op_patches import install_patches
-from orbit_runner.determinism.stateless_ops import Draw
+from orbit_runner.determinism.keys import Calls, step_key
+from orbit_runner.determinism.stateless_ops import REPLACEMENTS, Draw
+from orbit_runner.tf_internals import (
+    FuncGraph,
+    WhileBodyFuncGraph,
+    WhileCondFuncGraph,
+    replace_functions,
+    takes_pfor_config,
+)
 
 
 class _Streams(threading.local):
@@ -114,3 +126,215 @@ def _call_key() -> tf.Tensor:
     # A function that was traced in a scope is called outside of one: draw a random key.
     drawn = tf.random.uniform([1], tf.int64.min, tf.int64.max, tf.int64)
     return tf.bitcast(drawn, tf.uint64)
+
+
+_CAPTURE = "orbit_runner_key"
+_SPEC = tf.TensorSpec([1], tf.uint64)
+
+
+class Stream:
+    """A sequence of draws, in the graph in which it started and in the graphs nested in it.
+
+    It starts in the graph that is being built, or eagerly. `make_key` makes the key (uint64 [1]);
+    it is called at the first draw, in that graph. `call_key` returns the key (uint64 [1]) for one
+    call of a function.
+    """
+
+    def __init__(
+        self, make_key: Callable[[], tf.Tensor], call_key: Callable[[], tf.Tensor]
+    ) -> None:
+        self._home = _current_graph()
+        self._make_key = make_key
+        self._call_key = call_key
+        self._calls: dict[FuncGraph | None, Calls] = {}
+
+    def contains_current_graph(self) -> bool:
+        """Returns whether the graph that is being built is the stream's graph or nested in it.
+
+        An initializer of a variable that TensorFlow lifts out of the graph is outside.
+        """
+        graph = _current_graph()
+        while graph is not self._home:
+            if not isinstance(graph, FuncGraph):
+                return False
+            graph = _outer_graph(graph)
+        return True
+
+    def calls(self) -> Calls:
+        """Returns the key and the call counter for draws in the graph that is being built."""
+        return self._get_calls(_current_graph())
+
+    def piece_key(self, index: tf.Tensor | int) -> tf.Tensor:
+        """Returns the key of a piece (uint64 [1]), the same for pieces in a loop and unrolled ones.
+
+        `index` is an integer scalar of the graph that is being built.
+        """
+        graph = _current_graph()
+        while graph is not self._home and _is_control_flow(graph):
+            graph = _outer_graph(graph)
+        return self._get_calls(graph).piece_key(index)
+
+    def _get_calls(self, graph: FuncGraph | None) -> Calls:
+        if graph not in self._calls:
+            self._calls[graph] = self._create_calls(graph)
+        return self._calls[graph]
+
+    def _create_calls(self, graph: FuncGraph | None) -> Calls:
+        if graph is self._home:
+            return Calls(_build_key(graph, self._make_key))
+        assert graph is not None, "a stream created eagerly belongs outside all graphs"
+        if not _is_control_flow(graph):
+            return Calls(self._capture_key(graph))
+        outer = self._get_calls(_outer_graph(graph))
+        if not isinstance(graph, (WhileBodyFuncGraph, WhileCondFuncGraph)):
+            return outer
+        # Its first input counts the iterations; TensorFlow adds it for the gradient.
+        return Calls(_build_key(graph, lambda: outer.child_key(graph.inputs[0])))
+
+    def _capture_key(self, graph: FuncGraph) -> tf.Tensor:
+        # A function is traced once and called from many graphs, so each call passes it a key. By
+        # default, TensorFlow would get the key at the outermost call, outside of all graphs.
+        key = graph.capture_call_time_value(self._call_key, _SPEC, key=_CAPTURE)
+        graph.function_captures.by_ref_external[_CAPTURE] = self._call_key
+        return key
+
+
+def _current_graph() -> FuncGraph | None:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def _outer_graph(graph: FuncGraph) -> FuncGraph | None:
+    # The outermost graph is TensorFlow's default graph, which represents eager mode.
+    return graph.outer_graph if isinstance(graph.outer_graph, FuncGraph) else None
+
+
+def _is_control_flow(graph: FuncGraph | None) -> bool:
+    return isinstance(graph, FuncGraph) and graph.is_control_flow_graph
+
+
+def _build_key(graph: FuncGraph | None, build: Callable[[], tf.Tensor]) -> tf.Tensor:
+    if graph is _current_graph():
+        return build()
+    assert graph is not None
+    with graph.as_default():
+        return build()
+
+
+_lock = threading.Lock()
+_installed = False
+
+
+# Maps the number of an iteration of `tf.vectorized_map`, int32 scalar, to its context.
+IterationScope = Callable[[tf.Tensor], AbstractContextManager[None]]
+
+
+def install_patches(next_draw: Callable[[], Draw | None], iteration_scope: IterationScope) -> None:
+    """Installs the replacements; only the first call has an effect.
+
+    `next_draw` returns what determines the next draw, or None if the original op should be used.
+    `iteration_scope` returns the context of an iteration of `tf.vectorized_map`.
+    """
+    global _installed
+    with _lock:
+        if _installed:
+            return
+        wrappers = {
+            name: functools.partial(_patch_op, replacement=replacement, next_draw=next_draw)
+            for name, replacement in REPLACEMENTS.items()
+        }
+        loop = functools.partial(_patch_vectorized, iteration_scope=iteration_scope)
+        replace_functions({**wrappers, "vectorized_loop": loop})
+        _installed = True
+
+
+def _patch_op(original: Any, replacement: Any, next_draw: Callable[[], Draw | None]) -> Any:
+    @functools.wraps(original)
+    def draw_or_call(*args: Any, **kwargs: Any) -> Any:
+        this = next_draw()
+        return original(*args, **kwargs) if this is None else replacement(this, *args, **kwargs)
+
+    return draw_or_call
+
+
+def _patch_vectorized(original: Any, iteration_scope: IterationScope) -> Any:
+    @functools.wraps(original)
+    def patched_pfor(loop_fn: Any, *args: Any, **kwargs: Any) -> Any:
+        def body(index: tf.Tensor) -> Any:
+            with iteration_scope(index):
+                return loop_fn(index)
+
+        def body_with_config(index: tf.Tensor, pfor_config: Any) -> Any:
+            with iteration_scope(index):
+                return loop_fn(index, pfor_config=pfor_config)
+
+        takes_config = takes_pfor_config(loop_fn)
+        return original(body_with_config if takes_config else body, *args, **kwargs)
+
+    return patched_pfor
+
+
+# The registered names of the ops that keep the state of a generator, in the op or in a variable.
+# `FractionalMaxPool` is not declared as stateful, but draws its regions in the same way.
+_KEEP_STATE = {
+    "AllCandidateSampler",
+    "FixedUnigramCandidateSampler",
+    "FractionalAvgPool",
+    "FractionalMaxPool",
+    "LearnedUnigramCandidateSampler",
+    "LogUniformCandidateSampler",
+    "Multinomial",
+    "NonDeterministicInts",
+    "ParameterizedTruncatedNormal",
+    "RandomCrop",
+    "RandomGamma",
+    "RandomPoisson",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "RngReadAndSkip",
+    "RngSkip",
+    "SampleDistortedBoundingBox",
+    "SampleDistortedBoundingBoxV2",
+    "StatefulRandomBinomial",
+    "StatefulStandardNormal",
+    "StatefulStandardNormalV2",
+    "StatefulTruncatedNormal",
+    "StatefulUniform",
+    "StatefulUniformFullInt",
+    "StatefulUniformInt",
+    "ThreadUnsafeUnigramCandidateSampler",
+    "TruncatedNormal",
+    "UniformCandidateSampler",
+}
+
+
+def unkeyed_draws(function: Any) -> list[str]:
+    """Returns the draws that would differ after a restart, each as `<name> (<op>)`.
+
+    `function` is a `tf.types.experimental.ConcreteFunction` or a graph. Draws in the functions,
+    loops and branches that it calls are included; their names start with the names of the calls.
+    """
+    graph_def = getattr(function, "graph", function).as_graph_def()
+    library = {entry.signature.name: entry.node_def for entry in graph_def.library.function}
+    return [f"{path} ({op})" for path, op in _find_draws(graph_def.node, library, "", set())]
+
+
+def _find_draws(
+    nodes: Iterable[Any], library: dict[str, Any], path: str, seen: set[str]
+) -> Iterator[tuple[str, str]]:
+    for node in nodes:
+        name = f"{path}{node.name}"
+        if node.op in _KEEP_STATE and not node.attr["deterministic"].b:
+            yield name, node.op
+        for called in (node.op, *_functions(node)):
+            if called in library and called not in seen:
+                seen.add(called)
+                yield from _find_draws(library[called], library, f"{name}/", seen)
+
+
+def _functions(node: Any) -> Iterator[str]:
+    for value in node.attr.values():
+        yield value.func.name
+        yield from (function.name for function in value.list.func)

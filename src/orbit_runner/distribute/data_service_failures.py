@@ -19,13 +19,14 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 
 from orbit_runner.distribute.cluster.addresses import split_address
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import MemberLost
 from orbit_runner.distribute.cluster.liveness import Liveness, check_liveness
 from orbit_runner.errors import RunnerError
 from orbit_runner.tf_internals import CancellationManager, CancellationManagerContext
 from orbit_runner.utils.terminal import show_cursor
 
-_PAUSE_SECONDS, _PROBE_SECONDS = 1.0, 1.0
+_PAUSE_SECONDS = 1.0
+_PROBE_SECONDS = 1.0
 _ADVICE = (
     "restart the data service, then restart this run with the same flags to resume from the last "
     "checkpoint"
@@ -96,9 +97,12 @@ class _Watch:
     """Checks each service once a second, in a separate thread."""
 
     def __init__(self, services: list[str], silence: float) -> None:
-        self.services, self.reason, self._silence = services, "", silence
+        self.services = services
+        self.reason = ""
+        self._silence = silence
         self._manager = CancellationManager()
-        self._stop, self._lock = threading.Event(), threading.Lock()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> None:
         for service in self.services:

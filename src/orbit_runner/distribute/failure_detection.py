@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 import tensorflow as tf
 
 from orbit_runner.distribute.cluster.barrier import unreachable_members
-from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.distribute.data_service_failures import data_service_watch_scope
 from orbit_runner.errors import first_line
 

@@ -11,8 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.description import Jobs, Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Jobs, Member, MemberLost
 from orbit_runner.distribute.cluster.liveness import (
     Liveness,
     Watch,
@@ -110,7 +109,8 @@ def _initialize_before_sharding(strategy: tf.distribute.ParameterServerStrategy)
 def partitioner(runtime: RuntimeConfig, servers: int) -> Any:
     """Returns the variable partitioner, or None if variables are not partitioned."""
     partitioners = tf.distribute.experimental.partitioners
-    shards, size = runtime.variable_shards or servers, runtime.variable_shard_bytes
+    shards = runtime.variable_shards or servers
+    size = runtime.variable_shard_bytes
     if runtime.variable_partitioner == "fixed":
         return partitioners.FixedShardsPartitioner(shards)
     if runtime.variable_partitioner == "min_size":
@@ -173,7 +173,8 @@ def server_watch_scope(strategy: tf.distribute.Strategy, runtime: RuntimeConfig)
     if not is_asynchronous(strategy):
         yield
         return
-    servers, lost = strategy_servers(strategy), False
+    servers = strategy_servers(strategy)
+    lost = False
     watch = _watches[strategy] = Watch(
         servers,
         silence=float(runtime.heartbeat_timeout),

@@ -19,28 +19,30 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
-from orbit_runner.inspection.batches import batch_summary, pictures, sentences
-from orbit_runner.inspection.layers import LayerCalls, layer_rows
 from orbit_runner.inspection.measure import (
     Measurement,
+    StepGraph,
     StepSizes,
     evaluation_seconds,
+    replica_facts,
     resident_peak,
     run_seconds,
     step_peak,
     step_sizes,
+    trace_model,
+    trace_step,
     training_speed,
 )
-from orbit_runner.inspection.replica_facts import replica_facts
-from orbit_runner.inspection.rows import LayerRow, TensorSummary
 from orbit_runner.inspection.scale import ScalePlan, ScaleRequest, plan_scale
 from orbit_runner.inspection.schedule import Schedule, make_schedule
-from orbit_runner.inspection.step_graph import StepGraph, trace_model, trace_step
 from orbit_runner.serving.loader import make_task, single_process_runtime
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.layer_table import LayerGroup, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.step.batches import batch_summary, pictures, sentences
+from orbit_runner.step.layers import LayerCalls, layer_rows
+from orbit_runner.step.results import LayerRow, TensorSummary
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.error_messages import error_message_scope
@@ -159,7 +161,7 @@ def inspect_experiment(
     built = time.perf_counter() - start
     alone, task, state, plan = replica.config, replica.task, replica.state, replica.plan
     groups = _fine_tuning(alone, task, state)
-    schedule = _schedule(config, replica.adapter, state.optimizer, plan, replica.count)
+    schedule = _schedule(config, replica.adapter, state.optimizer, plan)
     phase("reading a batch of each section")
     raw = {name: replica.read_batch(section) for name, section in _SECTIONS.items()}
     batch = raw["training"]
@@ -336,7 +338,7 @@ def _plan(
 
 
 def _schedule(
-    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Any, plan: Plan | str, replicas: int
+    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Any, plan: Plan | str
 ) -> Schedule | str:
     if isinstance(plan, str):
         return plan

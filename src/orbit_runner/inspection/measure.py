@@ -1,20 +1,34 @@
-"""Sizes of what a step needs, its measured memory and speed, and the time of the whole run."""
+"""Traces and measures a training step: its operations, gradients, memory and speed.
+
+From these follow the time of the whole run, and what a rehearsal computes for more replicas.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.inspection.batches import batch_bytes
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import DataError
+from orbit_runner.inspection.scale import Gradient, ReplicaFacts, ScaleRequest
 from orbit_runner.inspection.schedule import Schedule
-from orbit_runner.inspection.step_graph import StepGraph
+from orbit_runner.state.replica_state import replica_local_variables
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.step.batches import batch_bytes
+from orbit_runner.step.layers import LayerCalls
+from orbit_runner.storage.staging import localize
+from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.train.schedule import Plan
+from orbit_runner.utils.autograph import convert
+from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.mfu import peak_flops
 
 _WARM_UP = 2
 _SECONDS, _MOST_STEPS = 3.0, 500
@@ -166,3 +180,173 @@ def _train(trainer: Any, steps: int) -> float:
     start = time.perf_counter()
     trainer.train(tf.constant(steps))
     return time.perf_counter() - start
+
+
+def replica_facts(
+    config: ExperimentConfig,
+    scale: ScaleRequest,
+    adapter: TaskAdapter,
+    state: TrainState,
+    plan: Plan | str,
+    step: StepGraph | None,
+    measured: Measurement | None,
+    batch: Any,
+) -> ReplicaFacts:
+    """Returns what is known of one replica, for a rehearsal."""
+    runtime, known = config.runtime, None if isinstance(plan, str) else plan
+    dtype = runtime.mixed_precision_dtype or "float32"
+    weights = state.model.trainable_weights
+    gradients = step.gradients if step else [describe_gradient(one, one) for one in weights]
+    data = getattr(config.for_task.task, "train_data", None)
+    file_size, file_reading = _training_files(config)
+    return ReplicaFacts(
+        examples_per_step=adapter.examples_per_step(data) or None if known else None,
+        steps_per_epoch=known.steps_per_epoch or None if known else None,
+        train_steps=known.train_steps if known else None,
+        checkpoint_interval=known.checkpoint_interval if known else 0,
+        gradients=gradients,
+        averaged_size=variable_bytes(replica_local_variables(state.model)),
+        logical_replicas=runtime.logical_replicas,
+        flops=step.flops if step else None,
+        dtype=dtype,
+        peak_flops=peak_flops(scale.gpu, dtype),
+        measured_seconds=1 / measured.steps_per_second if measured else None,
+        batch_size=None if isinstance(batch, str) else batch_bytes(batch),
+        checkpoint_size=_checkpoint_bytes(state),
+        file_size=file_size,
+        file_reading=file_reading,
+        all_reduce=runtime.effective_all_reduce,
+    )
+
+
+def _training_files(config: ExperimentConfig) -> tuple[int | None, str]:
+    """Returns the bytes of the files of the training data, and how a worker reads them."""
+    if config.is_official:
+        return None, ""
+    task = localize(config).task
+    try:
+        files = task.data_files()
+        return (
+            None if files is None else sum(one.bytes for one in files.get("train_data", ())),
+            task.file_reading(),
+        )
+    except DataError:  # Reported by `preflight`.
+        return None, ""
+
+
+def _checkpoint_bytes(state: TrainState) -> int:
+    """Returns the bytes of the variables in a checkpoint."""
+    checkpoint = state.checkpoint()  # The view holds a weak reference.
+    saved = tf.train.TrackableView(checkpoint).descendants()
+    averages = state.ema.averages if state.ema is not None else ()
+    found = [one for one in saved if isinstance(one, tf.Variable)]
+    return variable_bytes([*found, *state.optimizer_variables(), *averages])
+
+
+@dataclasses.dataclass(frozen=True)
+class StepGraph:
+    """A traced training step.
+
+    Attributes:
+        function: The concrete function, which takes the batch.
+        calls: The calls of the model's layers in the step.
+        flops: Floating-point operations of the step; None if unknown.
+        gradients: The gradients that the optimizer gets.
+    """
+
+    function: Any
+    calls: LayerCalls
+    flops: int | None
+    gradients: tuple[Gradient, ...] = ()
+
+    def run(self, batch: Any) -> None:
+        """Runs the step, which changes the weights."""
+        self.function(*tf.nest.flatten(batch, expand_composites=True))
+
+
+def trace_step(
+    trainer: Any, task: Any, model: Any, batch: Any, pieces: int = 1, shards: int = 1
+) -> StepGraph:
+    """Traces a step of a trainer on a batch.
+
+    Args:
+        trainer: The trainer, whose strategy has a single replica.
+        task: The task of the trainer.
+        model: The model that the step trains.
+        batch: The batch of a replica.
+        pieces: `trainer.gradient_accumulation_steps`.
+        shards: The number of logical replicas that the device computes.
+    """
+    calls = LayerCalls(model)
+    step = convert(trainer.train_step, task)
+
+    def one_step(*tensors: Any) -> None:
+        packed = tf.nest.pack_sequence_as(batch, tensors, expand_composites=True)
+        step(iter([packed]))
+
+    tensors = tf.nest.flatten(batch, expand_composites=True)
+    specs = [tf.TensorSpec(one.shape, one.dtype) for one in tensors]
+    gradients: dict[int, Gradient] = {}
+    with calls.recorded_scope(), _recorded_gradients_scope(trainer.state.optimizer, gradients):
+        traced = tf.function(one_step, autograph=False).get_concrete_function(*specs)
+    flops = step_flops(traced.graph, pieces)
+    if shards > 1 and flops is not None:
+        # The loops over shards cannot be told from those over the pieces of a batch.
+        flops = flops * shards if pieces <= 2 else None
+    return StepGraph(traced, calls, flops, (*gradients.values(),))
+
+
+@contextlib.contextmanager
+def _recorded_gradients_scope(optimizer: Any, gradients: dict[int, Gradient]) -> Iterator[None]:
+    """Records the gradients that the optimizer gets, by the `id` of the weight.
+
+    If the strategy had several replicas, the optimizer would reduce them first.
+    """
+    apply_gradients = optimizer.apply_gradients
+
+    def record(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = [*grads_and_vars]
+        for gradient, variable in pairs:
+            if gradient is not None:
+                gradients[id(variable)] = describe_gradient(gradient, variable)
+        return apply_gradients(pairs, *args, **kwargs)
+
+    optimizer.apply_gradients = record
+    try:
+        yield
+    finally:
+        del optimizer.apply_gradients
+
+
+def describe_gradient(gradient: Any, variable: Any) -> Gradient:
+    """Returns what a replica sends of a gradient: a tensor, or rows if it is sparse."""
+    name, dtype = variable.name.partition(":")[0], gradient.dtype.name
+    if isinstance(gradient, tf.IndexedSlices):
+        parts = (gradient.values, gradient.indices)
+        if all(part.shape.is_fully_defined() for part in parts):
+            size = sum(part.shape.num_elements() * part.dtype.size for part in parts)
+            return Gradient(name, dtype, size, is_sparse=True)
+    return Gradient(name, dtype, variable.shape.num_elements() * gradient.dtype.size)
+
+
+def trace_model(
+    model: Any, calls: LayerCalls, features: Any = None, *, training: bool = True
+) -> None:
+    """Records the layers in a call of a model: on one example if it declares its inputs.
+
+    If it does not, the call is on `features`, nested tensors; without them, nothing is recorded.
+    """
+    declared = getattr(model, "inputs", None)
+    if declared:
+        specs = [tf.TensorSpec([1, *one.shape[1:]], one.dtype) for one in declared]
+        features = specs[0] if len(specs) == 1 else specs
+    elif features is not None:
+        features = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), features)
+    else:
+        return
+
+    def call(inputs: Any) -> Any:
+        return model(inputs, training=training)
+
+    with calls.recorded_scope():
+        tf.function(call, autograph=False).get_concrete_function(features)

@@ -9,6 +9,7 @@ import numpy as np
 
 _SMALLEST = 48  # Smaller pictures are enlarged by a whole factor.
 _SMALLEST_SIDE = 24
+_LARGEST_SIDE = 96
 _GAP, _CAPTION = 4, 14
 _BACKGROUND, _INK = 255, 40
 _SCALE = 2
@@ -59,13 +60,14 @@ def encode_png(sheet: np.ndarray) -> bytes:
     return encoded
 
 
-def thumbnails(images: np.ndarray, *, side: int = 96, most_bytes: int = 400_000) -> list[bytes]:
-    """Returns each picture as a PNG file with at most `side` pixels a side.
+def thumbnails(images: np.ndarray, *, most_bytes: int = 400_000) -> list[bytes]:
+    """Returns each picture as a PNG file with at most 96 pixels a side.
 
-    The pictures are rescaled together, as in a sheet. They become smaller than `side` if the files
+    The pictures are rescaled together, as in a sheet. They become smaller than that if the files
     would have more than `most_bytes` bytes together.
     """
     pixels = to_rgb(images)
+    side = _LARGEST_SIDE
     while True:
         files = [encode_png(one) for one in _shrink_images(pixels, side)]
         if side <= _SMALLEST_SIDE or sum(map(len, files)) <= most_bytes:

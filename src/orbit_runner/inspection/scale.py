@@ -340,7 +340,7 @@ class _Exchange:
         self, request: ScaleRequest, facts: ReplicaFacts, link: tuple[int, float, float]
     ) -> None:
         # A device sums the largest aligned blocks of its shards, and sends a sum of each block:
-        # see `train/logical_replicas/tree_sum.py`. The gradients are dense then.
+        # see `train/logical_replicas.py`. The gradients are dense then.
         shards = facts.logical_replicas // request.replicas
         blocks = shards // (shards & -shards)
         self.gathered_size = blocks * (self.dense_size + facts.averaged_size)

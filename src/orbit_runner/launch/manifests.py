@@ -22,7 +22,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import flat_settings
 from orbit_runner.distribute.cluster.from_config import configured_jobs
-from orbit_runner.distribute.cluster.role_counts import RoleCounts, count_roles
+from orbit_runner.distribute.cluster.roles import RoleCounts, count_roles
 
 # Target to the `runtime.cluster_source` of its members.
 TARGETS = {"kubernetes": "tf_config", "slurm": "slurm", "vertex": "tf_config"}

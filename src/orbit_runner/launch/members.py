@@ -1,18 +1,148 @@
-"""The processes that the launcher starts for the cluster of an attempt."""
+"""The members of the cluster of an attempt: their addresses on this machine, their processes."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from orbit_runner.config.schema.runtime import ROLES
 from orbit_runner.config.schema.strategies import STRATEGIES
-from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.distribute.cluster.addresses import listening_socket, split_address
+from orbit_runner.distribute.cluster.description import Cluster, Jobs, Member
+from orbit_runner.distribute.cluster.liveness import Liveness, check_liveness
 from orbit_runner.distribute.cluster.tf_config import NAME
-from orbit_runner.launch.attempt import Attempt
-from orbit_runner.launch.process import Spec
-from orbit_runner.launch.roles import ROLE_TRAITS, visible_gpus
+from orbit_runner.errors import RunnerError
+from orbit_runner.launch.process import ROLE_TRAITS, SERVICE, Spec, visible_gpus
+
+# Below the ephemeral ports of outgoing connections (from 32768 on Linux): between the choice of a
+# port and the moment a member listens on it, TensorFlow is imported, and in those seconds any
+# outgoing connection could take an ephemeral port.
+_FIRST, _LAST = 15000, 29999
+_TRIES = 1000
+_CONNECT_SECONDS = 5.0
+
+
+def check_host(host: str) -> None:
+    """Raises `RunnerError` if processes of this machine cannot connect to each other at `host`."""
+    try:
+        with socket.create_server((host, 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise RunnerError(
+            f"the members of a local cluster connect to {host}, which is not possible here: "
+            f"{error.strerror or error}\nenable the loopback device: ip link set lo up"
+        ) from None
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports that were free a moment ago; raises an error if there are not enough.
+
+    The ports are random, so that two launchers at the same time rarely choose the same.
+    """
+    found: list[int] = []
+    with contextlib.ExitStack() as held:
+        for port in random.sample(range(_FIRST, _LAST + 1), _TRIES):
+            if len(found) == count:
+                return found
+            with contextlib.suppress(OSError):
+                held.enter_context(listening_socket(port))
+                found.append(port)
+    raise RunnerError(f"cannot find {count} free ports from {_FIRST} to {_LAST} on this machine")
+
+
+# Data services get addresses as members do, but are not members of the cluster.
+DATA = "data"
+HOST = "127.0.0.1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """The cluster of one attempt."""
+
+    number: int  # from 1
+    jobs: Jobs  # role to addresses of its members
+    services: tuple[str, ...] = ()  # addresses of the data services
+
+    def clusters(self) -> Iterator[Cluster]:
+        """Yields the cluster as each of its members sees it."""
+        for role, addresses in self.jobs.items():
+            for index, address in enumerate(addresses):
+                yield Cluster(self.jobs, Member(role, index, address), NAME)
+
+
+def make_attempt(number: int, counts: Mapping[str, int]) -> Attempt:
+    """Returns an attempt with free ports; `counts` is role, or `DATA`, to number of processes."""
+    ports = iter(free_ports(sum(counts.values())))
+    addresses = {
+        role: tuple(f"{HOST}:{next(ports)}" for _ in range(counts[role]))
+        for role in (*ROLES, DATA)
+        if counts.get(role)
+    }
+    services = addresses.pop(DATA, ())
+    return Attempt(number, addresses, services)
+
+
+# Returns the command line of a server for flags of `runner server`.
+ServerCommand = Callable[[Sequence[str]], Sequence[str]]
+
+_START_SECONDS, _PROBE_SECONDS = 120.0, 0.5
+
+
+def server_command(flags: Sequence[str]) -> list[str]:
+    """Returns the command line of `runner server` with the given flags."""
+    return [sys.executable, "-m", "orbit_runner", "server", *flags]
+
+
+def service_specs(
+    addresses: Sequence[str], logs: Path, server: ServerCommand = server_command
+) -> list[Spec]:
+    """Returns how to start the data services at the given addresses."""
+    return [_build_spec(number, address, logs, server) for number, address in enumerate(addresses)]
+
+
+def _build_spec(number: int, address: str, logs: Path, server: ServerCommand) -> Spec:
+    host, port = split_address(address)
+    # Services do not need GPUs, and would take GPU memory from the members.
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return Spec(
+        name=f"data {number}",
+        traits=SERVICE,
+        command=tuple(server(["--role=data", f"--port={port}", f"--host={host}"])),
+        environ=environ,
+        log=logs / f"data-{number}.log",
+    )
+
+
+@dataclasses.dataclass
+class ServiceStartup:
+    """Waits until the services respond, because members connect to them when they start."""
+
+    waiting: tuple[str, ...]  # addresses that have not responded yet
+    seconds: float = _START_SECONDS  # timeout
+
+    def __post_init__(self) -> None:
+        self._start_time = time.monotonic()
+
+    def is_complete(self) -> bool:
+        """Returns whether all services have responded; raises an error after the timeout."""
+        while self.waiting:
+            if check_liveness(self.waiting[0], _PROBE_SECONDS) is not Liveness.ALIVE:
+                break
+            self.waiting = self.waiting[1:]
+        if self.waiting and time.monotonic() - self._start_time > self.seconds:
+            raise RunnerError(
+                f"data service: {', '.join(self.waiting)} did not respond within "
+                f"{self.seconds:.0f} s"
+            )
+        return not self.waiting
+
 
 # Returns the program and arguments of a member.
 Command = Callable[[Cluster, Attempt], Sequence[str]]

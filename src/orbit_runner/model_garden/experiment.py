@@ -1,10 +1,13 @@
-"""Converts experiments of Model Garden to configs of this runner."""
+"""Converts experiments of Model Garden to configs of this runner, and back."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-from collections.abc import Iterator
+import glob
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from official.core import config_definitions
@@ -12,15 +15,17 @@ from official.modeling.hyperparams import base_config
 
 from orbit_runner.config.errors import ConfigError, Origin
 from orbit_runner.config.parsing.builder import Builder
-from orbit_runner.config.parsing.tree import Section, section_of
+from orbit_runner.config.parsing.tree import PythonTuple, Section, section_of
 from orbit_runner.config.schedule_length import follow_run
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.data.file_patterns import is_local, patterns
 from orbit_runner.model_garden.schema import (
+    OfficialSection,
     extra_fields,
     mirror,
     mirror_config,
@@ -28,13 +33,60 @@ from orbit_runner.model_garden.schema import (
     to_plain,
     type_signature,
 )
-from orbit_runner.model_garden.task_config import OfficialTask
-from orbit_runner.model_garden.to_native import to_native
-from orbit_runner.tf_internals import restrictions
+from orbit_runner.tf_internals import restrictions, section_class, unlock
+
+_SECTIONS = ("train_data", "validation_data")
+
+
+@config_class
+class OfficialTask(Config):
+    """Base class of the classes that mirror task sections of Model Garden; they add the fields."""
+
+    input_rank: ClassVar[int] = 4
+    excludes_examples: ClassVar[bool] = False
+    batch_shapes_vary: ClassVar[bool] = False
+    # Defaults for fields that not all of Model Garden's classes have.
+    name: ClassVar[Any] = None
+    init_checkpoint: ClassVar[str] = ""
+    model: ClassVar[Any] = None
+    train_data: ClassVar[Any] = OfficialSection()
+    validation_data: ClassVar[Any] = OfficialSection()
+    differential_privacy_config: ClassVar[Any] = None
+    train_input_partition_dims: ClassVar[Any] = None
+    eval_input_partition_dims: ClassVar[Any] = None
+    compares_data: ClassVar[bool] = False
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields a problem for each local file that the config names and that does not exist."""
+        for section in _SECTIONS:
+            path = getattr(getattr(self, section), "input_path", "")
+            for pattern in patterns(path):
+                if is_local(pattern) and not glob.glob(pattern):
+                    yield f"{section}.input_path", f"no file matches {pattern}"
+        yield from _checkpoint_problems(self.init_checkpoint)
+
+    def data_files(self) -> None:
+        """Returns None, because only the names of files are known."""
+
+    def image_shape(self, section: str) -> tuple[int, int, int] | None:
+        """Returns (height, width, channels) of a section's images, or None if they are unknown."""
+        size = getattr(self.model, "input_size", None)
+        return tuple(size) if size and len(size) == 3 else None
+
+
+def _checkpoint_problems(path: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(path, str) or not path or not is_local(path):
+        return
+    place = Path(path)
+    folder = place / "checkpoint" if place.is_dir() else Path(f"{path}.index")
+    if not folder.exists():
+        yield "init_checkpoint", f"there is no checkpoint at {path!r}"
+
 
 # Settings with defaults that Model Garden does not have: `auto` (loops of about a second) and None
 # (if the task allows it).
-_RUNNER_DEFAULTS, _RUNNER_ONLY_VALUES = ("steps_per_loop", "eval_tf_while_loop"), ("auto", None)
+_RUNNER_DEFAULTS = ("steps_per_loop", "eval_tf_while_loop")
+_RUNNER_ONLY_VALUES = ("auto", None)
 
 _OPTIMIZERS = "official.modeling.optimization.configs."
 
@@ -100,7 +152,8 @@ class OfficialExperiment(ExperimentConfig):
         return made
 
     def _native_trainer(self) -> TrainerConfig:
-        ours, theirs = self.trainer, self.template.trainer
+        ours = self.trainer
+        theirs = self.template.trainer
         native_values = {
             name: getattr(theirs, name) for name in _RUNNER_DEFAULTS if hasattr(theirs, name)
         }
@@ -277,3 +330,61 @@ def _required_field_problems(section: Config, path: str) -> Iterator[tuple[str, 
     builder.check(section, path)
     for problem in builder.problems:
         yield problem.path, problem.message
+
+
+def to_native(original: Any, config: Config) -> Any:
+    """Returns an unlocked copy of a config of Model Garden with the values of `config`.
+
+    Names that only one of the two has are ignored. Equal values are not replaced, so a tuple stays
+    a tuple, and an int that is a valid float stays an int.
+    """
+    native = copy.deepcopy(original)
+    unlock(native)
+    _copy_values(native, config)
+    return native
+
+
+def _copy_values(target: Any, config: Config) -> None:
+    for name in _used_fields(config):
+        if name not in vars(target):
+            continue
+        value = getattr(config, name)
+        there = vars(target)[name]
+        if isinstance(value, Config) and isinstance(there, base_config.Config):
+            unlock(there)
+            _copy_values(there, value)
+        elif value != mirror(there) or not _has_tuples(there, value):
+            vars(target)[name] = _native_value(value, there, type(target), name)
+
+
+def _has_tuples(there: Any, value: Any) -> bool:
+    """Returns whether an equal value has a tuple wherever `value` is marked as one."""
+    if not isinstance(value, tuple):
+        return True
+    if isinstance(value, PythonTuple) and not isinstance(there, tuple):
+        return False
+    return all(_has_tuples(*pair) for pair in zip(there, value, strict=True))
+
+
+def _used_fields(config: Config) -> list[str]:
+    # Blocks that are not chosen keep the experiment's values; nothing reads them.
+    if isinstance(config, OneOf):
+        return ["type", config.type] if config.type else ["type"]
+    return list(config.__dataclass_fields__)
+
+
+def _native_value(value: Any, there: Any, owner: Any, name: str) -> Any:
+    """Returns a value as Model Garden has it: with lists and its own classes."""
+    if isinstance(value, Config):
+        # Sections that both packages define, such as `ema`, do not mirror a class.
+        native = (getattr(value, "mirrors", None) or section_class(owner, name))()
+        _copy_values(native, value)
+        return native
+    if isinstance(value, Mapping):
+        return base_config.Config(
+            {k: _native_value(v, None, owner, name) for k, v in value.items()}
+        )
+    if isinstance(value, tuple):
+        items = [_native_value(item, None, owner, name) for item in value]
+        return tuple(items) if isinstance(there, tuple) or isinstance(value, PythonTuple) else items
+    return value

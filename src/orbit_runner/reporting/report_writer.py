@@ -12,8 +12,8 @@ from orbit_runner.errors import first_line
 from orbit_runner.reporting.html.report_page import report_page
 from orbit_runner.reporting.report_data.collector import ReportCollector
 from orbit_runner.reporting.report_data.files import read_data
-from orbit_runner.reporting.run_data import read_run
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_data import read_run
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.files import read_file, write_atomically
 from orbit_runner.utils.log import note, phase

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from orbit_runner.audit.run_diff import RunDiff
-from orbit_runner.audit.tensor_diff import LargestDifference, TensorDiff
+from orbit_runner.compare.histories import LargestDifference, RunDiff, TensorDiff, loss_text
 from orbit_runner.utils.files import to_jsonable
 
 
@@ -91,7 +90,7 @@ def _differences(result: Reproduction) -> Iterator[tuple[str, str]]:
     if found.first_weights not in (None, found.first):
         yield "difference", f"the weights first differ at step {found.first_weights}"
     if found.loss is not None:
-        change = f"{_number(found.loss.left)} → {_number(found.loss.right)}"
+        change = f"{loss_text(found.loss.left)} → {loss_text(found.loss.right)}"
         yield "loss", f"first differs in the record of step {found.loss.step}: {change}"
     elif found.first is not None:
         yield "loss", f"the same in the records up to step {found.first}"
@@ -111,9 +110,5 @@ def _tensors(found: TensorDiff) -> Iterator[tuple[str, str]]:
 
 def _largest(found: LargestDifference) -> str:
     index = f"[{', '.join(map(str, found.index))}]" if found.index else ""
-    change = f"{_number(found.left)} → {_number(found.right)}"
+    change = f"{loss_text(found.left)} → {loss_text(found.right)}"
     return f"{found.difference:.3g} at {found.name}{index}: {change}"
-
-
-def _number(value: float | None) -> str:
-    return "not a number" if value is None else f"{value:.9g}"

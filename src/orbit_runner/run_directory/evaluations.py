@@ -26,7 +26,7 @@ from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.config_values import parse_settings, read_settings
 from orbit_runner.run_directory.data_record import fingerprint_of, read_record
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import (
     parse_json,
     read_file,

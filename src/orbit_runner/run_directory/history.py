@@ -69,6 +69,22 @@ class RunHistory:
         return any(word in _OVERRIDES for word in words)
 
 
+def common_steps(left: RunHistory, right: RunHistory) -> list[int]:
+    """Returns the steps at which both runs have fingerprints, in ascending order."""
+    return sorted({*left.fingerprints} & {*right.fingerprints})
+
+
+def steps_with_other_weights(
+    left: RunHistory, right: RunHistory, steps: Iterable[int]
+) -> list[int]:
+    """Returns those of the common steps at which the weights differ."""
+    return [
+        step
+        for step in steps
+        if left.fingerprints[step].weights != right.fingerprints[step].weights
+    ]
+
+
 def read_history(folder: Path) -> RunHistory:
     """Returns the history of a run; it is empty if the files are missing."""
     return RunHistory(

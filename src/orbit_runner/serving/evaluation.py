@@ -18,7 +18,7 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import SettingError
 from orbit_runner.serving.loader import restore_choice
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.nonfinite.evaluation import describe_non_finite_evaluation

@@ -14,8 +14,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.loader import single_process_runtime
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.train.inputs.distribute import leading_size
-from orbit_runner.train.inputs.local_batches import own_batches
+from orbit_runner.train.inputs.distribute import leading_size, own_batches
 
 _ROWS = 16  # the largest batch
 # The settings of training data that change examples at random, and the values that turn them off.

@@ -11,8 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.integrity import content_problem
-from orbit_runner.checkpoint.restore import Restorer
+from orbit_runner.checkpoint.restore import Restorer, content_problem
 from orbit_runner.checkpoint.selection import AVERAGE, Choice
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -23,7 +22,7 @@ from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.run_directory.data_record import require_unchanged_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.assets import assets_of
 from orbit_runner.tasks.build import build_task

@@ -1,13 +1,15 @@
 """A moving average of the weights, kept separately from the optimizer.
 
 It therefore works with every optimizer and with loss scaling. An evaluation with the average
-restores exactly the same weights afterwards.
+restores exactly the same weights afterwards. `AveragingOptimizer` saves the average in Model
+Garden's format.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -15,10 +17,11 @@ import tf_keras
 from orbit_runner.config.schema.optimizers import Ema
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.sharded_variables import merge_shards, name_of, name_shards, shards_of
+from orbit_runner.tf_internals import Trackable, require_slot_hook, track
 
 
 class WeightAverage(tf.Module):
-    """Moving averages of a model's weights; `averaging_optimizer.py` adds them to a checkpoint.
+    """Moving averages of a model's weights; `AveragingOptimizer` adds them to a checkpoint.
 
     They are initialized to the weights. Must be created in the scope of the strategy in which the
     model was built.
@@ -28,7 +31,8 @@ class WeightAverage(tf.Module):
         self, config: Ema, model: tf_keras.Model, strategy: tf.distribute.Strategy
     ) -> None:
         super().__init__(name="ema")
-        self._config, self._strategy = config, strategy
+        self._config = config
+        self._strategy = strategy
         tracked = model.trainable_variables if config.trainable_weights_only else model.variables
         weights = [variable for variable in merge_shards(tracked) if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
@@ -116,3 +120,39 @@ def _initial_value(weight: tf.Variable) -> tf.Tensor:
 def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
     """Returns the variable of each replica, so that each is restored to exactly the same bits."""
     return tuple(getattr(variable, "values", (variable,)))
+
+
+INNER_OPTIMIZER = "ema_base_optimizer"
+_SLOT = "average"
+# Items that Model Garden's runner does not save.
+OWN_ITEMS = ("recoveries", "early_stopping", "best")
+
+
+class AveragingOptimizer(Trackable):
+    """Replaces Model Garden's averaging optimizer in a checkpoint; it does not train.
+
+    The averages are its slots, which TensorFlow requests by name. In a run without an average,
+    `average` is None; the optimizer can then be restored from the checkpoint of a run with one.
+    """
+
+    def __init__(self, optimizer: Any, average: WeightAverage | None) -> None:
+        require_slot_hook()
+        track(self, optimizer, INNER_OPTIMIZER)
+        pairs = average.pairs() if average is not None else ()
+        self._averages = {id(weight): averaged for weight, averaged in pairs}
+
+    def get_slot_names(self) -> list[str]:
+        """Returns the names of the slots."""
+        return [_SLOT]
+
+    def get_slot(self, variable: Any, name: str) -> Any:
+        """Returns the average of a weight, or None if it has no average."""
+        return self._averages.get(id(variable)) if name == _SLOT else None
+
+    def _create_or_restore_slot_variable(
+        self, slot_variable_position: Any, slot_name: str, variable: Any, **kwargs: Any
+    ) -> Any:
+        # TensorFlow calls this to restore a slot. Some releases restore the slot through the given
+        # position, others restore the returned variable.
+        del slot_variable_position, kwargs
+        return self.get_slot(variable, slot_name)

@@ -10,7 +10,7 @@ import tf_keras
 
 from orbit_runner.distribute.sharded_variables import merge_shards, name_of
 from orbit_runner.errors import RunnerError, SettingError, first_line, format_list
-from orbit_runner.storage.staged_config import local_checkpoint
+from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights, unused_note
 from orbit_runner.tf_internals import restore_id

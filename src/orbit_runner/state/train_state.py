@@ -8,8 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.state.averaging_optimizer import OWN_ITEMS, AveragingOptimizer
-from orbit_runner.state.ema import WeightAverage
+from orbit_runner.state.ema import OWN_ITEMS, AveragingOptimizer, WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tf_internals import optimizer_settings

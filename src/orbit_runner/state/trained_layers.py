@@ -39,8 +39,8 @@ class TrainedLayers:
         if not self.layers:
             raise SettingError(_PATH, f"{type(model).__name__} is not a Keras model with layers")
         # Outer layers first, because Keras passes the value on to all layers inside.
-        self._ordered = sorted(self.layers, key=lambda one: -len(all_layers(one.layer)))
-        was_trainable = {id(one.layer) for one in self.layers if one.layer.trainable}
+        self._ordered = sorted(self.layers, key=lambda named: -len(all_layers(named.layer)))
+        was_trainable = {id(named.layer) for named in self.layers if named.layer.trainable}
         self._starts = self._first_steps(config, was_trainable)
         self._boundaries = sorted({start for start in self._starts.values() if start})
         self._check_outer_layers()
@@ -53,7 +53,7 @@ class TrainedLayers:
 
     def factor(self, layer: NamedLayer) -> float:
         """Returns the factor of a layer's learning rate."""
-        return next((self.factors.get(id(one), 1.0) for one in layer.trainable_weights), 1.0)
+        return next((self.factors.get(id(weight), 1.0) for weight in layer.trainable_weights), 1.0)
 
     def stage(self, step: int) -> int:
         """Returns how often the trained layers have changed up to a step."""
@@ -67,13 +67,13 @@ class TrainedLayers:
     def set_trainable_layers(self, step: int) -> None:
         """Makes the layers trainable that the step after a global step trains."""
         trained = self._trained_layer_ids(step)
-        for one in self._ordered:
-            one.layer.trainable = id(one.layer) in trained
+        for named in self._ordered:
+            named.layer.trainable = id(named.layer) in trained
         self.frozen = {
             id(weight)
-            for one in self.layers
-            if not self._is_trained(one.layer, step)
-            for weight in one.weights
+            for named in self.layers
+            if not self._is_trained(named.layer, step)
+            for weight in named.weights
         }
 
     def _is_trained(self, layer: Any, step: int) -> bool:
@@ -83,27 +83,29 @@ class TrainedLayers:
     def _trained_layer_ids(self, step: int) -> set[int]:
         """Returns the `id` of each layer that is trained or contains one that is."""
         trained: set[int] = set()
-        for one in reversed(self._ordered):
-            inner = any(id(below) in trained for below in inner_layers(one.layer))
-            if inner or (one.weights and self._is_trained(one.layer, step)):
-                trained.add(id(one.layer))
+        for named in reversed(self._ordered):
+            inner = any(id(below) in trained for below in inner_layers(named.layer))
+            if inner or (named.weights and self._is_trained(named.layer, step)):
+                trained.add(id(named.layer))
         return trained
 
     def _first_steps(self, config: FineTuning, was_trainable: set[int]) -> dict[int, int]:
         """Returns the first step of each layer that is trained, by the `id` of the layer."""
         frozen = self._select_layers(config.freeze, self.layers, f"{_PATH}.freeze")
         starts = {
-            id(one.layer): 0
-            for one in self.layers
-            if id(one.layer) in was_trainable and one not in frozen
+            id(named.layer): 0
+            for named in self.layers
+            if id(named.layer) in was_trainable and named not in frozen
         }
         for index, entry in enumerate(config.unfreeze):
             path = f"{_PATH}.unfreeze[{index}].layers"
-            for one in self._select_layers(entry.layers, frozen, path, "frozen layer"):
-                if id(one.layer) in was_trainable:
-                    key = id(one.layer)
+            for named in self._select_layers(entry.layers, frozen, path, "frozen layer"):
+                if id(named.layer) in was_trainable:
+                    key = id(named.layer)
                     starts[key] = min(entry.step, starts.get(key, entry.step))
-        if not any(starts.get(id(one.layer)) == 0 and one.trainable_weights for one in self.layers):
+        if not any(
+            starts.get(id(named.layer)) == 0 and named.trainable_weights for named in self.layers
+        ):
             raise SettingError(
                 f"{_PATH}.freeze",
                 "freezes all layers, so the first step would train nothing\n"
@@ -117,10 +119,12 @@ class TrainedLayers:
     ) -> list[NamedLayer]:
         """Returns the layers that any of the patterns selects; each must select one."""
         for pattern in patterns:
-            if not any(selects(pattern, one.name) for one in among):
-                names = [one.name for one in among if one.layer is not self.layers[0].layer]
+            if not any(selects(pattern, named.name) for named in among):
+                names = [named.name for named in among if named.layer is not self.layers[0].layer]
                 raise SettingError(path, no_match_message(kind, pattern, names))
-        return [one for one in among if any(selects(each, one.name) for each in patterns)]
+        return [
+            named for named in among if any(selects(pattern, named.name) for pattern in patterns)
+        ]
 
     def _check_outer_layers(self) -> None:
         """Raises an error if a layer's own weights are frozen while a layer inside is trained.
@@ -129,12 +133,12 @@ class TrainedLayers:
         """
         for step in (0, *self._boundaries):
             trained = self._trained_layer_ids(step)
-            for one in self.layers:
-                is_frozen = one.trainable_weights and not self._is_trained(one.layer, step)
-                if is_frozen and id(one.layer) in trained:
+            for named in self.layers:
+                is_frozen = named.trainable_weights and not self._is_trained(named.layer, step)
+                if is_frozen and id(named.layer) in trained:
                     raise SettingError(
                         f"{_PATH}.freeze",
-                        f"the layer {one.name!r} has weights of its own, so it cannot be frozen "
+                        f"the layer {named.name!r} has weights of its own, so it cannot be frozen "
                         "while layers inside it are trained\nfreeze them too, or leave it out",
                     )
 
@@ -144,9 +148,9 @@ class TrainedLayers:
             path = f"{_PATH}.learning_rates[{index}].layers"
             weights = [
                 id(weight)
-                for one in self._select_layers(entry.layers, self.layers, path)
-                if self.first_step(one) is not None
-                for weight in one.trainable_weights
+                for named in self._select_layers(entry.layers, self.layers, path)
+                if self.first_step(named) is not None
+                for weight in named.trainable_weights
             ]
             if all(weight in factors for weight in weights):
                 why = "earlier entries match all their layers" if weights else "they are frozen"

@@ -1,4 +1,4 @@
-"""Determines whether a path is local, in an object store, or not supported.
+"""Determines whether a path is local, in an object store, or not supported; cache directories.
 
 All paths from users are checked here before they are used, so that `gs://bucket/x` can never become
 a local directory named `gs:`. Has no dependencies outside the standard library.
@@ -6,10 +6,14 @@ a local directory named `gs:`. Has no dependencies outside the standard library.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import os
 import re
+import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from orbit_runner.errors import RunnerError
@@ -87,12 +91,12 @@ def _file_problem(url: str) -> str:
     return f"got {redact(url)!r}, expected file:///… with an absolute path"
 
 
-def local_path(path: str | os.PathLike[str], what: str, use: str = "") -> Path:
+def local_path(path: str | os.PathLike[str], what: str) -> Path:
     """Returns a local path or `file://` URL as a path. Raises PathError for any other URL.
 
-    `what` is the flag, setting or argument, and `use` is what to do instead, for the message.
+    `what` is the flag, setting or argument, for the message.
     """
-    problem = path_problem(path, remote=False, use=use)
+    problem = path_problem(path, remote=False)
     if problem:
         raise PathError(f"{what}: {problem}")
     return Path(strip_file_scheme(path))
@@ -119,3 +123,76 @@ def _secrets() -> Iterator[str]:
         value = os.environ.get(name, "")
         if len(value) >= _SHORTEST_SECRET:
             yield value
+
+
+_LOCAL_USE = "files are written to it directly: use a path on this machine"
+_GARDEN_USE = (
+    "Model Garden's pipelines can read only gs:// and local files; copy the files to either"
+)
+
+
+def path_problems(config: Any) -> Iterator[tuple[str, str]]:
+    """Yields (dotted path, message) for each setting with a path that cannot be used."""
+    garden = bool(getattr(config, "official", ""))
+    for path, kind, text in _url_values(config, "", ""):
+        problem = _setting_problem(kind, text, garden)
+        if problem:
+            yield path, problem
+
+
+def _setting_problem(kind: str, text: str, garden: bool) -> str:
+    if not kind:
+        return ""
+    if kind == "local":
+        return path_problem(text, remote=False, use=_LOCAL_USE)
+    if garden and kind != "checkpoint":
+        return path_problem(text, remote=scheme_of(text) == "gs", use=_GARDEN_USE)
+    return path_problem(text, remote=True)
+
+
+def _url_values(value: Any, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
+    """Yields (dotted path, declared kind of path, path) for each string that contains URLs."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            below = f"{path}.{field.name}" if path else field.name
+            declared = field.metadata.get("path", "")
+            yield from _url_values(getattr(value, field.name), below, declared)
+    elif isinstance(value, str) and "://" in value:
+        # A string may contain several paths, separated by commas.
+        yield from ((path, kind, part.strip()) for part in value.split(",") if part.strip())
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _url_values(item, f"{path}[{index}]", kind)
+
+
+def cache_directory(kind: str) -> Path:
+    """Returns the cache directory of a kind of data, such as `tfrecord`. It may not exist yet."""
+    # Relative paths must be ignored according to the XDG Base Directory Specification.
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    home = os.path.expanduser("~")
+    usual = Path(home, ".cache") if os.path.isabs(home) else Path(tempfile.gettempdir())
+    above = Path(given) if os.path.isabs(given) else usual
+    return above / "orbit_runner" / kind
+
+
+def url_cache_directory(kind: str, url: str) -> Path:
+    """Returns the cache directory of a URL, for a kind of data such as `staged`.
+
+    Its last part is that of the URL, so that names derived from it stay the same.
+    """
+    text = url_of(url).rstrip("/")
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return cache_directory(kind) / digest / PurePosixPath(text).name
+
+
+def local_run_directory(path: str | os.PathLike[str]) -> Path:
+    """Returns the local run directory, or the working copy of a run in an object store.
+
+    Raises PathError if the URL is not supported.
+    """
+    if not is_remote(path):
+        return local_path(path, "model_dir")
+    problem = path_problem(path, remote=True)
+    if problem:
+        raise PathError(f"model_dir: {problem}")
+    return url_cache_directory("runs", url_of(path))

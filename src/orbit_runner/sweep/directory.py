@@ -14,12 +14,12 @@ from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences, inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, first_line, format_list
-from orbit_runner.run_directory.paths import unsuitable_directory_reason
+from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
 from orbit_runner.sweep.definition import Sweep, has_prefix
-from orbit_runner.sweep.file.sweep_file import SweepFile
-from orbit_runner.sweep.results import RESULTS_FILE
-from orbit_runner.sweep.sharing.claims import Claim, Claims
-from orbit_runner.utils.files import read_file, write_atomically
+from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
+from orbit_runner.sweep.sharing import Claim, Claims
+from orbit_runner.sweep.sweep_file import SweepFile
+from orbit_runner.utils.files import read_file, write_atomically, write_if_changed
 
 # Keys that may change after a sweep began.
 _MAY_CHANGE = ("description", "seeds", "search.trials")
@@ -287,3 +287,18 @@ def extend_sweep(
         add_change(directory, change)
         sweep = apply_changes(sweep, [change])
     return sweep
+
+
+def write_best(directory: SweepDirectory, results: SweepResults) -> None:
+    """Writes the config of the best trial to `best.yaml`; removes it if there is no best trial."""
+    best = results.best
+    if best is None:
+        directory.best.unlink(missing_ok=True)
+        return
+    run = RunDirectory(directory.path / best.runs[0].directory)
+    text = read_file(run.config).decode("utf-8", "backslashreplace")
+    head = (
+        f"# Trial {best.number} of {directory.path.name}, the best of {len(results.trials)}: "
+        f"{results.objective_name} {best.objective:.6g}.\n"
+    )
+    write_if_changed(directory.best, head + text)

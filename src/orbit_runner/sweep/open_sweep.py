@@ -11,8 +11,7 @@ from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.serialize import differences
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.launch.signals import Signals
-from orbit_runner.sweep.definition import Sweep
+from orbit_runner.sweep.definition import Sweep, new_sweep, request_of, seeds_of
 from orbit_runner.sweep.directory import (
     SweepDirectory,
     add_change,
@@ -23,13 +22,13 @@ from orbit_runner.sweep.directory import (
     read_original_values,
     write_file,
 )
-from orbit_runner.sweep.file.check import new_sweep, request_of, seeds_of
-from orbit_runner.sweep.file.sweep_file import SweepFile
-from orbit_runner.sweep.probe import check_first_trial
 from orbit_runner.sweep.run_state import RunState, RunStates
 from orbit_runner.sweep.schedule import Schedule, SweepProgress
+from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.sweep.trial_process import TrialLauncher
+from orbit_runner.sweep.worker import check_first_trial
 from orbit_runner.utils.log import note
+from orbit_runner.utils.signals import Signals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,13 @@ from orbit_runner.config.serialize import plain_value
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.results import TRIAL_STATUSES, SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.run_state import RunState
-from orbit_runner.sweep.search.draws import grid_settings, random_settings
-from orbit_runner.sweep.search.halving import select_best
-from orbit_runner.sweep.search.optuna_search import OptunaSearch, TrialOutcome
+from orbit_runner.sweep.search import (
+    OptunaSearch,
+    TrialOutcome,
+    grid_settings,
+    random_settings,
+    select_best,
+)
 
 States = Callable[[int, int], RunState]  # by trial and seed
 

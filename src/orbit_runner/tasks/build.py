@@ -7,7 +7,7 @@ from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.multitask import build_multitask, is_multitask_class
 
 

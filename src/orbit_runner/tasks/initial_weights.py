@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.distribute.sharded_variables import is_variable, merge_shards, name_of
 from orbit_runner.errors import SettingError, first_line, format_list
-from orbit_runner.storage.staged_config import local_checkpoint
+from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.layer_names import named_layers, no_match_message, selects, variable_names
 from orbit_runner.tf_internals import TrackableObjectGraph
 

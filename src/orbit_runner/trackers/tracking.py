@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,12 +16,39 @@ from orbit_runner.config.schema.plugins import ARGUMENTS, TENSORBOARD, TrackerCo
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.trackers.background import BackgroundTracker
 from orbit_runner.trackers.base import RunInfo, Tracker
-from orbit_runner.trackers.ids import TrackerIds
-from orbit_runner.utils.user_classes import load_class
+from orbit_runner.utils.files import read_json_object, write_atomically
+from orbit_runner.utils.user_code import load_class
+
+
+class TrackerIds:
+    """Reads and writes the ids by the name of the tracker. Threads may share it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        try:
+            ids = read_json_object(path)
+        except (OSError, ValueError):  # Not written yet, or damaged.
+            ids = {}
+        self._ids = {name: value for name, value in ids.items() if isinstance(value, str)}
+
+    def get(self, name: str) -> str | None:
+        """Returns the id of a tracker, or None if it has none."""
+        return self._ids.get(name)
+
+    def put(self, name: str, value: str) -> None:
+        """Keeps the id of a tracker. Raises OSError if the file cannot be written."""
+        with self._lock:
+            if self._ids.get(name) == value or not self._path.parent.is_dir():
+                return
+            self._ids[name] = value
+            write_atomically(self._path, json.dumps(self._ids, indent=1) + "\n")
+
 
 # Seconds to wait for all trackers at the end of a run. After a signal, the process may be killed
 # soon.
-_WAIT, _WAIT_AFTER_ERROR = 30.0, 3.0
+_WAIT = 30.0
+_WAIT_AFTER_ERROR = 3.0
 _CLASSES = {"mlflow": "MLflowTracker", "wandb": "WandbTracker"}
 _ADVICE = {
     "mlflow": "check tracking_uri, or MLFLOW_TRACKING_URI, and that the server is running",
@@ -63,7 +92,7 @@ def writes_event_files(config: Sequence[TrackerConfig]) -> bool:
 
     It has no class: Orbit's summary managers write its event files, which may contain images.
     """
-    return any(one.class_name == TENSORBOARD for one in config)
+    return any(tracker.class_name == TENSORBOARD for tracker in config)
 
 
 def make_tracking(config: Sequence[TrackerConfig]) -> Tracking:
@@ -72,14 +101,14 @@ def make_tracking(config: Sequence[TrackerConfig]) -> Tracking:
     Raises SettingError if a class does not exist, is not a tracker, or takes other arguments.
     """
     names: dict[str, int] = {}
-    made = []
-    for index, one in enumerate(config):
-        if one.class_name == TENSORBOARD:
+    trackers = []
+    for index, tracker_config in enumerate(config):
+        if tracker_config.class_name == TENSORBOARD:
             continue
-        number = names[one.class_name] = names.get(one.class_name, 0) + 1
-        name = one.class_name if number == 1 else f"{one.class_name}#{number}"
-        made.append(_make(one, name, f"trackers[{index}]"))
-    return Tracking(made)
+        number = names[tracker_config.class_name] = names.get(tracker_config.class_name, 0) + 1
+        name = tracker_config.class_name if number == 1 else f"{tracker_config.class_name}#{number}"
+        trackers.append(_make(tracker_config, name, f"trackers[{index}]"))
+    return Tracking(trackers)
 
 
 def _make(config: TrackerConfig, name: str, path: str) -> BackgroundTracker:

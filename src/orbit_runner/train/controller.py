@@ -5,22 +5,32 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orbit
 import orbit.controller
+import psutil
+import tensorflow as tf
 
 from orbit_runner.run_directory.config_values import read_setting
-from orbit_runner.run_directory.metric_records import AVERAGED_STEPS
+from orbit_runner.run_directory.metric_records import AVERAGED_STEPS, SYSTEM
 from orbit_runner.tf_internals import orbit_log_scope
 from orbit_runner.trackers.tracking import make_tracking, writes_event_files
-from orbit_runner.train.callbacks.build import own_callbacks
-from orbit_runner.train.callbacks.callback_list import CallbackList
+from orbit_runner.train.callbacks.base import Callback, CallbackList
+from orbit_runner.train.callbacks.own_callbacks import (
+    DirectoryCheck,
+    DivergenceGuard,
+    Pruning,
+    RecordWriter,
+    SaveErrors,
+    ThreadAdvice,
+)
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
-from orbit_runner.train.loops.loop_length import LoopLength
+from orbit_runner.train.loops.loop_pieces import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
-from orbit_runner.train.measurements.system_metrics import SystemMetrics
+from orbit_runner.train.nonfinite.evaluation import NonFiniteEvaluations
 from orbit_runner.train.rollback import can_roll_back
 from orbit_runner.train.run import Run
 
@@ -64,7 +74,7 @@ def build_controller(
     directories = [
         str(run.model_dir / name) if save_summary else None for name in ("train", subdir)
     ]
-    run.callbacks = CallbackList([*own_callbacks(run, train_summaries), *run.callbacks.callbacks])
+    run.callbacks = CallbackList([*_own_callbacks(run, train_summaries), *run.callbacks.callbacks])
     controller = controller_cls(
         strategy=run.local_strategy,
         trainer=run.trainer,
@@ -83,6 +93,26 @@ def build_controller(
     if run.trainer is not None:
         controller.step_timer = run.trainer.timer
     return controller
+
+
+def _own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
+    """Returns the runner's own callbacks in calling order; those of the config come after them.
+
+    After a loop, records are written before the checks that may end the run. Orbit writes the
+    record at the end of a loop, after all checks have passed.
+    """
+    callbacks: list[Callback | None] = []
+    if run.trainer is not None:
+        callbacks += [DirectoryCheck(run.model_dir), RecordWriter(summaries), ThreadAdvice()]
+        if getattr(run.config.for_task.task, "pruning", None):
+            callbacks.append(Pruning())
+        callbacks.append(SaveErrors())
+        if run.config.trainer.checks_divergence:
+            callbacks.append(DivergenceGuard(run.config.trainer))
+    if run.evaluator is not None:
+        callbacks.append(NonFiniteEvaluations())
+    callbacks += [run.best, run.averages, run.early_stop]
+    return [callback for callback in callbacks if callback is not None]
 
 
 def _call_after_loop(run: Run, logs: Mapping[str, Any]) -> None:
@@ -159,3 +189,49 @@ def _build_loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int
 def quiet_orbit_scope() -> contextlib.AbstractContextManager[None]:
     """Sends Orbit's messages to the log, because standard output is for the results."""
     return orbit_log_scope(logging.getLogger("orbit").info)
+
+
+# Over a shorter time, the share of the processor is a matter of chance.
+_SHORTEST_SECONDS = 0.1
+_GIB = 2.0**30
+
+
+class SystemMetrics:
+    """Measures the process and the machine. Records within a tenth of a second share the values."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        count = len(tf.config.list_logical_devices("GPU"))
+        self._gpus = [f"GPU:{n}" for n in range(count) if _has_memory_info(f"GPU:{n}")]
+        self._values: dict[str, float] = {}
+        self._process.cpu_percent()  # The first call only starts the measurement.
+        self._measured_at = time.monotonic()
+
+    def __call__(self) -> dict[str, float]:
+        """Returns the values by name. The share of the processor is that since the last values."""
+        now = time.monotonic()
+        if not self._values or now - self._measured_at >= _SHORTEST_SECONDS:
+            self._values = self._measure()
+            self._measured_at = now
+        return self._values
+
+    def _measure(self) -> dict[str, float]:
+        found = {
+            f"{SYSTEM}memory_gib": self._process.memory_info().rss / _GIB,
+            f"{SYSTEM}cpu_percent": self._process.cpu_percent(),
+            f"{SYSTEM}machine_memory_percent": psutil.virtual_memory().percent,
+        }
+        if self._gpus:
+            # The bytes of tensors, not those that TensorFlow only reserves.
+            used = [tf.config.experimental.get_memory_info(name) for name in self._gpus]
+            found[f"{SYSTEM}gpu_memory_gib"] = max(one["current"] for one in used) / _GIB
+            found[f"{SYSTEM}gpu_peak_memory_gib"] = max(one["peak"] for one in used) / _GIB
+        return found
+
+
+def _has_memory_info(name: str) -> bool:
+    try:
+        tf.config.experimental.get_memory_info(name)
+    except (ValueError, tf.errors.OpError):  # Not every allocator counts.
+        return False
+    return True

@@ -27,7 +27,7 @@ from orbit_runner.train.build_state import NO_BEST, NO_EARLY_STOPPING
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
+    from orbit_runner.train.callbacks.base import RunView
 
 _BEST = ("trainer.best_checkpoint_eval_metric", "trainer.best_checkpoint_metric_comp")
 _EARLY_STOPPING = (
@@ -36,7 +36,7 @@ _EARLY_STOPPING = (
 )
 
 
-def forget_earlier_results(run: Run) -> None:
+def forget_earlier_results(run: RunView) -> None:
     """Resets the best result and early stopping if earlier results are not comparable.
 
     Must be called by all workers after the state is restored, before `config.yaml` is written.
@@ -44,7 +44,8 @@ def forget_earlier_results(run: Run) -> None:
     forgets_best, forgets_stopping = False, False
     if run.is_chief:
         before = _previous_run(run)
-        own, now = read_settings(before), parse_settings(to_yaml(run.written_config))
+        own = read_settings(before)
+        now = parse_settings(to_yaml(run.written_config))
         earlier = _earlier_data(run, before)
         forgets_best = bool(earlier) or _differ(own, now, _BEST)
         forgets_stopping = bool(earlier) or _differ(own, now, _EARLY_STOPPING)
@@ -62,13 +63,13 @@ def forget_earlier_results(run: Run) -> None:
         run.state.early_stopping.assign(tf.constant(NO_EARLY_STOPPING, tf.float64))
 
 
-def _previous_run(run: Run) -> Path:
+def _previous_run(run: RunView) -> Path:
     """Returns the directory of the run that made the restored checkpoint."""
     branch = read_branch(run.model_dir)
     return branch.parent if branch is not None and branch.step == run.step else run.model_dir
 
 
-def _earlier_data(run: Run, before: Path) -> OtherData:
+def _earlier_data(run: RunView, before: Path) -> OtherData:
     """Returns how the validation data now differ from those of the earlier evaluations."""
     changed = find_other_data(before, run.written_config, compares_files=False)
     records = (one for one in run.callbacks.callbacks if isinstance(one, DataRecord))

@@ -11,11 +11,11 @@ import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.train.measurements.step_profiler import profile_scope
 from orbit_runner.train.memory_errors import VALIDATION_DATA, memory_error_scope
 from orbit_runner.train.nonfinite.handling import handle_divergence
 from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
+from orbit_runner.train.step_profiler import profile_scope
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
 
@@ -64,7 +64,8 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     record_resume(run)
     if can_roll_back(run):
         run.checkpoints.save()  # So that the first steps can be rolled back.
-    finished, first = False, run.step
+    finished = False
+    first = run.step
     while not finished:
         phase("tracing the first step" if run.step == first else "training", minor=True)
         try:
@@ -139,14 +140,18 @@ def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
     """
     timeout = run.config.trainer.continuous_eval_timeout
     directory = run.checkpoints.directory
-    logs, seen, waiting_since = Logs(), None, time.monotonic()
+    logs = Logs()
+    seen = None
+    waiting_since = time.monotonic()
     phase(f"waiting for a checkpoint in {directory}")
     while True:
         newest = run.checkpoints.find_latest()
         if newest is not None and newest != seen:
             if not _restore(run, newest):
                 continue
-            logs, seen, waiting_since = evaluate(run, controller), newest, time.monotonic()
+            logs = evaluate(run, controller)
+            seen = newest
+            waiting_since = time.monotonic()
             if run.stops.agree_on_stop() or 0 < run.train_steps <= run.step:
                 return logs
             phase(f"waiting for a checkpoint after step {run.step}")
@@ -164,7 +169,8 @@ def wait_for_run(model_dir: Path, timeout: int | None) -> None:
     The config decides whether its evaluations are of the run's own validation data. Raises
     RunnerError after `timeout` seconds; waits without a limit if it is 0 or None.
     """
-    directory, start = RunDirectory(model_dir), time.monotonic()
+    directory = RunDirectory(model_dir)
+    start = time.monotonic()
     while not directory.config.exists() and not any(directory.checkpoints.glob("*.index")):
         if timeout and time.monotonic() - start > timeout:
             raise _no_checkpoint_error(directory.checkpoints, timeout)

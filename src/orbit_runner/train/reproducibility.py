@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.parameter_server import is_asynchronous
-from orbit_runner.model_garden.task_adapter.data_sections import has_services
+from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data
 
 if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
+    from orbit_runner.train.callbacks.base import RunView
 
 
-def inexact_reasons(run: Run) -> list[str]:
+def inexact_reasons(run: RunView) -> list[str]:
     """Returns why the same config may not give the same weights again; [] if it does."""
     reasons = _inexact_steps(run)
     trials = int(run.state.recoveries.numpy())
@@ -31,7 +31,7 @@ def inexact_reasons(run: Run) -> list[str]:
     return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
 
 
-def retraining_reasons(run: Run) -> list[str]:
+def retraining_reasons(run: RunView) -> list[str]:
     """Returns why steps may differ if this process trains them again; [] if they do not."""
     reasons = [*_inexact_steps(run), *run.adapter.inexact_reasons(), *_inexact_inputs(run)]
     if getattr(run.config.for_task.task, "pruning", None):
@@ -39,7 +39,7 @@ def retraining_reasons(run: Run) -> list[str]:
     return reasons
 
 
-def _inexact_steps(run: Run) -> list[str]:
+def _inexact_steps(run: RunView) -> list[str]:
     reasons = []
     if not run.config.runtime.deterministic:
         reasons.append("runtime.deterministic is false")
@@ -54,7 +54,7 @@ def _inexact_steps(run: Run) -> list[str]:
     return reasons
 
 
-def _inexact_inputs(run: Run) -> Iterator[str]:
+def _inexact_inputs(run: RunView) -> Iterator[str]:
     if run.adapter.starts_at_step:
         return
     if is_asynchronous(run.strategy) or not run.config.trainer.replay_inputs:
@@ -63,9 +63,10 @@ def _inexact_inputs(run: Run) -> Iterator[str]:
         yield "the order of batches from tf.data services is not deterministic"
 
 
-def resume_reasons(run: Run) -> list[str]:
+def resume_reasons(run: RunView) -> list[str]:
     """Returns why the config alone does not reproduce a resumed run; [] if it does."""
-    record, now = run.checkpoints.restored, run.conditions
+    record = run.checkpoints.restored
+    now = run.conditions
     if record is None:
         changed = ["from a checkpoint without a record, such as one of Model Garden"]
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.data import same_order_reason
 from orbit_runner.errors import Diverged, RunnerError
@@ -16,10 +15,8 @@ from orbit_runner.run_directory.metric_records import (
     read_skipped_steps,
     recoveries_of,
 )
+from orbit_runner.train.run import Run
 from orbit_runner.utils.log import note
-
-if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
 
 
 def can_roll_back(run: Run) -> bool:

@@ -9,10 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, retention_of
 from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
 from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, RunConditions
-from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schedule_length import follow_run
@@ -37,34 +36,32 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.tasks.multitask import EvalTask
 from orbit_runner.trackers.tracking import Tracking
 from orbit_runner.train.build_state import build_state
-from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.best_checkpoint import BestKeeper
-from orbit_runner.train.callbacks.build import (
-    build_average_checkpoints,
-    build_best_checkpoint,
-    build_early_stop,
+from orbit_runner.train.callbacks.base import Callback, CallbackList, make_callbacks
+from orbit_runner.train.callbacks.best_checkpoint import (
+    BestCheckpoint,
+    BestKeeper,
+    Comparison,
+    require_metric,
 )
-from orbit_runner.train.callbacks.callback_list import CallbackList, make_callbacks
 from orbit_runner.train.callbacks.interrupts import SignalGuard
+from orbit_runner.train.callbacks.own_callbacks import AverageCheckpoints, EarlyStop
 from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.earlier_results import forget_earlier_results
 from orbit_runner.train.loops.loop_pieces import LoopPieces
-from orbit_runner.train.loops.time_limits import TimeLimits, build_time_limits
-from orbit_runner.train.measurements.step_profiler import build_step_profiler
-from orbit_runner.train.nonfinite.finite_check import FiniteCheck
-from orbit_runner.train.nonfinite.handling import check_initial_weights
+from orbit_runner.train.nonfinite.finite_check import FiniteCheck, check_initial_weights
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.run_warnings import class_warnings, run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
-from orbit_runner.train.stop_requests import StopRequests
+from orbit_runner.train.step_profiler import build_step_profiler
+from orbit_runner.train.stop_requests import StopRequests, TimeLimits, build_time_limits
 from orbit_runner.utils.log import note, phase
 
 
@@ -137,13 +134,16 @@ class Run:
         self.config = localize(config)
         self.assets = prepare_assets(task, self.config, model_dir, trains=trains)
         self.adapter = adapt(task, config.for_task.task)
-        self.task, self.strategy = self.adapter.task, strategy
+        self.task = self.adapter.task
+        self.strategy = strategy
         self.plan: Plan = self._build_plan(trains)
         self.written_config = follow_run(config, self.plan.train_steps)
         self.config = config = localize(self.written_config)
-        self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
+        self.model_dir = model_dir
+        self.directory = RunDirectory(model_dir)
         self._accepts_changes = resume == "override"
-        self.workers, self.local_strategy = Workers(strategy), local_strategy(strategy)
+        self.workers = Workers(strategy)
+        self.local_strategy = local_strategy(strategy)
         self.warnings = self._find_warnings() if trains and self.is_chief else []
         for text in self.warnings:
             note(f"warning: {text}")
@@ -173,9 +173,9 @@ class Run:
             self.evaluator = builder.build_evaluator(self.validation_steps) if evaluates else None
         # Before anything that depends on which data is evaluated.
         self.other_data = self._find_other_data(evaluates=evaluates and not trains)
-        self.best: BestKeeper | None = build_best_checkpoint(self)
-        self.averages = build_average_checkpoints(self)
-        self.early_stop = build_early_stop(self)
+        self.best: BestKeeper | None = self._build_best_checkpoint()
+        self.averages = self._build_average_checkpoints()
+        self.early_stop = self._build_early_stop()
         self.restored: str | None = None
         self._recorded_evaluation: int | None = None
 
@@ -257,7 +257,7 @@ class Run:
             self.compare_code()
             self.restore_callbacks()
         elif self.trainer is not None:
-            check_initial_weights(self)
+            check_initial_weights(self.config, self.state, self.strategy)
         if self.trainer is not None and self.is_chief:
             keep_config(self.model_dir, self.written_config)
             fell_back = self.checkpoints.fell_back
@@ -358,7 +358,8 @@ class Run:
         return [*run_warnings(self.config, self.plan), *class_warnings(names if known else ())]
 
     def _build_plan(self, trains: bool) -> Plan:
-        data, trainer = self.section("train_data"), self.config.trainer
+        data = self.section("train_data")
+        trainer = self.config.trainer
         per_epoch = self.adapter.steps_per_epoch(data)
         if not per_epoch and not trains:
             # Epochs cannot be converted to steps, and modes that only evaluate do not need it.
@@ -429,6 +430,61 @@ class Run:
             trail=self.directory.fingerprints,
             workers=self.workers,
         )
+
+    def _build_best_checkpoint(self) -> BestCheckpoint | None:
+        """Returns the callback that saves the best checkpoint, or None if it is disabled.
+
+        Raises SettingError if evaluations do not report its metric.
+        """
+        trainer = self.config.trainer
+        metric = trainer.best_checkpoint_eval_metric
+        subdir = trainer.best_checkpoint_export_subdir
+        if self.evaluator is None or self.other_data or not (subdir and metric):
+            return None
+        self._check_metric(metric, "trainer.best_checkpoint_eval_metric")
+        return BestCheckpoint(
+            Comparison(metric, trainer.best_checkpoint_metric_comp == "higher"),
+            self.model_dir / subdir,
+            self.state,
+            self.conditions,
+            # A process that only evaluates must not use the best result of the training process.
+            memory=self.state.best if self.trainer is not None else None,
+            workers=self.workers,
+            keep=trainer.best_checkpoints_to_keep,
+            note=note,
+        )
+
+    def _build_average_checkpoints(self) -> AverageCheckpoints | None:
+        """Returns the callback that saves averaged weights; None if Model Garden would not."""
+        if self.evaluator is None or self.trainer is None or self.state.ema is None:
+            return None
+        # This runner's own experiments save the average in each checkpoint, and averaged weights in
+        # the best checkpoint.
+        if not self.config.is_official:
+            return None
+        return AverageCheckpoints(
+            self.model_dir,
+            self.state,
+            self.conditions,
+            keep=self.config.trainer.max_to_keep,
+            workers=self.workers,
+        )
+
+    def _build_early_stop(self) -> EarlyStop | None:
+        """Returns the callback that stops training early, or None if it is disabled.
+
+        Raises SettingError if evaluations do not report its metric.
+        """
+        rule = self.config.trainer.early_stopping
+        if rule is None or self.evaluator is None or self.trainer is None:
+            return None
+        self._check_metric(rule.metric, "trainer.early_stopping.metric")
+        return EarlyStop(rule, self.state.early_stopping)
+
+    def _check_metric(self, metric: str, setting: str) -> None:
+        assert self.evaluator is not None
+        if not self.evaluator.gathers:
+            require_metric(metric, self.evaluator.metric_names, setting)
 
     def _find_other_data(self, *, evaluates: bool) -> OtherData:
         """Returns how a mode that only evaluates differs from the evaluations of training."""

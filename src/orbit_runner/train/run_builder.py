@@ -14,7 +14,7 @@ from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
 from orbit_runner.errors import SettingError, unknown_name_message
-from orbit_runner.model_garden.task_adapter.data_sections import section_of
+from orbit_runner.model_garden.task_adapter import section_of
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.multitask import EvalTask, build_eval_tasks, model_of
@@ -22,13 +22,9 @@ from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.inputs.resident_batches import resident_batches
-from orbit_runner.train.logical_replicas.evaluator import LogicalEvaluator
-from orbit_runner.train.logical_replicas.shard_evaluator import ShardEvaluator
-from orbit_runner.train.logical_replicas.trainer import LogicalTrainer
-from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTrainer
-from orbit_runner.train.multitask.multi_evaluator import MultiEvaluator, TaskEvaluator
-from orbit_runner.train.parameter_server.async_trainer import AsyncTrainer
-from orbit_runner.train.parameter_server.chief_evaluator import ChiefEvaluator
+from orbit_runner.train.logical_replicas import LogicalEvaluator, LogicalTrainer, ShardEvaluator
+from orbit_runner.train.multitask import TRAINERS, JointTrainer, MultiEvaluator, TaskEvaluator
+from orbit_runner.train.parameter_server import AsyncTrainer, ChiefEvaluator
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import Trainer
 
@@ -149,7 +145,8 @@ class RunBuilder:
     def _build_single_evaluator(
         self, task: TaskAdapter, data: Any, state: TrainState, steps: int
     ) -> Evaluator:
-        config, strategy = self.config, local_strategy(self.strategy)
+        config = self.config
+        strategy = local_strategy(self.strategy)
         logical = config.runtime.logical_replicas
         cls: Any = ChiefEvaluator if is_asynchronous(self.strategy) else Evaluator
         # Model Garden's pipelines end with a part of a batch, which cannot be cut equally.

@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
+from orbit_runner.config.durations import duration_seconds
+from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.train.callbacks.interrupts import SIGNALS, Interrupted, SignalGuard
-from orbit_runner.train.loops.time_limits import TimeLimits
+
+
+class TimeLimits:
+    """The times of `trainer.max_time` and `trainer.checkpoint_time_interval`.
+
+    Each worker has its own clock, so only the chief's may decide.
+    """
+
+    def __init__(
+        self,
+        max_time: float = math.inf,  # in seconds
+        save_interval: float = math.inf,  # in seconds
+        started: float | None = None,  # when the run started, by `clock`; None: now
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._save_interval = save_interval
+        self._saved = clock()
+        self._end = (self._saved if started is None else started) + max_time
+
+    def is_over(self) -> bool:
+        """Returns whether training is to end."""
+        return self._clock() >= self._end
+
+    def is_save_due(self) -> bool:
+        """Returns whether the last checkpoint is old enough for another one."""
+        return self._clock() - self._saved >= self._save_interval
+
+    def restart_save_interval(self) -> None:
+        """Records that a checkpoint is saved now."""
+        self._saved = self._clock()
+
+
+def build_time_limits(trainer: TrainerConfig, started: float | None = None) -> TimeLimits:
+    """Returns the limits that a trainer section sets; `started` is by `time.monotonic()`."""
+    return TimeLimits(
+        _seconds(trainer.max_time), _seconds(trainer.checkpoint_time_interval), started
+    )
+
+
+def _seconds(value: str | float | None) -> float:
+    return math.inf if value is None else duration_seconds(value)
+
 
 _OTHER_WORKER = "a callback on another worker requested a stop"
 
@@ -39,8 +85,12 @@ class StopRequests:
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
         limits: TimeLimits | None = None,
     ) -> None:
-        self._workers, self._note, self._at_step = workers, note, at_step
-        self.signals, self.servers, self.limits = signals, servers, limits or TimeLimits()
+        self._workers = workers
+        self._note = note
+        self._at_step = at_step
+        self.signals = signals
+        self.servers = servers
+        self.limits = limits or TimeLimits()
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
         self._first_step: int | None = None  # the step of the first loop of this start
@@ -52,7 +102,8 @@ class StopRequests:
 
     def end_with_error(self, step: int, error: Exception) -> None:
         """Makes training save a checkpoint at a step and end with an error."""
-        self._at_step, self._ending = step, error
+        self._at_step = step
+        self._ending = error
 
     def next_loop_length(
         self,
@@ -106,7 +157,8 @@ class StopRequests:
 
     def _exit_or_agree(self, steps: int, step: int, save: Callable[[], Any]) -> tuple[int, bool]:
         """Returns the steps of the chief, and whether it finds that a checkpoint is due by time."""
-        own, is_chief = self.signals.received or self._server_signal(), self._workers.is_chief
+        own = self.signals.received or self._server_signal()
+        is_chief = self._workers.is_chief
         chosen, stops, over, due, *counts = self._workers.all_reduce_sum(
             [
                 steps if is_chief else 0,

@@ -13,14 +13,17 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.determinism.audit import unkeyed_draws
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
-from orbit_runner.determinism.scopes import keyed_draws_scope
+from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.distribute.devices import peak_flops_of_gpus
 from orbit_runner.errors import SettingError
-from orbit_runner.state.layer_rates import LayerRateOptimizer
-from orbit_runner.state.learning_rates import learning_rate_tensors, learning_rates
+from orbit_runner.state.learning_rates import (
+    LayerRateOptimizer,
+    learning_rate_tensors,
+    learning_rates,
+)
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.evaluator import as_scalar, metrics_of, reset_metric, value_of
 from orbit_runner.train.gradients import (
@@ -35,13 +38,11 @@ from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
-from orbit_runner.train.loops.staged_loop import staged_loop
-from orbit_runner.train.measurements.step_profiler import StepProfiler
-from orbit_runner.train.measurements.step_timer import StepTimer
-from orbit_runner.train.measurements.watch import Watch
 from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps, skip_function
 from orbit_runner.train.schedule import Plan
+from orbit_runner.train.step_profiler import StepProfiler
+from orbit_runner.train.watch import Watch
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -76,8 +77,11 @@ class Trainer(orbit.StandardTrainer):
             use_tf_while_loop=config.trainer.train_tf_while_loop,
         )
         super().__init__(None, self._options)
-        self.state, self._plan, self._strategy = state, plan, strategy
-        self._task, self._make_dataset = task, make_dataset
+        self.state = state
+        self._plan = plan
+        self._strategy = strategy
+        self._task = task
+        self._make_dataset = make_dataset
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
         self._compiles = compiles_whole_steps(config, strategy)
@@ -95,7 +99,8 @@ class Trainer(orbit.StandardTrainer):
         self._take: Callable[[Any], None] = self._take_inputs
         self._seed = config.runtime.seed
         # `pieces` may be replaced by an object that stops within a loop.
-        self.timer, self.pieces = StepTimer(), LoopPieces()
+        self.timer = StepTimer()
+        self.pieces = LoopPieces()
         self.profiler: StepProfiler | None = None
         # Called after each piece; None if it is not checked there whether values are finite.
         self.finite_check: FiniteCheck | None = None
@@ -122,12 +127,14 @@ class Trainer(orbit.StandardTrainer):
 
         Returns whether they do. Otherwise, loops must end where records end.
         """
-        options, metrics = self._options, self._all_metrics()
+        options = self._options
+        metrics = self._all_metrics()
         in_graph = options.use_tf_function and options.use_tf_while_loop
         # Reading other metrics may have side effects.
         if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
             return False
-        interval, optimizer = self._plan.summary_interval, self.state.optimizer
+        interval = self._plan.summary_interval
+        optimizer = self.state.optimizer
         with self._strategy.scope():
             self._recorder = Recorder(
                 interval, metrics, lambda: learning_rate_tensors(optimizer), self._watch
@@ -141,7 +148,8 @@ class Trainer(orbit.StandardTrainer):
         return self._watch_of(config, self._strategy.num_replicas_in_sync)
 
     def _watch_of(self, config: ExperimentConfig, replicas: int) -> Watch | None:
-        interval, weights = config.trainer.watch_interval, self.state.model.trainable_variables
+        interval = config.trainer.watch_interval
+        weights = self.state.model.trainable_variables
         return Watch(interval, weights, replicas) if interval else None
 
     def _wrap_optimizer(self) -> Any:
@@ -163,8 +171,10 @@ class Trainer(orbit.StandardTrainer):
         return train_step
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
-        pieces, jit_compile = config.trainer.gradient_accumulation_steps, config.uses_xla
-        optimizer, train_step = self._wrap_optimizer(), self._build_task_step()
+        pieces = config.trainer.gradient_accumulation_steps
+        jit_compile = config.uses_xla
+        optimizer = self._wrap_optimizer()
+        train_step = self._build_task_step()
         if pieces == 1 and not jit_compile:
             return lambda inputs: train_step(inputs, optimizer)
         return split_step(
@@ -181,7 +191,8 @@ class Trainer(orbit.StandardTrainer):
         Returns `training_loss`, the task's metrics, `learning_rate` and `steps_per_second`. Raises
         SettingError if there are fewer batches.
         """
-        start, step = time.perf_counter(), self._global_step()
+        start = time.perf_counter()
+        step = self._global_step()
         if self._first_step is None:
             self._first_step = step
         is_traced = self._train_loop_fn is not None
@@ -435,3 +446,50 @@ class Trainer(orbit.StandardTrainer):
 
     def _all_metrics(self) -> list[Any]:
         return [self._loss, *self._metrics]
+
+
+Loop = Callable[[Any, tf.Tensor], None]
+
+
+def staged_loop(
+    layers: TrainedLayers, make_loop: Callable[[], Loop], step: Callable[[], int]
+) -> Loop:
+    """Returns a loop that is made and traced again whenever other layers are trained.
+
+    `step` returns the global step. A loop must not continue beyond the steps that
+    `TrainedLayers.steps_left` returns.
+    """
+    made: dict[int, Loop] = {}  # Only the loop of the current stage.
+
+    def run(iterator: Any, steps: tf.Tensor) -> None:
+        stage = layers.stage(step())
+        if stage not in made:
+            made.clear()
+            layers.set_trainable_layers(step())
+            made[stage] = make_loop()
+        made[stage](iterator, steps)
+
+    return run
+
+
+class StepTimer:
+    """Measures steps per second inside loops; the time between loops does not count."""
+
+    def __init__(self) -> None:
+        self.last = 0, 0.0  # steps and seconds of the last loop
+        self.reset()
+
+    def reset(self) -> None:
+        """Resets the mean."""
+        self._steps = 0
+        self._seconds = 0.0
+
+    def add(self, steps: int, seconds: float) -> None:
+        """Adds a loop."""
+        self.last = steps, seconds
+        self._steps += steps
+        self._seconds += seconds
+
+    def steps_per_second(self) -> float:
+        """Returns the mean over the loops since the last reset."""
+        return self._steps / self._seconds if self._seconds else 0.0

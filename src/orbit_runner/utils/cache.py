@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from orbit_runner.storage.cache import cache_directory
+from orbit_runner.storage.paths import cache_directory
 
 __all__ = ["cache_directory", "write_shared_file"]
 

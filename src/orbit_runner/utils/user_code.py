@@ -1,4 +1,4 @@
-"""The source files of the user's own modules: digests by module, and which of them changed.
+"""The user's own code: classes that a config names, and the source files of modules.
 
 Modules of installed packages and of the standard library are left out, because their versions are
 recorded elsewhere. A digest is computed when a module is first listed: the process runs that code,
@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib
 import inspect
 import os
 import site
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orbit_runner.errors import format_list
+from orbit_runner.errors import SettingError, format_list, unknown_name_message
 from orbit_runner.utils.files import read_file
 from orbit_runner.utils.log import note
 
@@ -176,3 +177,35 @@ def _describe(name: str) -> str:
     except (OSError, ValueError):
         return path
     return path if relative.startswith(os.pardir) else relative
+
+
+def load_class(class_name: str, base: type, arguments: Mapping[str, Any], path: str) -> type[Any]:
+    """Returns a subclass of a class of the public API.
+
+    `path` is the dotted path of the section with the settings `class_name` and `arguments`. Raises
+    SettingError if the class does not exist, is not a subclass, or takes other arguments.
+    """
+    cls = _import_class(class_name, base, f"{path}.class_name")
+    try:
+        inspect.signature(cls).bind(**arguments)
+    except TypeError as error:
+        raise SettingError(f"{path}.arguments", f"{class_name}: {error}") from error
+    return cls
+
+
+def _import_class(class_name: str, base: type, path: str) -> type[Any]:
+    module_name, _, name = class_name.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise SettingError(path, f"cannot import {module_name!r}: {error}") from error
+    found = getattr(module, name, None)
+    if isinstance(found, type) and issubclass(found, base):
+        return found
+    if found is not None:
+        raise SettingError(path, f"{class_name} is not a subclass of orbit_runner.{base.__name__}")
+    here = (one for one in vars(module).values() if isinstance(one, type))
+    known = [one.__name__ for one in here if issubclass(one, base) and one is not base]
+    raise SettingError(
+        path, f"{module_name}: {unknown_name_message(base.__name__.lower(), name, known)}"
+    )

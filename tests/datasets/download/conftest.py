@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.datasets.download.install import DownloadOptions, download_dataset
-from orbit_runner.datasets.download.sources import DownloadSource
-from orbit_runner.datasets.public_dataset import Archive, PublicDataset, RemoteFile
+from orbit_runner.datasets.catalogue import Archive, PublicDataset, RemoteFile
+from orbit_runner.datasets.install import DownloadOptions, DownloadSource, download_dataset
 from orbit_runner.utils.log import PlainMessages, log_scope
 
 CONTENT = bytes(range(251)) * 4000  # A little over a megabyte, and no two blocks of it are equal.

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.datasets.download.archives import unpack
-from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.download.sgm import extract_sentences
+from orbit_runner.datasets.install import extract_sentences, unpack
+from orbit_runner.datasets.transfer import DownloadError
 
 Tar = Callable[..., bytes]
 GOOD = {"set/a.txt": b"one", "set/deep/b.bin": b"\0" * 1000}

@@ -10,8 +10,7 @@ import pytest
 
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.datasets.catalogue import SETS, find_dataset
-from orbit_runner.datasets.public_dataset import PublicDataset, format_bytes
+from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
 from orbit_runner.errors import RunnerError
 
 ALL = pytest.mark.parametrize("data", SETS.values(), ids=lambda data: data.name)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.download.sources import DownloadSource, parse_source
-from orbit_runner.datasets.public_dataset import PublicDataset
+from orbit_runner.datasets.catalogue import PublicDataset
+from orbit_runner.datasets.install import DownloadSource, parse_source
+from orbit_runner.datasets.transfer import DownloadError
 from orbit_runner.errors import RunnerError
 
 Bring = Callable[..., Path]
@@ -228,7 +228,7 @@ def test_unresolvable_host_fails_without_retrying(bring: Bring, waited: list[flo
 
 def test_unresponsive_server_times_out(bring: Bring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "orbit_runner.datasets.download.transfer.transfer.__defaults__", (0.2,), raising=True
+        "orbit_runner.datasets.transfer.transfer.__defaults__", (0.2,), raising=True
     )
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.datasets.download.directory import directory_lock_scope
-from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.public_dataset import Archive, PublicDataset
+from orbit_runner.datasets.catalogue import Archive, PublicDataset
+from orbit_runner.datasets.install import directory_lock_scope
+from orbit_runner.datasets.transfer import DownloadError
 from orbit_runner.errors import RunnerError
 
 Bring = Callable[..., Path]
@@ -187,7 +187,7 @@ PROGRAM = """
 import sys
 from orbit_runner.cli.main import main
 from orbit_runner.datasets.catalogue import SETS
-from orbit_runner.datasets.public_dataset import PublicDataset, RemoteFile
+from orbit_runner.datasets.catalogue import PublicDataset, RemoteFile
 
 file = RemoteFile(url="http://nowhere.invalid/set.bin", size=int(sys.argv[1]), sha256=sys.argv[2])
 SETS["toy"] = PublicDataset(

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.distribute.cluster.barrier import unreachable_members, wait_at_barrier
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, MemberLost
 from orbit_runner.errors import RunnerError
 from tests.clusters.members import free_ports
 

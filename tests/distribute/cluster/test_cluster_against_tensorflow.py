@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.from_config import from_config
-from orbit_runner.distribute.cluster.slurm_lists import expand_counts, expand_nodes
+from orbit_runner.distribute.cluster.slurm import expand_counts, expand_nodes
 from orbit_runner.distribute.cluster.tf_config import from_tf_config
 
 WORKERS = {"worker": ["a:1", "b:1", "c:1"]}

@@ -8,8 +8,7 @@ import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
-from orbit_runner.distribute.cluster.slurm import from_slurm, is_slurm
-from orbit_runner.distribute.cluster.slurm_lists import expand_counts, expand_nodes
+from orbit_runner.distribute.cluster.slurm import expand_counts, expand_nodes, from_slurm, is_slurm
 
 MIRRORED = RuntimeConfig(distribution_strategy="multi_worker_mirrored")
 SERVED = RuntimeConfig(

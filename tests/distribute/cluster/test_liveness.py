@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.distribute.cluster.liveness import (
     Liveness,
     Watch,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.schema.tpu_platforms import find_platform
-from orbit_runner.distribute.tpu.topologies import make_topology
+from tests.support.tpu_topologies import make_topology
 
 
 class Resolver:

@@ -22,8 +22,8 @@ from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.tpu import address
-from orbit_runner.distribute.tpu.address import (
+from orbit_runner.distribute import tpu_address
+from orbit_runner.distribute.tpu_address import (
     endpoints,
     find_tpu,
     reach_problem,
@@ -293,7 +293,7 @@ def test_tpu_name_requires_zone_and_project_outside_google_cloud() -> None:
 
 def test_missing_package_for_tpu_name_lookup_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "oauth2client", None)
-    monkeypatch.setattr(address.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(tpu_address.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
 
     ((path, message),) = problems("mine")
 
@@ -303,7 +303,7 @@ def test_missing_package_for_tpu_name_lookup_is_reported(monkeypatch: pytest.Mon
 def test_preflight_error_shows_where_the_tpu_setting_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in address.VARIABLES:
+    for variable in tpu_address.VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
     flags = (("--distribution_strategy", "runtime.distribution_strategy", "tpu"),

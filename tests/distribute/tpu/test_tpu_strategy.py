@@ -16,11 +16,14 @@ from official.core import base_trainer, config_definitions
 from tensorflow.compiler.xla import xla_data_pb2
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute import tpu_strategy as module
 from orbit_runner.distribute.devices import DeviceError
-from orbit_runner.distribute.tpu import strategy as module
-from orbit_runner.distribute.tpu.device_assignment import assign_devices
-from orbit_runner.distribute.tpu.inputs import split_inputs
-from orbit_runner.distribute.tpu.strategy import build_tpu_strategy, run_options
+from orbit_runner.distribute.tpu_strategy import (
+    assign_devices,
+    build_tpu_strategy,
+    run_options,
+    split_inputs,
+)
 from orbit_runner.errors import SettingError
 
 PATH = "runtime.train_input_partition_dims"
@@ -273,7 +276,7 @@ import json, sys
 import tensorflow as tf
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.devices import DeviceError
-from orbit_runner.distribute.tpu.strategy import build_tpu_strategy
+from orbit_runner.distribute.tpu_strategy import build_tpu_strategy
 kept = []
 def address():
     server = tf.distribute.Server({"worker": ["localhost:0"]}, job_name="worker", task_index=0)

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.tpu_platforms import PLATFORMS, find_platform
 from orbit_runner.distribute.devices import DeviceError
-from orbit_runner.distribute.tpu.device_assignment import assign_devices, computation_shape
-from orbit_runner.distribute.tpu.topologies import make_topology
+from orbit_runner.distribute.tpu_strategy import assign_devices, computation_shape
+from tests.support.tpu_topologies import make_topology
 
 SMALL = [platform.name for platform in PLATFORMS.values() if platform.devices <= 512]
 

@@ -11,7 +11,6 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.inspection.picture_sheet import thumbnails
-from orbit_runner.inspection.rows import LayerRow
 from orbit_runner.reporting.html.confusion_matrix import confusion_matrix
 from orbit_runner.reporting.html.model_section import input_content, model_content, picture_grid
 from orbit_runner.reporting.html.report_page import evaluation_content
@@ -22,6 +21,7 @@ from orbit_runner.reporting.report_data.files import (
     Picture,
     write_data,
 )
+from orbit_runner.step.results import LayerRow
 from tests.reporting.test_report_data import EVALUATION, INPUTS, MODEL
 from tests.support.run_directories import write_run
 

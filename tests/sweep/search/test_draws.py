@@ -2,8 +2,15 @@
 
 import statistics
 
-from orbit_runner.sweep.search.draws import draw, grid_settings, random_settings
-from orbit_runner.sweep.search.space import Choice, Dimension, Integers, Uniform
+from orbit_runner.sweep.search import (
+    Choice,
+    Dimension,
+    Integers,
+    Uniform,
+    draw,
+    grid_settings,
+    random_settings,
+)
 
 RATE = Dimension("t.rate", Uniform(1e-4, 1e-2, log=True))
 NAME = Dimension("m.name", Choice(("cnn", "mlp")))

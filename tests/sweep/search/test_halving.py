@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from orbit_runner.sweep.search.halving import count_kept, select_best
+from orbit_runner.sweep.search import count_kept, select_best
 
 OBJECTIVES = {0: 0.5, 1: 0.9, 2: 0.7, 3: 0.9}
 

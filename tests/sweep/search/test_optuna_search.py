@@ -2,8 +2,14 @@
 
 import pytest
 
-from orbit_runner.sweep.search.optuna_search import OptunaSearch, TrialOutcome
-from orbit_runner.sweep.search.space import Choice, Dimension, Integers, Uniform
+from orbit_runner.sweep.search import (
+    Choice,
+    Dimension,
+    Integers,
+    OptunaSearch,
+    TrialOutcome,
+    Uniform,
+)
 
 SPACE = (
     Dimension("t.rate", Uniform(1e-4, 1e-1, log=True)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbit_runner.sweep.search.space import (
+from orbit_runner.sweep.search import (
     Choice,
     Dimension,
     Integers,

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.sweep.sharing.claims import Claims
+from orbit_runner.sweep.sharing import Claims
 
 _HOLDER = """\
 import sys, time
 from pathlib import Path
-from orbit_runner.sweep.sharing.claims import Claims
+from orbit_runner.sweep.sharing import Claims
 claim = Claims(Path(sys.argv[1])).try_acquire("0007")
 print("taken", flush=True)
 time.sleep(60)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.sweep.sharing.claims import Claims
-from orbit_runner.sweep.sharing.slots import Devices, make_slots, release_all, visible_gpus
+from orbit_runner.sweep.sharing import Claims, Devices, make_slots, release_all, visible_gpus
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import best_so_far, rank_trials
-from orbit_runner.sweep.view.summary_text import print_summary, summary_lines
+from orbit_runner.sweep.view.tables import print_summary, summary_lines
 from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
 
 _DIRECTORY = Path("runs/my sweep")

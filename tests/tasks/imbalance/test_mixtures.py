@@ -15,8 +15,8 @@ from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
-from orbit_runner.inspection.step_examples import TrainingOrder
 from orbit_runner.serving.loader import make_task
+from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.stop_requests import StoppedAtStep

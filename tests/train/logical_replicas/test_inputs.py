@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from orbit_runner.train.logical_replicas.inputs import single_shards
+from orbit_runner.train.inputs.distribute import single_shards
 
 
 def _shards(pipelines: int, place: int, devices: int, *, ends: bool = True) -> tf.data.Dataset:

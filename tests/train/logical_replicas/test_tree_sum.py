@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.train.logical_replicas.inputs import sharded_inputs
-from orbit_runner.train.logical_replicas.tree_sum import block_size, block_sum, tree_sum
+from orbit_runner.train.inputs.distribute import sharded_inputs
+from orbit_runner.train.logical_replicas import block_size, block_sum, tree_sum
 
 _TERMS = np.array([1.0, 1e8, -1e8, 3e-8, 7e7, -0.3, 1e-3, 2.5, 1e8, -1e8, 0.1, 0.7], np.float32)
 

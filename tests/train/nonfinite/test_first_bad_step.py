@@ -17,7 +17,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.interrupts import Interrupted
-from orbit_runner.train.nonfinite import first_bad_step as module
+from orbit_runner.train.nonfinite import handling as module
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.digits import digits_config
 from tests.support.faults import faulty_config, first_bad_step, record_of
@@ -127,7 +127,7 @@ def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Pat
 
 
 def run_order(config: ExperimentConfig, step: int) -> list[str]:
-    from orbit_runner.inspection.step_examples import TrainingOrder
+    from orbit_runner.step.examples import TrainingOrder
 
     return [str(row["example"]) for row in TrainingOrder(config, None).step(step).chosen]
 

@@ -9,7 +9,7 @@ from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_int
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
-from orbit_runner.inspection.step_examples import TrainingOrder
+from orbit_runner.step.examples import TrainingOrder
 
 EXCLUDE_SETTING = "task.train_data.exclude"
 

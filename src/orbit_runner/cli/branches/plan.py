@@ -20,7 +20,7 @@ from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 
 _OPTIMIZER = "trainer.optimizer_config.optimizer.type"
 # Settings that matter only before the first step.

@@ -17,10 +17,9 @@ from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import BEST, current_damage
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
+from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.retention.ranking import steps_by_rank
+from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.cli.branches.plan import BranchPlan, inexact_reasons
 from orbit_runner.cli.finetune import run_child
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
@@ -28,9 +27,9 @@ from orbit_runner.cli.reference_run import check_data, copy_checkpoint, limit_st
 from orbit_runner.cli.single_process import convert_to_single_process
 from orbit_runner.cli.train_job import ConfigWriter, describe_run
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.reporting.code_version import read_code_version
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
+from orbit_runner.run_directory.code_version import read_code_version
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.data_record import DataRecord
 from orbit_runner.run_directory.history import read_history
@@ -205,7 +204,7 @@ def _repeat_steps(plan: BranchPlan, folder: Path, after: int, progress: Any) -> 
 
 
 def _check_repeated_steps(plan: BranchPlan, folder: Path, after: int) -> None:
-    from orbit_runner.audit.run_diff import compare_runs
+    from orbit_runner.compare.histories import compare_runs
 
     found = compare_runs(plan.history, read_history(folder), step=plan.step, after=after)
     if found.first is None:

@@ -6,8 +6,7 @@ import contextlib
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import current_damage
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, current_damage
 from orbit_runner.cli.clean.rules import (
     Plan,
     Rules,

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import BEST
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
-from orbit_runner.checkpoint.retention.ranking import steps_by_rank
+from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of
+from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.cli.clean.known_files import best_directory, list_run_files
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.run_directory.run_summary import RunSummary

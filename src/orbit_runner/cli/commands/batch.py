@@ -31,8 +31,8 @@ from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
-from orbit_runner.inspection.step_examples import StepExamples, TrainingOrder
 from orbit_runner.reporting.text.step import format_step
+from orbit_runner.step.examples import StepExamples, TrainingOrder
 from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
@@ -154,7 +154,7 @@ def _replayed_lines(
         if not setting:
             print(f"note: {reason} may get other batches", file=sys.stderr)
     with _pipeline_scope(flags, resolved, order, first, last) as (task, batches):
-        from orbit_runner.inspection.step_batches import replayed_step
+        from orbit_runner.step.batches import replayed_step
 
         found = [replayed_step(task, step, batch) for step, batch in enumerate(batches, first)]
     if flags.images:
@@ -178,7 +178,7 @@ def _write_images(
 ) -> None:
     step = flags.step[0]
     with _pipeline_scope(flags, resolved, order, step, step) as (_, batches):
-        from orbit_runner.inspection.batches import pictures
+        from orbit_runner.step.batches import pictures
 
         images, _ = pictures(next(batches)) or (None, [])
     rows = [] if images is None else order.rows(len(images), flags.worker).tolist()
@@ -212,7 +212,7 @@ def _pipeline_scope(
         prepare_environment(resolved.config.runtime)
         with paused_collection_scope():
             importlib.import_module("tensorflow")
-            from orbit_runner.inspection.step_batches import step_batches
+            from orbit_runner.step.batches import step_batches
 
             bind_gin(resolved)
         recoveries = {order.recoveries(step) for step in (first, last)}

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.compare.html_page import write_page
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
+from orbit_runner.cli.paired_comparison import print_paired_comparison, write_page
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
+from orbit_runner.compare.runs import RunComparison, compare
 from orbit_runner.errors import RunnerError, nearest_name_hint
-from orbit_runner.reporting.comparison import RunComparison, compare
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import to_jsonable
@@ -40,8 +40,6 @@ def main(flags: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         found = {name: _find_run_paths(name, stack) for name in flags.runs}
         if flags.paired:
-            from orbit_runner.cli.compare.paired import print_paired_comparison
-
             groups = {name: _select_paths(paths, flags.condition) for name, paths in found.items()}
             return print_paired_comparison(groups, flags)
         every = dict.fromkeys(path for paths in found.values() for path in paths)

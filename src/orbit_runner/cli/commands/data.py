@@ -11,11 +11,9 @@ from pathlib import Path
 from orbit_runner.cli.command import Command, CommandGroup, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY, Value
-from orbit_runner.datasets.catalogue import SETS, find_dataset
-from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.download.install import DownloadOptions, download_dataset
-from orbit_runner.datasets.download.sources import parse_source
-from orbit_runner.datasets.public_dataset import PublicDataset, format_bytes
+from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
+from orbit_runner.datasets.install import DownloadOptions, download_dataset, parse_source
+from orbit_runner.datasets.transfer import DownloadError
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import use_utf8

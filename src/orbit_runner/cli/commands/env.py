@@ -38,7 +38,7 @@ def _add_flags(parser: Parser) -> None:
 
 
 def _describe_code() -> dict[str, Any]:
-    from orbit_runner.reporting.code_version import read_code_version
+    from orbit_runner.run_directory.code_version import read_code_version
 
     code = read_code_version()
     changed = "unknown" if code.changed is None else len(code.changed)

@@ -108,7 +108,7 @@ def _export_formats(
         _check_not_existing(folder, names, selected)
         return _export_to_directory(selected, folder, formats, flags)
     from orbit_runner.storage.objects import blame_scope, open_store
-    from orbit_runner.storage.upload import upload_scope
+    from orbit_runner.storage.staging import upload_scope
 
     for name in names:
         with blame_scope("--to"):

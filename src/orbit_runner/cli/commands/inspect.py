@@ -36,7 +36,7 @@ from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
 from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest, real_settings
 from orbit_runner.run_directory.data_record import difference_from_record
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.mfu import GPUS

@@ -14,7 +14,7 @@ from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, SHARED
 from orbit_runner.cli.launch_cluster import launch
 from orbit_runner.cli.launch_plan import Plan, make_plan
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.log_multiplexer import LogMultiplexer
+from orbit_runner.launch.process import LogMultiplexer
 
 _DESCRIPTION = """\
 Start the members of a cluster on this machine, and supervise them until training ends.

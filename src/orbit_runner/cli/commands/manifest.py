@@ -39,7 +39,7 @@ from orbit_runner.launch.manifests import (
     requirements,
     roles_of,
 )
-from orbit_runner.sweep.file.check import new_sweep
+from orbit_runner.sweep.definition import new_sweep
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\

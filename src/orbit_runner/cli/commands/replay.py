@@ -155,8 +155,8 @@ def _replay_to_step(
 
 
 def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
-    from orbit_runner.replay.debug_step import debug_step
     from orbit_runner.reporting.text.replay import format_examination
+    from orbit_runner.step.examine import debug_step
 
     for line in format_examination(examination, layers=flags.layer, every=flags.all):
         print(line)

@@ -207,7 +207,7 @@ def _compare(
 ) -> tuple[Any, Exception | None]:
     with paused_collection_scope():
         from orbit_runner.cli.rerun import rerun
-    from orbit_runner.audit.run_diff import compare_runs
+    from orbit_runner.compare.histories import compare_runs
     from orbit_runner.reporting.reproduction import Reproduction
 
     history, record, after = original.history, original.record, original.after

@@ -15,8 +15,8 @@ from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint import early_check
+from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.cli import finetune
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
@@ -50,9 +50,8 @@ from orbit_runner.errors import ExportFailed, RunnerError
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.storage.cache import local_run_directory
-from orbit_runner.storage.paths import is_remote
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.paths import is_remote, local_run_directory
+from orbit_runner.storage.staging import localize
 from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
 
@@ -124,7 +123,7 @@ def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) ->
     if not is_remote(flags.model_dir or ""):
         yield choose_model_dir(flags, resolved)
         return
-    from orbit_runner.run_directory.remote.run import evaluation_scope, training_scope
+    from orbit_runner.run_directory.remote_runs import evaluation_scope, training_scope
 
     url, trainer = flags.model_dir, resolved.config.trainer
     if resolve_cluster(resolved.config.runtime, os.environ) is not None:

@@ -18,12 +18,11 @@ from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError
+from orbit_runner.sweep.definition import check_space, resolve_base
 from orbit_runner.sweep.directory import SweepDirectory
-from orbit_runner.sweep.file.check import check_space, resolve_base
-from orbit_runner.sweep.file.sweep_file import SweepFile
-from orbit_runner.sweep.file.sweep_parser import MAX_SEEDS, read_sweep_file
 from orbit_runner.sweep.open_sweep import Changes, open_sweep
 from orbit_runner.sweep.results import SweepResults
+from orbit_runner.sweep.sweep_file import MAX_SEEDS, SweepFile, read_sweep_file
 from orbit_runner.sweep.trial_process import TrialLauncher
 
 _DESCRIPTION = """\
@@ -127,9 +126,9 @@ def _check_flags(flags: argparse.Namespace) -> None:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.launch.signals import Signals
-    from orbit_runner.sweep.sharing.slots import make_slots
+    from orbit_runner.sweep.sharing import make_slots
     from orbit_runner.sweep.worker import Worker
+    from orbit_runner.utils.signals import Signals
 
     directory, signals = SweepDirectory(Path(flags.model_dir)), Signals()
     changes = Changes(
@@ -173,10 +172,10 @@ def _print_continuation(flags: argparse.Namespace) -> None:
 
 def _make_launcher(flags: argparse.Namespace, root: Path) -> TrialLauncher:
     if flags.cold:
-        from orbit_runner.sweep.cold_launcher import ColdLauncher
+        from orbit_runner.sweep.trial_process import ColdLauncher
 
         return ColdLauncher()
-    from orbit_runner.sweep.warm_launcher import WarmLauncher
+    from orbit_runner.sweep.trial_process import WarmLauncher
 
     return WarmLauncher(root)
 
@@ -211,14 +210,14 @@ def _write_views(directory: SweepDirectory, results: SweepResults) -> None:
 def _print_summary(
     flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults
 ) -> None:
-    from orbit_runner.sweep.view.summary_text import print_summary
+    from orbit_runner.sweep.view.tables import print_summary
 
     print_summary(directory.path, results, as_json=flags.json)
 
 
 def _finish(flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults) -> int:
     """Writes the files that sum up the sweep, and prints its results. Returns the exit code."""
-    from orbit_runner.sweep.best_config import write_best
+    from orbit_runner.sweep.directory import write_best
 
     write_best(directory, results)
     _write_views(directory, results)
@@ -227,7 +226,7 @@ def _finish(flags: argparse.Namespace, directory: SweepDirectory, results: Sweep
 
 
 def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.file.plan_text import format_plan
+    from orbit_runner.sweep.view.tables import format_plan
     from orbit_runner.utils.streams import use_utf8
 
     use_utf8()

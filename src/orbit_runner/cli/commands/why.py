@@ -17,9 +17,8 @@ from orbit_runner.cli.flags.config_flags import (
 )
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.remote_runs import local_run_scope
-from orbit_runner.differences.explanation import Explanation
-from orbit_runner.differences.record_diff import compare_recorded
-from orbit_runner.differences.recorded_run import read_recorded_run
+from orbit_runner.compare.explanation import Explanation
+from orbit_runner.compare.records import compare_recorded, read_recorded_run
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.streams import use_utf8
 
@@ -42,7 +41,7 @@ def main(flags: argparse.Namespace) -> int:
     if flags.json:
         print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
     else:
-        from orbit_runner.differences.text import format_explanation
+        from orbit_runner.compare.explanation import format_explanation
 
         print("\n".join(format_explanation(found)))
     return 0 if found.equal else exit_codes.DIFFERENT

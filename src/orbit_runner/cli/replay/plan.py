@@ -13,7 +13,7 @@ from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.determinism.numerics_record import describe_changes as numeric_changes
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.errors import RunnerError
-from orbit_runner.reporting.code_version import code_differences, read_code_version
+from orbit_runner.run_directory.code_version import code_differences, read_code_version
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data
 from orbit_runner.run_directory.history import RunHistory, read_history

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.audit.step_verdict import StepVerdict, judge_step
 from orbit_runner.cli.replay.plan import ReplayPlan
 from orbit_runner.cli.rerun import rerun
+from orbit_runner.compare.histories import StepVerdict, judge_step
 from orbit_runner.errors import RunnerError
-from orbit_runner.replay.examination import Examination
-from orbit_runner.replay.examine_at_step import ExamineAtStep, StepExamined
-from orbit_runner.replay.examine_step import check_examinable, examine_step
 from orbit_runner.run_directory.history import read_history
+from orbit_runner.step.examine import ExamineAtStep, StepExamined, check_examinable, examine_step
+from orbit_runner.step.results import Examination
 from orbit_runner.train.callbacks.base import Callback
 
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from orbit_runner.audit.run_diff import RunDiff
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import current_damage
+from orbit_runner.checkpoint.latest_checkpoint import current_damage
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.cli.reference_run import copy_checkpoint, leave_best_out
 from orbit_runner.cli.single_process import convert_to_single_process
 from orbit_runner.cli.why.side_pair import SidePair, side_pair_scope, temporary_scope
+from orbit_runner.compare.explanation import Reruns
+from orbit_runner.compare.histories import RunDiff
+from orbit_runner.compare.records import RecordedRun
+from orbit_runner.compare.step_records import (
+    StepState,
+    TensorDifference,
+    find_first_step,
+    first_difference,
+    is_same,
+)
 from orbit_runner.data.fingerprint import compare
 from orbit_runner.determinism.numerics_record import describe_changes
-from orbit_runner.differences.bisection import StepState, find_first_step, is_same
-from orbit_runner.differences.explanation import Reruns
-from orbit_runner.differences.recorded_run import RecordedRun
-from orbit_runner.differences.step_record import TensorDifference, first_difference
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.data_record import fingerprint_of
-from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import localize
 
 Pair = tuple[RecordedRun, RecordedRun]
 Phase = Callable[[str], None]

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.compare.records import RecordedRun
+from orbit_runner.compare.step_records import StepState
 from orbit_runner.determinism.numerics_record import environment_of
-from orbit_runner.differences.bisection import StepState
-from orbit_runner.differences.recorded_run import RecordedRun
 from orbit_runner.distribute import tf_environment
 from orbit_runner.errors import RunnerError
 

@@ -19,14 +19,14 @@ from orbit_runner import train_lib
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.single_process import convert_to_single_process
+from orbit_runner.compare.step_records import digest_of, write_step
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
-from orbit_runner.differences.step_record import digest_of, write_step
-from orbit_runner.differences.step_tensors import record_step, slot_values, weight_values
 from orbit_runner.errors import RunnerError
-from orbit_runner.inspection.step_examples import TrainingOrder
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.step.examples import TrainingOrder
+from orbit_runner.step.tensors import record_step, slot_values, weight_values
 from orbit_runner.train.controller import quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run

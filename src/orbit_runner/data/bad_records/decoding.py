@@ -17,7 +17,7 @@ from typing import Any
 
 import orbit_runner
 from orbit_runner.errors import DataError
-from orbit_runner.utils.progress_line import Progress
+from orbit_runner.utils.log import Progress
 
 _CHILD = "orbit_runner.data.bad_records.decoding_process"
 

@@ -22,7 +22,7 @@ from orbit_runner.data.tables.reader import TableOptions, TableReader
 from orbit_runner.data.tables.split import RowSplit, rows_of_part
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
-from orbit_runner.utils.progress_line import Progress
+from orbit_runner.utils.log import Progress
 
 _NAME = "image_csv"
 _HINT = "set data_dir to the directory of the images, or input_path to a directory in it"

@@ -24,7 +24,7 @@ from orbit_runner.data.tfrecord.example import bytes_of, features_of
 from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES, unreadable_error
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.utils.cache import cache_directory, write_shared_file
-from orbit_runner.utils.progress_line import Progress
+from orbit_runner.utils.log import Progress
 
 Source = TypeVar("Source", FileSource, RecordSource, ArrayRecordSource)
 

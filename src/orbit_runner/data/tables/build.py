@@ -15,7 +15,7 @@ from orbit_runner.data.tables.columns import CATEGORY, MISSING, NUMBER, Column, 
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.data.tables.reader import Block, TableReader
 from orbit_runner.errors import DataError, shorten
-from orbit_runner.utils.progress_line import Progress
+from orbit_runner.utils.log import Progress
 
 Parts = list[tuple[str, int]]
 # Why rows of a block are bad, by their number in it; None if a bad row is an error.

@@ -29,7 +29,7 @@ from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.files import read_json_object
-from orbit_runner.utils.progress_line import Progress
+from orbit_runner.utils.log import Progress
 
 _BLOCK_ROWS = 2**14
 # The kinds of a table that was read faster are not cached.

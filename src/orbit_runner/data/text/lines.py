@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 from orbit_runner.data.bad_records.result_cache import key_of, read_result, write_result
 from orbit_runner.data.text.scan_cache import load_or_count
 from orbit_runner.errors import DataError
-from orbit_runner.utils.progress_line import Progress
+from orbit_runner.utils.log import Progress
 
 _GZIP = b"\x1f\x8b"
 _BOM = "\ufeff"

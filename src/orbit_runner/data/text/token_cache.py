@@ -20,7 +20,7 @@ from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.source import Ragged
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.utils.cache import write_shared_file
-from orbit_runner.utils.progress_line import Progress
+from orbit_runner.utils.log import Progress
 
 _CHUNK_LINES = 16_384
 # Results that took less time are not worth the space.

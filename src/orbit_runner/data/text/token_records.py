@@ -26,7 +26,7 @@ from orbit_runner.data.tfrecord.framing import (
 )
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
-from orbit_runner.utils.progress_line import Progress
+from orbit_runner.utils.log import Progress
 
 _NAME = "token_records"
 SIDES = ("inputs", "targets")

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from orbit_runner.distribute.cluster.addresses import listening_socket, split_address
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, MemberLost
 
-_PAUSE_SECONDS, _CONNECTION_SECONDS, _SILENCE_SECONDS = 0.1, 5.0, 2.0
+_PAUSE_SECONDS = 0.1
+_CONNECTION_SECONDS = 5.0
+_SILENCE_SECONDS = 2.0
 _LARGEST_GREETING = 65536
 
 
@@ -56,7 +57,8 @@ class _Barrier:
     """Listens and greets, and records which members it has greeted and which have greeted it."""
 
     def __init__(self, me: Member, greeting: dict[str, Any]) -> None:
-        self._me, self._greeting = me, greeting
+        self._me = me
+        self._greeting = greeting
         self._greeted_by: set[tuple[str, int]] = set()
         self._reached: set[tuple[str, int]] = set()
         self._mismatch: str = ""
@@ -76,14 +78,16 @@ class _Barrier:
         self, others: Iterable[Member], deadline: float, tell: Callable[[str], None]
     ) -> None:
         """Greets the others until all have been reached and have greeted this member."""
-        begun, told = time.monotonic(), ""
+        begun = time.monotonic()
+        told = ""
         while missing := [m for m in others if not self._have_all_met(m)]:
             for member in missing:
                 if (member.role, member.index) not in self._reached:
                     self._greet(member)
             if self._mismatch:
                 raise ClusterError(self._mismatch)
-            now, names = time.monotonic(), _format_members(missing)
+            now = time.monotonic()
+            names = _format_members(missing)
             if now > deadline:
                 raise MemberLost(
                     f"{self._me}: no response from {names} within {now - begun:.0f} s\n"
@@ -132,7 +136,8 @@ class _Barrier:
             ("members", "has a different cluster"),
             ("purpose", "runs a different experiment, mode or config"),
         ):
-            theirs, ours = greeting.get(field), self._greeting[field]
+            theirs = greeting.get(field)
+            ours = self._greeting[field]
             if theirs != ours:
                 self._mismatch = (
                     f"{who} {difference}\n  {self._me}: {ours}\n  {who}: {theirs}\n"

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from orbit_runner import exit_codes
 from orbit_runner.config.schema.runtime import ROLES
 from orbit_runner.distribute.cluster.addresses import address_problem, split_address
 from orbit_runner.errors import RunnerError, unknown_name_message
@@ -133,3 +134,14 @@ def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
     elif not 0 <= index < there:
         some = f"0 to {there - 1}" if there > 1 else "0"
         yield f"task.index: got {index}, allowed: {some} (the cluster's {role} addresses)"
+
+
+class MemberLost(RunnerError):
+    """Raised if a member of the cluster is lost, so that this one cannot continue.
+
+    The checkpoints are intact. The exit code is that of SIGUSR1. With the restart policy
+    `ExitCode`, Kubernetes' Training Operator treats codes from 128 on as retryable, and reserves
+    this one for the user's program.
+    """
+
+    exit_code = exit_codes.MEMBER_LOST

@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from orbit_runner.distribute.cluster.addresses import split_address
-from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.utils.terminal import show_cursor
 
 # The start of an HTTP/2 connection, and so of gRPC (RFC 9113, section 3.4): the preface and an
 # empty SETTINGS frame. The kernel accepts connections even for a process that hangs; only a running
 # process answers.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_PAUSE_SECONDS, _QUIET_SECONDS, _PROBE_SECONDS = 0.2, 2.0, 2.0
+_PAUSE_SECONDS = 0.2
+_QUIET_SECONDS = 2.0
+_PROBE_SECONDS = 2.0
 
 
 class Liveness(enum.Enum):
@@ -54,7 +55,9 @@ def wait_for_servers(
 
     `tell` is called with the missing servers if the wait is longer than a moment.
     """
-    begun, told, missing = time.monotonic(), "", list(members)
+    begun = time.monotonic()
+    told = ""
+    missing = list(members)
     while True:
         missing = [m for m in missing if check_liveness(m.address) is not Liveness.ALIVE]
         waited = time.monotonic() - begun
@@ -95,8 +98,11 @@ class Watch:
         give_up: Callable[[str], None] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self._members, self._silence, self._patience = members, silence, patience
-        self._give_up, self._tell = give_up or _end_process, tell or _print
+        self._members = members
+        self._silence = silence
+        self._patience = patience
+        self._give_up = give_up or _end_process
+        self._tell = tell or _print
         self._reported_lost: set[Member] = set()
         # When each member was last known to be alive, and its current state.
         self._seen = dict.fromkeys(members, 0.0)
@@ -117,7 +123,8 @@ class Watch:
         """Returns which members are lost, and why; "" if the run is not lost."""
         now = time.monotonic()
         for member in self._members:
-            state, silent = self._states[member], now - self._seen[member]
+            state = self._states[member]
+            silent = now - self._seen[member]
             gone = state is Liveness.GONE and member.role == "ps"
             if gone or (state is Liveness.SILENT and silent > self._silence):
                 return f"{format_members([member])}: {state.value}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
-from orbit_runner.distribute.cluster.role_counts import count_roles, place_members, role_of
+from orbit_runner.distribute.cluster.roles import count_roles, place_members, role_of
 
 SOURCE = "SageMaker"
 _PORT = 2222
@@ -27,7 +27,8 @@ def from_sagemaker(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluste
 
     Raises `ClusterError` if a variable is missing or malformed.
     """
-    hosts, me = _read_hosts(environ), environ.get("SM_CURRENT_HOST", "")
+    hosts = _read_hosts(environ)
+    me = environ.get("SM_CURRENT_HOST", "")
     if me not in hosts:
         raise ClusterError(f"{SOURCE}: SM_CURRENT_HOST is {me!r}, allowed: {', '.join(hosts)}")
     roles = count_roles(runtime, len(hosts), SOURCE)

@@ -9,8 +9,8 @@ and the results, gradients included, equal those of the unpartitioned network up
 
 # Importing these modules registers the rules of their layers.
 from orbit_runner.distribute.spatial import convolutions, layers, normalization  # noqa: F401
-from orbit_runner.distribute.spatial.composite_layers import BLOCK
 from orbit_runner.distribute.spatial.grid import Grid, PartitionError
+from orbit_runner.distribute.spatial.layers import BLOCK
 from orbit_runner.distribute.spatial.model import PartitionedModel, partition_model
 from orbit_runner.distribute.spatial.rules import RULES, Rule, pointwise, register
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import weakref
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -17,6 +19,7 @@ from orbit_runner.distribute.spatial.rules import (
     register,
     run_unpartitioned,
 )
+from orbit_runner.distribute.spatial.walk import Functional, run_layers
 from orbit_runner.models.normalize import Normalize
 from orbit_runner.tf_internals import TFOpLambda
 
@@ -132,3 +135,29 @@ register(_layers.Dropout)(Rule(_run_dropout, _noise_shape_refusal))
 register(_layers.SpatialDropout2D)(Rule(_run_spatial_dropout))
 register(_layers.GlobalAveragePooling2D)(Rule(_run_global_average, whole=True))
 register(_layers.Flatten, _layers.Reshape, _layers.Permute)(Rule(run_unpartitioned, whole=True))
+
+
+_GARDEN = "official.vision.modeling.layers.nn_blocks"
+_inner_models: weakref.WeakKeyDictionary[Any, dict[bool, Functional]] = weakref.WeakKeyDictionary()
+
+
+def _inner_model(layer: Layer, training: bool) -> Functional:
+    # Called on a symbolic tensor, a layer that consists of layers gives the graph of a functional
+    # model of them. So its `call` must only call layers and functions.
+    models = _inner_models.setdefault(layer, {})
+    if training not in models:
+        # This may be called while a step is traced, and the model must outlive its graph.
+        with tf.init_scope():
+            inputs = tf_keras.Input(layer.input_shape[1:], dtype=layer.compute_dtype)
+            models[training] = tf_keras.Model(inputs, layer.call(inputs, training=training))
+    return models[training]
+
+
+def _run_block(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
+    return run_layers(_inner_model(layer, call.training), [grid], call)
+
+
+# For layers with one input that consist of layers with rules.
+BLOCK = Rule(_run_block, inner=lambda layer: _inner_model(layer, True))
+
+register(f"{_GARDEN}.ResidualBlock", f"{_GARDEN}.BottleneckBlock")(BLOCK)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError, format_list
-from orbit_runner.model_garden.driver.custom_parts import check_custom_trainer
 from orbit_runner.run_directory.metric_records import prepare_records
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.tasks.assets import assets_of
-from orbit_runner.trackers.tracking import writes_event_files
+from orbit_runner.trackers.tracking import make_tracking, writes_event_files
+from orbit_runner.train.callbacks.base import Callback, keeps_state
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.error_messages import error_message_scope
@@ -62,13 +62,14 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
 
         Raises Diverged if the weights are not finite.
         """
-        step, last = self._current_step(), self._last_saved_step
+        step = self._current_step()
+        last = self._last_saved_step
         is_due = last is None or step >= last + (self.checkpoint_interval or 0)
         model = getattr(self.checkpoint, "model", None)
         if model is not None and (is_due or not check_interval):
-            found = non_finite_variables(model.trainable_variables)
-            if found:
-                raise non_finite_error(step, found)
+            non_finite = non_finite_variables(model.trainable_variables)
+            if non_finite:
+                raise non_finite_error(step, non_finite)
         path: str | None = super().save(checkpoint_number, check_interval, options)
         if path is not None:
             self._last_saved_step = step
@@ -83,31 +84,31 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         Returns None if there was no checkpoint. Raises RunnerError if the checkpoint does not match
         and `allow_partial` is false.
         """
-        found = tf.train.latest_checkpoint(self._run_directory)
-        if found is not None:
-            self._check(found)
+        checkpoint = tf.train.latest_checkpoint(self._run_directory)
+        if checkpoint is not None:
+            self._check(checkpoint)
         path: str | None = super().restore_or_initialize()
-        if found is not None:
+        if checkpoint is not None:
             self._last_saved_step = self._current_step()
-            note(f"restored step {self._last_saved_step} from {found}")
+            note(f"restored step {self._last_saved_step} from {checkpoint}")
         return path
 
     def _check(self, path: str) -> None:
         items = dict(tf.train.TrackableView.children(self.checkpoint))
         content = CheckpointContent(path)
-        found = match_variables(items, content, allow_missing_slots=True)
+        match = match_variables(items, content, allow_missing_slots=True)
         # Slot variables are created at the first update, so only the checkpoint may have them.
-        left = [*found.missing, *(line for line in found.unused if line.startswith("model."))]
+        left = [*match.missing, *(line for line in match.unused if line.startswith("model."))]
         if not left:
             return
         if not self._allow_partial:
             raise RunnerError(
                 f"the checkpoint {path} does not fit this experiment "
-                f"(variables that fit: {found.format_counts() or 'none'}):\n{format_list(left)}\n"
+                f"(variables that fit: {match.format_counts() or 'none'}):\n{format_list(left)}\n"
                 "use another --model_dir, the config that created the checkpoint, or "
                 "--allow_partial to restore what fits"
             )
-        note(f"restored {found.format_counts()} from {path}; not restored:\n{format_list(left)}")
+        note(f"restored {match.format_counts()} from {path}; not restored:\n{format_list(left)}")
 
 
 def build_checkpoint_manager(
@@ -150,7 +151,9 @@ def build_summary_managers(run: CustomTrainerRun, given: Mapping[str, Any]) -> d
 
     Writers that the caller passed, in `given`, are kept. Only the chief writes.
     """
-    directory, settings, step = run.model_dir, run.config.trainer, run.global_step
+    directory = run.model_dir
+    settings = run.config.trainer
+    step = run.global_step
     lines = JsonLines(RunDirectory(directory).metrics) if run.is_chief else None
     interval, subdir = settings.summary_interval, settings.validation_summary_subdir
     writes_events = run.is_chief and writes_event_files(run.config.trackers)
@@ -186,9 +189,13 @@ class CustomTrainerRun:
         callbacks: Any,
         task: Any,
     ) -> None:
-        self._trainer, self.config, self.model_dir = trainer, config, model_dir
+        self._trainer = trainer
+        self.config = config
+        self.model_dir = model_dir
         self._task = task
-        self.strategy, self.train_steps, self.callbacks = strategy, train_steps, callbacks
+        self.strategy = strategy
+        self.train_steps = train_steps
+        self.callbacks = callbacks
         self.is_chief = Workers(strategy).is_chief
 
     def begin(self, *, trains: bool) -> None:
@@ -234,7 +241,8 @@ class EventReporter:
 
     def report_loop(self, logs: Mapping[str, Any]) -> None:
         """Calls `on_loop_end` of the callbacks with the output of a loop and its speed."""
-        steps, seconds = self._run.step - self._step, time.perf_counter() - self._time
+        steps = self._run.step - self._step
+        seconds = time.perf_counter() - self._time
         speed = {"steps_per_second": steps / seconds if seconds else 0.0}
         self._run.callbacks.on_loop_end(self._run, {**_scalars(logs), **speed})
         self.restart()
@@ -247,13 +255,13 @@ class EventReporter:
 
 
 def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    found: dict[str, float] = {}
+    scalars: dict[str, float] = {}
     for name, value in logs.items():
         if isinstance(value, Mapping):
-            found.update(_scalars(value, f"{prefix}{name}/"))
+            scalars.update(_scalars(value, f"{prefix}{name}/"))
         elif not getattr(value, "shape", ()):
-            found[f"{prefix}{name}"] = float(orbit.utils.get_value(value))
-    return found
+            scalars[f"{prefix}{name}"] = float(orbit.utils.get_value(value))
+    return scalars
 
 
 def build_garden_controller(
@@ -383,3 +391,61 @@ def _require_int(settings: Any, name: str) -> int:
             f"trainer.{name}", f"got {value!r}; a custom trainer requires a number of steps"
         )
     return int(value)
+
+
+# Settings that only this runner's own loops, checkpoint manager and best checkpoints implement.
+LOOP_SETTINGS = ("max_time", "checkpoint_time_interval")
+CHECKPOINT_MANAGER_SETTINGS = ("keep_checkpoint_interval", "keep_checkpoint_time_interval")
+BEST_CHECKPOINT_SETTINGS = ("best_checkpoints_to_keep",)
+
+
+def reject_settings(config: ExperimentConfig, names: Sequence[str], part: str) -> None:
+    """Raises `SettingError` for a setting of the trainer that a custom part does not implement."""
+    for name in names:
+        if getattr(config.trainer, name) != getattr(TrainerConfig, name):
+            raise SettingError(f"trainer.{name}", f"is not supported with a custom {part}")
+
+
+def check_custom_loop(
+    config: ExperimentConfig,
+    callbacks: Sequence[Callback],
+    *,
+    stop_at_step: int | None,
+    has_own_trainer: bool,
+) -> None:
+    """Raises an error if something was requested that only this runner's own loops support.
+
+    `has_own_trainer` is whether only the controller is custom, and the trainer is this runner's.
+    """
+    stateful = [callback for callback in callbacks if keeps_state(callback)]
+    if config.callbacks or stateful or (has_own_trainer and callbacks):
+        raise SettingError(
+            "callbacks",
+            "a custom trainer or controller does not call them or save their state\n"
+            "use `train_actions` and `eval_actions` instead",
+        )
+    if make_tracking(config.trackers):
+        raise SettingError(
+            "trackers",
+            "a custom trainer or controller passes records only to tensorboard\n"
+            "remove the others, and use `train_actions` and `eval_actions` instead",
+        )
+    if stop_at_step is not None:
+        raise RunnerError("stop_at_step: is not supported with a custom controller")
+    reject_settings(config, LOOP_SETTINGS, "trainer or controller")
+    if not has_own_trainer:
+        reject_settings(
+            config, (*CHECKPOINT_MANAGER_SETTINGS, *BEST_CHECKPOINT_SETTINGS), "trainer"
+        )
+
+
+def check_custom_trainer(settings: Any) -> None:
+    """Raises `SettingError` for a setting of steps that only this runner's trainer takes."""
+    for name, is_set in (
+        ("fine_tuning", settings.fine_tuning is not None),
+        ("skip_steps", bool(settings.skip_steps)),
+        ("on_nonfinite", settings.on_nonfinite == "skip"),
+    ):
+        if is_set:
+            reason = "is not supported by custom trainers; remove it"
+            raise SettingError(f"trainer.{name}", reason)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +17,36 @@ import tf_keras
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
+from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.driver import custom_trainer
-from orbit_runner.model_garden.driver.custom_parts import (
+from orbit_runner.model_garden.driver.custom_trainer import (
     BEST_CHECKPOINT_SETTINGS,
     CHECKPOINT_MANAGER_SETTINGS,
     check_custom_loop,
     reject_settings,
 )
-from orbit_runner.model_garden.driver.gin_trainer import build_gin_trainer, gin_sets_trainer
 from orbit_runner.model_garden.driver.params import to_driver, to_runner_config
 from orbit_runner.model_garden.driver.trainer_facade import (
     GardenCheckpoints,
     GardenTrainer,
     ManagedCheckpoints,
 )
-from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.multitask import EvalTask
 from orbit_runner.train import loop
-from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.callback_list import CallbackList
+from orbit_runner.train.callbacks.base import Callback, CallbackList
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
-from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope
+from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
 
 
 class OrbitExperimentRunner:
@@ -119,15 +119,20 @@ class OrbitExperimentRunner:
         if model_dir is None:
             raise RunnerError("--model_dir: is not set; set it to the run directory")
         self.strategy = distribution_strategy or tf.distribute.get_strategy()
-        self._params, self._model_dir, self._mode = params, str(model_dir), mode
+        self._params = params
+        self._model_dir = str(model_dir)
+        self._mode = mode
         self._config: ExperimentConfig = to_runner_config(params)
         self._run_post_eval = run_post_eval
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
-        self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
+        self._asynchronous = enable_async_checkpointing
+        self._allow_partial = allow_partial
         self._task = task
-        self._eval_tasks, self._callbacks = eval_tasks, tuple(callbacks)
-        self._stop_at_step, self._started = stop_at_step, started
+        self._eval_tasks = eval_tasks
+        self._callbacks = tuple(callbacks)
+        self._stop_at_step = stop_at_step
+        self._started = started
         self._resume = resume
         self._run: Run | None = None
         self._own_controller: orbit.Controller | None = None
@@ -136,6 +141,9 @@ class OrbitExperimentRunner:
         self._signals = SignalGuard(on_terminate=saves, preemption=self._config.runtime.preemption)
         with contextlib.ExitStack() as held_scopes:
             if is_remote(self._model_dir):
+                # Few runs need it, and importing it takes 15 ms.
+                from orbit_runner.run_directory.remote_runs import remote_run_scope
+
                 remote = remote_run_scope(self._model_dir, mode, params, self.strategy)
                 self._model_dir = str(held_scopes.enter_context(remote))
             if mode in TRAINING and Workers(self.strategy).is_chief:
@@ -154,7 +162,8 @@ class OrbitExperimentRunner:
             self._held_scopes = held_scopes.pop_all()
 
     def _build(self, task: Any, trainer: Any, **controller: Any) -> None:
-        trains, evaluates = "train" in self._mode, "eval" in self._mode or self._run_post_eval
+        trains = "train" in self._mode
+        evaluates = "eval" in self._mode or self._run_post_eval
         self._trainer = trainer or self._build_trainer(task, train=trains, evaluate=evaluates)
         self._checkpoint_manager = self._maybe_build_checkpoint_manager()
         self._use_custom_manager()
@@ -240,7 +249,8 @@ class OrbitExperimentRunner:
             started=self._started,
             resume=self._resume,
         )
-        cls, own = type(self), OrbitExperimentRunner
+        cls = type(self)
+        own = OrbitExperimentRunner
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter
         exporter = self._build_best_checkpoint_exporter() if replaced else None
         if replaced:
@@ -411,3 +421,44 @@ class OrbitExperimentRunner:
                 )
             reject_settings(self._config, CHECKPOINT_MANAGER_SETTINGS, "checkpoint manager")
             run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
+
+
+def gin_sets_trainer() -> bool:
+    """Returns whether a gin binding sets the class of the trainer."""
+    gin = sys.modules.get("gin")
+    if gin is None:
+        return False
+    try:
+        gin.query_parameter("create_trainer.trainer_cls")
+    except ValueError:
+        return False
+    return True
+
+
+def build_gin_trainer(
+    params: Any,
+    runtime: RuntimeConfig,
+    strategy: tf.distribute.Strategy,
+    task: Any,
+    build_exporter: Callable[[], Any],
+    *,
+    train: bool,
+    evaluate: bool,
+) -> Any:
+    """Returns a trainer of the class that a gin binding sets, created in the strategy's scope.
+
+    `params` is a config of Model Garden's class. `build_exporter` is called in the scope, and
+    returns the exporter of the best checkpoint. Raises `SettingError` if the run has logical
+    replicas.
+    """
+    from official.core import train_utils
+
+    if runtime.logical_replicas:
+        raise SettingError(LOGICAL_REPLICAS, "is not supported with a custom trainer; omit it")
+    phase("building the model")
+    # As for this runner's own trainer, because deterministic random ops fail without a seed.
+    seed_everything(runtime.seed, keep_objects=True)
+    with strategy.scope():
+        return train_utils.create_trainer(
+            params, task, train=train, evaluate=evaluate, checkpoint_exporter=build_exporter()
+        )

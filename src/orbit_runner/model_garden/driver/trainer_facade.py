@@ -20,7 +20,7 @@ from orbit_runner.checkpoint.manager import Checkpoints
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.initial_weights import LoadedWeights
-from orbit_runner.train.callbacks.base import Logs
+from orbit_runner.train.callbacks.base import Logs, RunView
 from orbit_runner.train.callbacks.best_checkpoint import BestKeeper
 from orbit_runner.train.evaluator import EXAMPLES
 from orbit_runner.train.run import Run
@@ -146,7 +146,7 @@ class _ExporterCallback(BestKeeper):
     def __init__(self, exporter: Any, trainer: GardenTrainer) -> None:
         self._exporter, self._trainer = exporter, trainer
 
-    def on_evaluate(self, run: Run, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Exports the checkpoint."""
         ema = run.state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():

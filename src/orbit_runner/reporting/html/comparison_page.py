@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orbit_runner.reporting.comparison import RunComparison
-from orbit_runner.reporting.html.page import page, section, table
-from orbit_runner.reporting.html.svg_axes import LEFT, RIGHT, WIDTH, value_axis, value_grid, x_label
-from orbit_runner.reporting.html.svg_chart import COLORS, Series, line_chart
-from orbit_runner.reporting.paired import PairedComparison, PairedMetric
-from orbit_runner.reporting.statistics import (
+from orbit_runner.compare.paired import PairedComparison, PairedMetric
+from orbit_runner.compare.runs import RunComparison
+from orbit_runner.compare.statistics import (
     difference_text,
     estimate_text,
     interval_text,
@@ -18,6 +15,9 @@ from orbit_runner.reporting.statistics import (
     permutation_text,
     verdict,
 )
+from orbit_runner.reporting.html.page import page, section, table
+from orbit_runner.reporting.html.svg_axes import LEFT, RIGHT, WIDTH, value_axis, value_grid, x_label
+from orbit_runner.reporting.html.svg_chart import COLORS, Series, line_chart
 from orbit_runner.reporting.text.comparison import (
     METHODS,
     Row,

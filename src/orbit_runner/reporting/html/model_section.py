@@ -6,7 +6,6 @@ import base64
 from collections.abc import Sequence
 from html import escape
 
-from orbit_runner.inspection.rows import LayerRow
 from orbit_runner.reporting.html.page import paragraph, table
 from orbit_runner.reporting.report_data.files import InputData, ModelData, Picture
 from orbit_runner.reporting.text.layers import (
@@ -16,6 +15,7 @@ from orbit_runner.reporting.text.layers import (
     tensor_rows,
     total_rows,
 )
+from orbit_runner.step.results import LayerRow
 
 _SMALL = 64  # Pictures with fewer pixels a side are enlarged without smoothing.
 

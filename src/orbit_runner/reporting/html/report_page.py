@@ -20,7 +20,6 @@ from orbit_runner.reporting.html.page import page, paragraph, section, subsectio
 from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data.files import EvaluationData, ReportData
-from orbit_runner.reporting.run_data import NON_METRICS, RunData
 from orbit_runner.reporting.text.exports import export_head, export_rows
 from orbit_runner.reporting.text.profile import (
     KIND_HEAD,
@@ -41,6 +40,7 @@ from orbit_runner.run_directory.metric_records import (
     Curves,
     metric_values,
 )
+from orbit_runner.run_directory.run_data import NON_METRICS, RunData
 from orbit_runner.run_directory.run_summary import attempt_seconds
 from orbit_runner.serving.export_directory import read_exports
 

@@ -18,21 +18,21 @@ import tensorflow as tf
 from orbit_runner.determinism.numerics import unchanged_generators_scope
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.inspection.batches import batch_summary, pictures, sentences
-from orbit_runner.inspection.layers import LayerCalls, layer_rows
+from orbit_runner.inspection.measure import trace_model
 from orbit_runner.inspection.picture_sheet import thumbnails
-from orbit_runner.inspection.step_graph import trace_model
-from orbit_runner.model_garden.task_adapter.data_sections import has_services
+from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.reporting.report_data.files import (
     EvaluationData,
     InputData,
     ModelData,
     Picture,
 )
+from orbit_runner.step.batches import batch_summary, pictures, sentences
+from orbit_runner.step.layers import LayerCalls, layer_rows
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tf_internals import all_layers, clear_losses, is_keras_layer, own_other_weights
 from orbit_runner.train.evaluator import metrics_of
-from orbit_runner.train.inputs.local_batches import own_batches
+from orbit_runner.train.inputs.distribute import own_batches
 from orbit_runner.train.run import Run
 
 _MOST_PICTURES, _MOST_ROWS, _MOST_TEXT = 32, 50, 2000

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orbit_runner.inspection.rows import LayerRow, TensorSummary
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.step.results import LayerRow, TensorSummary
 from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
 
 MODEL, INPUTS, EVALUATION = "model.json", "inputs.json", "evaluation.json"

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.reporting.comparison import RunComparison, format_value
-from orbit_runner.reporting.html.svg_axes import is_logarithmic
-from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
-from orbit_runner.reporting.paired import PairedComparison, PairedMetric
-from orbit_runner.reporting.statistics import (
+from orbit_runner.compare.paired import PairedComparison, PairedMetric
+from orbit_runner.compare.runs import RunComparison, format_value
+from orbit_runner.compare.statistics import (
     estimate_text,
     interval_text,
     permutation_text,
     verdict,
 )
+from orbit_runner.reporting.html.svg_axes import is_logarithmic
+from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 
 _GAP = 2
 _NARROWEST, _LEAST_CUT, _WIDEST = 10, 18, 48

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from orbit_runner.data.tables.summary import ColumnSummary, EqualRows, TableSummary
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.schedule import Schedule
-from orbit_runner.inspection.step_batches import ReplayedStep
 from orbit_runner.reporting.numbers import bytes_text, format_duration, number_or_dash
 from orbit_runner.reporting.text.comparison import draw_curves
 from orbit_runner.reporting.text.layers import (
@@ -21,6 +20,7 @@ from orbit_runner.reporting.text.layers import (
 from orbit_runner.reporting.text.scale import format_scale
 from orbit_runner.reporting.text.step import format_rows, more_rows
 from orbit_runner.state.layer_table import format_table
+from orbit_runner.step.batches import ReplayedStep
 
 LEFT_OUT = "what is not used"
 COLUMN_HEAD = (

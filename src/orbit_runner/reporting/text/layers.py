@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orbit_runner.inspection.rows import LayerRow, TensorSummary, forward_flops, totals
 from orbit_runner.reporting.numbers import number_or_dash
+from orbit_runner.step.results import LayerRow, TensorSummary, forward_flops, totals
 
 Rows = list[tuple[str, ...]]
 LAYER_HEAD = ("layer", "type", "output", "parameters", "FLOPs")

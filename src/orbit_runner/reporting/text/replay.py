@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.replay.examination import (
+from orbit_runner.reporting.text.step import format_rows, more_rows
+from orbit_runner.step.results import (
     LOSS,
     Examination,
     ExampleLoss,
@@ -13,7 +14,6 @@ from orbit_runner.replay.examination import (
     LayerOutput,
     VariableStep,
 )
-from orbit_runner.reporting.text.step import format_rows, more_rows
 
 _EXAMPLES = 16
 _VARIABLES = 24

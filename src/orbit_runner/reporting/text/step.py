@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.inspection.step_examples import StepExamples
+from orbit_runner.step.examples import StepExamples
 
 Row = Mapping[str, Any]
 _WIDEST = 60

@@ -17,6 +17,7 @@ from orbit_runner.sweep.view.setting_axis import setting_names
 from orbit_runner.utils.files import write_atomically
 
 CSV_FILE, PAGE_FILE = "sweep.csv", "sweep.html"
+_INTERVAL_SECONDS = 10.0
 
 
 def write_sweep_files(directory: Path, results: SweepResults) -> None:
@@ -34,11 +35,12 @@ def write_sweep_files(directory: Path, results: SweepResults) -> None:
 
 
 class SweepFiles:
-    """Writes the files again when a trial has ended, but at most every `interval` seconds."""
+    """Writes the files again when a trial has ended, but at most every ten seconds."""
 
-    def __init__(self, directory: Path, interval: float = 10.0) -> None:
-        self._directory, self._interval = directory, interval
-        self._due, self._ended = 0.0, 0
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._due = 0.0
+        self._ended = 0
 
     def update(self, results: SweepResults) -> None:
         """Writes the files if they are due. A file that cannot be written does not end a sweep."""
@@ -47,7 +49,8 @@ class SweepFiles:
             return
         with contextlib.suppress(OSError):
             write_sweep_files(self._directory, results)
-        self._ended, self._due = ended, time.monotonic() + self._interval
+        self._ended = ended
+        self._due = time.monotonic() + _INTERVAL_SECONDS
 
 
 def csv_text(results: SweepResults) -> str:

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.reporting.setting_texts import value_text
-from orbit_runner.reporting.statistics import (
+from orbit_runner.compare.statistics import (
     Estimate,
     PairedTest,
     estimate,
@@ -17,6 +16,7 @@ from orbit_runner.reporting.statistics import (
     paired_test,
     verdict,
 )
+from orbit_runner.reporting.setting_texts import value_text
 from orbit_runner.sweep.results import TRIAL_STATUSES, SweepResults, TrialResult
 
 _MOST_REPEATS = 4

@@ -12,8 +12,8 @@ from orbit_runner.reporting.numbers import format_duration
 from orbit_runner.reporting.progress.live import LiveLines
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import rank_trials
+from orbit_runner.sweep.view.tables import trial_lines
 from orbit_runner.sweep.view.time_left import TimeLeft
-from orbit_runner.sweep.view.trial_table import trial_lines
 from orbit_runner.utils.log import log_scope
 from orbit_runner.utils.terminal import hidden_cursor_scope
 

@@ -16,7 +16,7 @@ from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.registry import TEXT_MODELS
-from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.storage.paths import local_run_directory
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving

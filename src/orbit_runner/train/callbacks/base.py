@@ -1,13 +1,130 @@
-"""`Callback`: the base class for code that is called at the events of a run."""
+"""`Callback`, the base class for code that is called at the events of a run, and lists of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from orbit_runner.config.schema.plugins import CallbackConfig
+from orbit_runner.config.serialize import plain_value
+from orbit_runner.errors import RunnerError
+from orbit_runner.utils.user_code import load_class
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from orbit_runner.checkpoint.manager import CheckpointManager, RunConditions
+    from orbit_runner.config.schema.experiment import ExperimentConfig
+    from orbit_runner.distribute.process_group import Workers
+    from orbit_runner.run_directory.paths import RunDirectory
+    from orbit_runner.state.train_state import TrainState
+    from orbit_runner.tasks.adapter import TaskAdapter
+
 
 Logs = Mapping[str, Any]
-# A `train.run.Run`. Importing it here would be circular, because it imports callbacks.
-Run = Any
+
+
+class TrainerView(Protocol):
+    """What callbacks use of a trainer."""
+
+    flops: int | None
+    unkeyed: list[str]
+
+    @property
+    def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
+        """The records that ended within the last loop, before its end: global step and logs."""
+
+
+class EvaluatedRun(Protocol):
+    """A run that evaluates: a `train.run.Run`, or a checkpoint that is evaluated alone."""
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The experiment, with the paths that this machine uses."""
+
+    @property
+    def adapter(self) -> TaskAdapter:
+        """The task's adapter, which describes what the task can do."""
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """The distribution strategy."""
+
+    @property
+    def state(self) -> TrainState:
+        """The state that a step changes: the model, the optimizer, the global step."""
+
+    @property
+    def workers(self) -> Workers:
+        """The processes that train together."""
+
+    @property
+    def evaluator(self) -> Any:
+        """The evaluator, or None in modes that only train."""
+
+    @property
+    def model(self) -> Any:
+        """The model, a `tf_keras.Model`."""
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+
+    @property
+    def validation_steps(self) -> int:
+        """The number of batches of an evaluation; -1 for all if their number is not known."""
+
+    def section(self, name: str) -> Any:
+        """Returns a section of the task's config, such as `train_data`, or None if it has none."""
+
+
+class RunView(EvaluatedRun, Protocol):
+    """What callbacks use of a `train.run.Run`, whose module imports theirs."""
+
+    @property
+    def model_dir(self) -> Path:
+        """The run directory."""
+
+    @property
+    def directory(self) -> RunDirectory:
+        """The paths of the files in the run directory."""
+
+    @property
+    def written_config(self) -> ExperimentConfig:
+        """The experiment before its paths were made local; the same on every machine."""
+
+    @property
+    def conditions(self) -> RunConditions:
+        """What each checkpoint records: the config, the strategy and the numerics."""
+
+    @property
+    def checkpoints(self) -> CheckpointManager:
+        """The checkpoint manager."""
+
+    @property
+    def restored(self) -> str | None:
+        """The path of the checkpoint that the run started from, or None if there was none."""
+
+    @property
+    def trainer(self) -> TrainerView | None:
+        """The trainer, or None in modes that only evaluate."""
+
+    @property
+    def callbacks(self) -> CallbackList:
+        """All callbacks in the order in which they are called."""
+
+    @property
+    def train_steps(self) -> int:
+        """The last step of training."""
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one that writes files; always true without a cluster."""
+
+    def stop(self, reason: str) -> None:
+        """Ends training after the current loop, for a reason that is reported."""
 
 
 class Callback:
@@ -28,21 +145,21 @@ class Callback:
     restart.
     """
 
-    def on_run_begin(self, run: Run) -> None:
+    def on_run_begin(self, run: RunView) -> None:
         """Called once in every mode, after the model and its state are restored or initialized.
 
         Args:
             run: The run. `run.step` is greater than 0 if a checkpoint was restored.
         """
 
-    def on_train_begin(self, run: Run) -> None:
+    def on_train_begin(self, run: RunView) -> None:
         """Called once before the first training step, even if the run is already finished.
 
         Args:
             run: The run.
         """
 
-    def on_loop_end(self, run: Run, logs: Logs) -> None:
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Called after each training loop.
 
         The length of a loop may depend on the speed of the machine (`trainer.steps_per_loop`).
@@ -53,7 +170,7 @@ class Callback:
                 rate.
         """
 
-    def on_log(self, run: Run, logs: Logs) -> None:
+    def on_log(self, run: RunView, logs: Logs) -> None:
         """Called every `trainer.summary_interval` steps, and at the last step.
 
         Args:
@@ -61,7 +178,7 @@ class Callback:
             logs: Values by name, averaged since the last call or since the run was resumed.
         """
 
-    def on_evaluate(self, run: Run, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Called after each evaluation.
 
         Args:
@@ -69,7 +186,7 @@ class Callback:
             logs: Values by name, nested by task if several tasks are evaluated.
         """
 
-    def on_train_end(self, run: Run) -> None:
+    def on_train_end(self, run: RunView) -> None:
         """Called once at the end of training, after the last checkpoint was saved.
 
         Not called if an error, a signal or `trainer.max_time` ends the run.
@@ -93,3 +210,122 @@ class Callback:
         Args:
             state: The state. Tuples have become lists, as in JSON.
         """
+
+
+class CallbackList(Callback):
+    """Calls several callbacks in order."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self.callbacks = tuple(callbacks)
+        # The initial states, for checkpoints without states.
+        self._initial_states = self.get_state()
+
+    @property
+    def needs_every_record(self) -> bool:
+        """Whether a callback overrides `on_log`, so that a loop must end at each record."""
+        return any(type(callback).on_log is not Callback.on_log for callback in self.callbacks)
+
+    def has(self, cls: type[Callback]) -> bool:
+        """Returns whether one of the callbacks is an instance of a class."""
+        return any(isinstance(callback, cls) for callback in self.callbacks)
+
+    def on_run_begin(self, run: RunView) -> None:
+        """Calls `on_run_begin` of each callback."""
+        for callback in self.callbacks:
+            callback.on_run_begin(run)
+
+    def on_train_begin(self, run: RunView) -> None:
+        """Calls `on_train_begin` of each callback."""
+        for callback in self.callbacks:
+            callback.on_train_begin(run)
+
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
+        """Calls `on_loop_end` of each callback."""
+        for callback in self.callbacks:
+            callback.on_loop_end(run, logs)
+
+    def on_log(self, run: RunView, logs: Logs) -> None:
+        """Calls `on_log` of each callback."""
+        for callback in self.callbacks:
+            callback.on_log(run, logs)
+
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
+        """Calls `on_evaluate` of each callback."""
+        for callback in self.callbacks:
+            callback.on_evaluate(run, logs)
+
+    def on_train_end(self, run: RunView) -> None:
+        """Calls `on_train_end` of each callback."""
+        for callback in self.callbacks:
+            callback.on_train_end(run)
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the state of each callback that has one, by name.
+
+        Raises RunnerError if a state cannot be represented as JSON.
+        """
+        states = {
+            name: callback.get_state() for name, callback in self._callbacks_by_name().items()
+        }
+        kept = {name: state for name, state in states.items() if state is not None}
+        for name, state in kept.items():
+            try:
+                _check_keys(state)
+                json.dumps(state)
+            except (TypeError, ValueError) as error:
+                raise RunnerError(
+                    f"{name}.get_state() returned a value that JSON cannot represent: {error}\n"
+                    "return numbers, strings, booleans, None, lists, or dicts with string keys"
+                ) from error
+        return kept
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restores the state of each callback; one that is missing gets its initial state."""
+        for name, callback in self._callbacks_by_name().items():
+            if name in self._initial_states:
+                # A copy, because a callback may modify its state.
+                callback.set_state(
+                    json.loads(json.dumps(state.get(name, self._initial_states[name])))
+                )
+
+    def _callbacks_by_name(self) -> dict[str, Callback]:
+        """Returns the callbacks by class name, with a number if several have the same class."""
+        named: dict[str, Callback] = {}
+        for callback in self.callbacks:
+            cls = type(callback)
+            name = f"{cls.__module__}.{cls.__qualname__}"
+            number = 1
+            while (key := name if number == 1 else f"{name}#{number}") in named:
+                number += 1
+            named[key] = callback
+        return named
+
+
+def _check_keys(state: Any) -> None:
+    """Raises `TypeError` for a key that JSON would turn into a string."""
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is not a string")
+            _check_keys(value)
+    elif isinstance(state, (list, tuple)):
+        for value in state:
+            _check_keys(value)
+
+
+def keeps_state(callback: Callback) -> bool:
+    """Returns whether a callback has a state to save."""
+    return type(callback).get_state is not Callback.get_state
+
+
+def make_callbacks(config: Sequence[CallbackConfig]) -> list[Callback]:
+    """Returns the callbacks that the section `callbacks` of a config names.
+
+    Raises SettingError if a class does not exist, is not a callback, or takes other arguments.
+    """
+    callbacks = []
+    for index, callback_config in enumerate(config):
+        arguments = plain_value(callback_config.arguments)
+        cls = load_class(callback_config.class_name, Callback, arguments, f"callbacks[{index}]")
+        callbacks.append(cls(**arguments))
+    return callbacks

@@ -7,16 +7,16 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.checkpoint.manager import RunConditions, record_of
-from orbit_runner.checkpoint.retention.ranking import (
+from orbit_runner.checkpoint.ranking import (
     Entry,
     KeepRanked,
     Ranking,
@@ -26,14 +26,50 @@ from orbit_runner.checkpoint.retention.ranking import (
 )
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.train.callbacks.base import Callback, Logs
-from orbit_runner.train.callbacks.comparison import Comparison
+from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.utils.files import read_json_object, set_aside, to_jsonable, write_atomically
 from orbit_runner.utils.metrics import nested_scalars
 
-if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A metric and the direction in which it improves."""
+
+    metric: str  # `a|b` is `b` in the nested results `a`
+    higher: bool  # whether higher values are better
+
+    def value(self, logs: Mapping[str, object]) -> float:
+        """Returns the value of the metric in the results of an evaluation.
+
+        Raises RunnerError if the metric is missing.
+        """
+        value: object = logs
+        for name in self.metric.split("|"):
+            if not isinstance(value, Mapping) or name not in value:
+                known = list(value) if isinstance(value, Mapping) else []
+                raise RunnerError(unknown_name_message("metric", self.metric, known))
+            value = value[name]
+        return float(value)  # type: ignore[arg-type]
+
+    def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
+        """Returns whether a value is better than another by more than `by`.
+
+        `than` is NaN if there is no other value yet. A value that is NaN or infinite is never
+        better.
+        """
+        if not math.isfinite(value):
+            return False
+        if math.isnan(than):
+            return True
+        return value > than + by if self.higher else value < than - by
+
+
+def require_metric(name: str, known: Sequence[str], setting: str) -> None:
+    """Raises SettingError if evaluations do not report the metric that a setting names."""
+    if name not in known:
+        raise SettingError(setting, unknown_name_message("metric", name, known))
 
 
 class BestKeeper(Callback):
@@ -69,16 +105,21 @@ class BestCheckpoint(BestKeeper):
         keep: int = 1,  # the number of best checkpoints
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._note, self._warned = note, False
-        self.comparison, self._state = comparison, state
-        self._conditions, self._memory = conditions, memory
+        self._note = note
+        self._warned = False
+        self.comparison = comparison
+        self._state = state
+        self._conditions = conditions
+        self._memory = memory
         self._info = directory / "info.json"
-        self._keep, self._others, self._rule = keep, list[Entry](), KeepRanked()
+        self._keep = keep
+        self._others = list[Entry]()
+        self._rule = KeepRanked()
         self._folder = CheckpointFolder(directory, name="best", keep=self._rule)
         self._writer = CheckpointWriter(state.checkpoint(), self._folder, workers=workers)
         self._writes = workers is None or workers.is_chief
 
-    def on_evaluate(self, run: Run, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Saves the weights if the result is one of the best."""
         value = self.comparison.value(logs)
         self._warn(value)
@@ -111,7 +152,7 @@ class BestCheckpoint(BestKeeper):
         value, step = self._best_and_step()
         return [] if math.isnan(value) else [Entry(value, int(step)), *self._others]
 
-    def _steps_in_latest_ranking(self, run: Run) -> frozenset[int]:
+    def _steps_in_latest_ranking(self, run: RunView) -> frozenset[int]:
         """Returns the steps that the latest checkpoint of the run ranks.
 
         Their files are needed if the run returns to that checkpoint.
@@ -134,7 +175,8 @@ class BestCheckpoint(BestKeeper):
 
     def set_state(self, state: Any) -> None:
         """Restores the ranking. The best result itself is a variable in the checkpoint."""
-        best, ranking = self._best_and_step(), read_ranking(state)
+        best = self._best_and_step()
+        ranking = read_ranking(state)
         self._others = ranking[1 : self._keep] if ranking and ranking[0] == best else []
 
     def _write_info(self, result: Mapping[str, Any], step: int) -> None:
@@ -149,7 +191,8 @@ class BestCheckpoint(BestKeeper):
 
     def remove_surplus(self) -> None:
         """Removes all checkpoints that are not ranked, and updates what names the best one."""
-        ranking, there = self._ranking(), self._folder.committed_steps()
+        ranking = self._ranking()
+        there = self._folder.committed_steps()
         if not self._writes or self._memory is None or max(self._keep, len(there)) == 1:
             return
         missing = [entry.step for entry in ranking if entry.step not in there]
@@ -181,7 +224,8 @@ class BestCheckpoint(BestKeeper):
                 self._note(f"warning: {self._info} cannot be read ({error}); moved to {moved}")
         if self._memory is None or math.isnan(self._best()):
             return
-        value, step = self._best(), int(self._memory.numpy()[1])
+        value = self._best()
+        step = int(self._memory.numpy()[1])
         if step in self._folder.committed_steps():
             self._write_info({self.comparison.metric: value}, step)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,8 +16,79 @@ from orbit_runner import exit_codes
 from orbit_runner.config.schema.runtime import PreemptionConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError
-from orbit_runner.train.callbacks.preemption import PreemptionWatch
+from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import exit_signals
+
+# A command that takes longer is killed, and counts as no notice.
+_COMMAND_SECONDS = 10.0
+# The exit codes of a shell that did not run the command.
+_NOT_RUN = (126, 127)
+
+
+class PreemptionWatch:
+    """Calls `notify` once, from a thread, when the platform gives notice.
+
+    The argument describes the notice, such as `the file /run/preempted exists`.
+    """
+
+    def __init__(self, preemption: PreemptionConfig, notify: Callable[[str], None]) -> None:
+        self._preemption = preemption
+        self._notify = notify
+        self._warned = False
+
+    @contextlib.contextmanager
+    def running_scope(self) -> Iterator[None]:
+        """Checks during a `with` block; starts no thread if there is nothing to check."""
+        if not (self._preemption.file or self._preemption.command):
+            yield
+            return
+        end = threading.Event()
+        threading.Thread(target=self._poll, args=(end,), name="preemption", daemon=True).start()
+        try:
+            yield
+        finally:
+            end.set()
+
+    def _poll(self, end: threading.Event) -> None:
+        while not end.is_set():
+            found = self._notice()
+            if found:
+                self._notify(found)
+                return
+            end.wait(self._preemption.poll_interval)
+
+    def _notice(self) -> str:
+        file, command = self._preemption.file, self._preemption.command
+        if file and os.path.lexists(os.path.expanduser(file)):
+            return f"the file {file} exists"
+        if command and self._exit_code(command) == 0:
+            return "runtime.preemption.command succeeded"
+        return ""
+
+    def _exit_code(self, command: str) -> int:
+        try:
+            code = subprocess.run(
+                command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_COMMAND_SECONDS,
+                check=False,
+                start_new_session=True,  # Ctrl-C must not reach the command.
+            ).returncode
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self._warn(str(error))
+            return 1
+        if code in _NOT_RUN:
+            self._warn(f"the shell cannot run it (exit code {code})")
+        return code
+
+    def _warn(self, problem: str) -> None:
+        if not self._warned:
+            note(f"warning: runtime.preemption.command: {problem}; a notice would not be seen")
+        self._warned = True
+
 
 # Must be the same on every worker, because the workers add up how many got each signal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
@@ -70,7 +142,8 @@ class SignalGuard:
         preemption: PreemptionConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._on_terminate, self._preemption = on_terminate, preemption or PreemptionConfig()
+        self._on_terminate = on_terminate
+        self._preemption = preemption or PreemptionConfig()
         self._clock = clock
         self._first: float | None = None  # when the first signal came; notices do not count
         self.received: int | None = None
@@ -144,7 +217,10 @@ class SignalAction:
     """
 
     def __init__(self, guard: SignalGuard, workers: Workers, manager: Any, step: Any) -> None:
-        self._guard, self._workers, self._manager, self._step = guard, workers, manager, step
+        self._guard = guard
+        self._workers = workers
+        self._manager = manager
+        self._step = step
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
         """Saves a checkpoint and raises `Interrupted` if any worker got a signal."""

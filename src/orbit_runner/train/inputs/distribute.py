@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orbit
 import tensorflow as tf
 
-from orbit_runner.config.schema.data import seed_of
+from orbit_runner.config.schema.data import resolve_data_config, seed_of
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.model_garden.task_adapter.resume_inputs import ReplayedDataset
-from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws_scope
+from orbit_runner.model_garden.task_adapter import ReplayedDataset, repeatable_draws_scope
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.train.inputs.worker_inputs import WorkerDatasets
-from orbit_runner.train.logical_replicas.inputs import sharded_inputs, single_shards
+from orbit_runner.tf_internals import (
+    PerWorkerDistributedIterator,  # the public API supports only one pipeline
+    coordinator_workers,
+    set_type_spec,
+)
 
 
 def distribute(
@@ -139,3 +142,148 @@ def leading_size(inputs: Any) -> tf.Tensor:
         if part.shape.rank != 0:
             return tf.cast(tf.shape(part)[0], tf.float32)
     return tf.constant(1.0)
+
+
+Build = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+
+
+def sharded_inputs(
+    build: Build, context: tf.distribute.InputContext, logical: int
+) -> tf.data.Dataset:
+    """Returns the batches of one pipeline's devices, each the neighboring shards of a device.
+
+    `build` returns the dataset of an input context; it is that of `logical` replicas with one
+    pipeline, so each element is a shard. Every pipeline makes all shards and keeps its own, because
+    which examples are in a shard must not depend on the number of pipelines.
+    """
+    dataset = _keep_own(build(tf.distribute.InputContext(1, 0, logical)), context, logical)
+    each = logical // context.num_replicas_in_sync
+    if each == 1:
+        return dataset
+    return dataset.batch(each, drop_remainder=True).map(_join_shards)
+
+
+def single_shards(
+    build: Build, context: tf.distribute.InputContext, logical: int
+) -> tf.data.Dataset:
+    """Returns one pipeline's share of the shards, each of which is an element of its own.
+
+    Each step takes one shard for each device, in the order of the data. Unlike the shards of
+    `sharded_inputs`, they may have different shapes, and the last ones may be missing.
+    """
+    dataset = build(tf.distribute.InputContext(1, 0, logical))
+    return _keep_own(dataset, context, context.num_replicas_in_sync)
+
+
+def _keep_own(
+    dataset: tf.data.Dataset, context: tf.distribute.InputContext, shards: int
+) -> tf.data.Dataset:
+    """Returns one pipeline's part of each `shards` neighboring elements."""
+    own = shards // context.num_input_pipelines
+    if own == shards:
+        return dataset
+    place = tf.constant(context.input_pipeline_id, tf.int64)
+    kept = dataset.enumerate().filter(lambda index, *_: tf.equal(index % shards // own, place))
+    kept = kept.map(lambda _, element: element)
+    if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        # Otherwise, the cardinality of a filtered dataset is not known.
+        kept = kept.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return kept
+
+
+def _join_shards(*batch: Any) -> Any:
+    """Returns one batch of several shards: tensors [shards · rows, …]."""
+    joined = tf.nest.map_structure(_join, batch)
+    return joined[0] if len(joined) == 1 else joined
+
+
+def _join(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
+
+
+class WorkerDatasets:
+    """A shard of the examples for each worker, which the worker reads itself.
+
+    A worker that is lost and restarted begins its shard again. TensorFlow's own per-worker datasets
+    are the same on all workers, so with a seed, all would train on the same batches.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.ParameterServerStrategy,
+        # Returns the dataset of one worker.
+        make: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+    ) -> None:
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._workers = coordinator_workers(self._coordinator)
+        self._functions = [
+            _trace(make, tf.distribute.InputContext(len(self._workers), index, 1))
+            for index in range(len(self._workers))
+        ]
+
+    def __iter__(self) -> Any:
+        iterators = []
+        for worker, function in zip(self._workers, self._functions, strict=True):
+            # TensorFlow creates the iterator again if the worker is restarted.
+            iterator = worker.create_resource(lambda function=function: iter(function()))
+            spec = tf.data.IteratorSpec(function.structured_outputs.element_spec)
+            set_type_spec(iterator, spec)
+            iterators.append(iterator)
+        return PerWorkerDistributedIterator(tuple(iterators))
+
+
+def _trace(make: Callable[[Any], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:
+    return tf.function(lambda: make(context)).get_concrete_function()
+
+
+# Pipelines that can only start at their beginning fill a buffer to shuffle, and make whole batches.
+_MAX_SHUFFLE_BUFFER = 64
+_MAX_BATCH_SIZE = 32
+
+
+def own_batches(
+    adapter: TaskAdapter, runtime: RuntimeConfig, section: Any, step: int = 0
+) -> Iterator[Any]:
+    """Yields the batches of a section for this process alone, each the whole batch of a step.
+
+    `step` is the step of the first batch, for tasks that can start at any step. Others have smaller
+    batches and shuffle fewer examples.
+    """
+    data = _limit_section(adapter, resolve_data_config(section, runtime))
+    with data_error_scope(data):
+        chunks = adapter.step_batches(data, 1)
+    if chunks is None:
+        yield from _dataset(adapter, runtime, data, step)
+        return
+    # Without a pipeline, whose functions would have to be traced.
+    steps = itertools.count(step) if chunks.steps is None else range(step, chunks.steps)
+    for number in steps:
+        yield chunks.batch_at(tf.constant(number, tf.int64))
+
+
+def _limit_section(adapter: TaskAdapter, data: Any) -> Any:
+    limits: dict[str, Any] = {"cache": False}
+    if not adapter.starts_at_step and data.is_training:
+        limits |= {
+            name: min(getattr(data, name, 0), most)
+            for name, most in (
+                ("shuffle_buffer_size", _MAX_SHUFFLE_BUFFER),
+                ("global_batch_size", _MAX_BATCH_SIZE),
+            )
+        }
+    return data.replace(**{n: value for n, value in limits.items() if hasattr(data, n)})
+
+
+def _dataset(adapter: TaskAdapter, runtime: RuntimeConfig, data: Any, step: int) -> tf.data.Dataset:
+    seed = getattr(data, "seed", None)
+    draws = (
+        contextlib.nullcontext()
+        if adapter.starts_at_step
+        else repeatable_draws_scope(runtime.seed if seed is None else seed, runtime.seed)
+    )
+    with draws, data_error_scope(data):
+        dataset = adapter.build_inputs(data, tf.distribute.InputContext(), step)
+    options = tf.data.Options()
+    # Deleting an iterator may wait for the thread that tunes; see `train.inputs.distribute`.
+    options.autotune.enabled = False
+    return dataset.with_options(options)

@@ -9,8 +9,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import find_split
 from orbit_runner.distribute.devices import device_groups
-from orbit_runner.distribute.tpu.inputs import split_inputs
-from orbit_runner.distribute.tpu.strategy import run_options
+from orbit_runner.distribute.tpu_strategy import run_options, split_inputs
 from orbit_runner.errors import SettingError
 
 
@@ -20,7 +19,8 @@ class Partition:
     def __init__(
         self, config: ExperimentConfig, strategy: tf.distribute.Strategy, *, is_training: bool
     ) -> None:
-        self._split, self._strategy = find_split(config, is_training), strategy
+        self._split = find_split(config, is_training)
+        self._strategy = strategy
         self._uses_xla = config.runtime.traits.uses_tpu
         dims = {f"{self._split.section}_input_partition_dims": list(self._split.dims) or None}
         # The options of `strategy.run`; None if not on a TPU.

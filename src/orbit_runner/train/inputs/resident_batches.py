@@ -39,7 +39,7 @@ def resident_batches(
     gpu = _find_gpu(strategy)
     if gpu and not requested:
         return None
-    obstacle = _obstacle(config, strategy, data)
+    obstacle = _obstacle(config, data)
     if gpu and not obstacle:
         obstacle = _gpu_obstacle(config, strategy, data)
     chunks = None if obstacle else _make_chunks(task, data, replicas, gpu)
@@ -62,7 +62,7 @@ def _section(data: Any) -> str:
     return "train_data" if data.is_training else "validation_data"
 
 
-def _obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: Any) -> str:
+def _obstacle(config: ExperimentConfig, data: Any) -> str:
     """Returns why steps cannot make the batches, or "" if they can."""
     trainer, runtime = config.trainer, config.runtime
     in_graph = trainer.train_tf_while_loop if data.is_training else _evaluates_in_graph(config)

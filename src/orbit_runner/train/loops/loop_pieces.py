@@ -10,10 +10,68 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.train.loops.loop_length import adapt_length
+from orbit_runner.train.schedule import Plan
+
+_SECONDS = 1.0
+_LARGEST_GROWTH = 8.0
+
+
+class LoopLength:
+    """Computes the number of steps of the next loop; the weights do not depend on it.
+
+    With `auto`, loops grow until one takes about a second. That is short enough to show progress,
+    and long enough for the overhead of the host not to matter.
+    """
+
+    def __init__(
+        self,
+        steps_per_loop: int | str,
+        plan: Plan,
+        # Returns the steps of the last loop and how many seconds they took, without what happened
+        # after the loop, such as an evaluation.
+        last_loop: Callable[[], tuple[int, float]],
+        records: int = 1,  # the maximum number of records in a loop, including that at its end
+    ) -> None:
+        self._fixed = steps_per_loop if isinstance(steps_per_loop, int) else None
+        self._plan = plan
+        self._last_loop = last_loop
+        self._records = records
+        self._length = 1.0
+        self._step: int | None = None
+
+    def __call__(self, step: int) -> int:
+        """Returns the length of the loop that starts at a step."""
+        length = self._fixed or round(self._adapt(int(step)))
+        # Orbit itself ends loops at steps at which training pauses to evaluate or save.
+        to_record = self._plan.next_record(int(step)) - int(step)
+        if length <= to_record:
+            return max(1, length)
+        # The loop must end with a record, because a resumed run would cut a record that two loops
+        # share.
+        more = min((length - to_record) // self._plan.summary_interval, self._records - 1)
+        return to_record + more * self._plan.summary_interval
+
+    def _adapt(self, step: int) -> float:
+        steps, seconds = self._last_loop()
+        if self._step is not None and step > self._step and steps:
+            self._length = adapt_length(self._length, steps, seconds, target=_SECONDS)
+        self._step = step
+        return self._length
+
+
+def adapt_length(length: float, steps: int, seconds: float, *, target: float) -> float:
+    """Returns the number of steps that take `target` seconds, at least 1.
+
+    `steps` took `seconds`, which may include tracing. The result is at most eight times `length`,
+    the previous number.
+    """
+    wanted = target * steps / max(seconds, 1e-9)
+    return max(1.0, min(wanted, length * _LARGEST_GROWTH))
+
 
 # A longer piece would hardly be faster. If the grace period is short, most of it is for saving.
-_LONGEST_SECONDS, _SHARE_OF_GRACE = 1.0, 1 / 6
+_LONGEST_SECONDS = 1.0
+_SHARE_OF_GRACE = 1 / 6
 
 
 class LoopPieces:
@@ -49,7 +107,8 @@ class LoopPieces:
         `synchronize` waits until all steps are done. `piece_length` returns the steps of the next
         piece, at most its argument.
         """
-        left, self.stopped = num_steps, False
+        left = num_steps
+        self.stopped = False
         while left:
             wanted = piece_length(round(min(left, self._length)))
             steps = self._agree(wanted)
@@ -57,7 +116,8 @@ class LoopPieces:
                 self.stopped = True
                 _expect_fewer_steps()
                 return
-            steps, start = steps or wanted, time.perf_counter()
+            steps = steps or wanted
+            start = time.perf_counter()
             loop(iterator, tf.constant(steps, tf.int32))
             synchronize()
             left -= steps

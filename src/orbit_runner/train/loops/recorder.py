@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.tasks.metrics import Ratio
-from orbit_runner.train.measurements.watch import Watch
+from orbit_runner.train.watch import Watch
 
 # The maximum number of records in one loop.
 MAX_RECORDS = 1000
@@ -32,8 +32,10 @@ class Recorder:
         learning_rates: Callable[[], Mapping[str, tf.Tensor]],  # returns scalars by name
         watch: Watch | None = None,  # what else the records of measured steps contain
     ) -> None:
-        self._interval, self._metrics = interval, metrics
-        self._learning_rates, self._watch = learning_rates, watch
+        self._interval = interval
+        self._metrics = metrics
+        self._learning_rates = learning_rates
+        self._watch = watch
         # The global step and the values of each record that ended within the last loop.
         self.records: list[tuple[int, dict[str, Any]]] = []
         self._names = (*(metric.name for metric in metrics), *learning_rates())

@@ -11,26 +11,20 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator, Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import RunnerError, SettingError, first_line
-from orbit_runner.model_garden.task_adapter.data_sections import has_services
-from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.model_garden.task_adapter import has_services
+from orbit_runner.train.callbacks.base import Callback, EvaluatedRun, Logs, RunView
 from orbit_runner.train.evaluator import LOSS, Evaluator
-from orbit_runner.train.inputs.distribute import leading_size
-from orbit_runner.train.inputs.local_batches import own_batches
+from orbit_runner.train.inputs.distribute import leading_size, own_batches
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
 
-if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
-
-# A `Run`, or what evaluates a checkpoint alone and has the same attributes.
-EvaluatedRun = Any
 _MAX_EXAMPLES = 8
 _SECONDS = 60.0  # The search ends after this time.
 
@@ -42,14 +36,15 @@ class NonFiniteEvaluations(Callback):
         self._names: Set[str] = frozenset()  # the metrics that were not finite
         self._searched: int | None = None  # the step at which their examples were searched
 
-    def on_evaluate(self, run: Run, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Warns if a result is not finite. Searches the examples if other results were finite."""
         names = non_finite_values(logs).keys()
         if not names or not run.is_chief:
             return
         searched = self._searched if self._names == names else None
         if searched is None:
-            self._names, self._searched = names, run.step
+            self._names = names
+            self._searched = run.step
         for text in describe_non_finite_evaluation(run, logs, searched):
             note(text)
 
@@ -148,7 +143,8 @@ class _Search:
     """Searches the examples of the validation data whose results are not finite."""
 
     def __init__(self, run: EvaluatedRun, values: Mapping[str, float]) -> None:
-        self._run, self._names = run, [*values]
+        self._run = run
+        self._names = [*values]
         self._evaluator = _batch_evaluator(run)
         self._end = time.monotonic() + _SECONDS
         self._found = _Findings()

@@ -14,6 +14,8 @@ from orbit_runner.checkpoint.finite_check import (
     describe_non_finite,
     non_finite_variables,
 )
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.errors import Diverged
@@ -44,9 +46,12 @@ class FiniteCheck:
         self._variables = [
             one for one in _float_variables(state) if name_of(one) not in state.non_finite
         ]
-        self._workers, self._loss = workers, loss if counts_losses else None
+        self._workers = workers
+        self._loss = loss if counts_losses else None
         self.counts_losses = counts_losses
-        self._last, self._seconds, self._share = time.monotonic(), seconds, share
+        self._last = time.monotonic()
+        self._seconds = seconds
+        self._share = share
         self._pause = seconds
         self.good_step = 0  # the last step at which a check found only finite values
 
@@ -98,3 +103,33 @@ def _float_variables(state: TrainState) -> Iterator[Any]:
 
 def _error(reason: str) -> Diverged:
     return Diverged(reason, non_finite=True)
+
+
+def check_initial_weights(
+    config: ExperimentConfig, state: TrainState, strategy: tf.distribute.Strategy
+) -> None:
+    """Raises `Diverged` if a trained weight is not finite before the first step."""
+    if is_asynchronous(strategy) or not config.trainer.checks_divergence:
+        return
+    variables = [
+        variable for variable in state.model.trainable_variables if variable.dtype.is_floating
+    ]
+    # The sum tells without a copy of each weight; it may also overflow.
+    squares = [tf.cast(tf.nn.l2_loss(variable), tf.float32) for variable in variables]
+    is_finite = not squares or math.isfinite(tf.add_n(squares).numpy())
+    non_finite = [] if is_finite else non_finite_variables(variables)
+    if not non_finite:
+        return
+    source = getattr(config.for_task.task, "init_checkpoint", "")
+    cause = (
+        f"check the checkpoint of task.init_checkpoint, {source}"
+        if source
+        else "check the initializer of this layer, and the code that creates it"
+    )
+    raise Diverged(
+        f"the initial weights are not finite, so no step was trained\n"
+        f"  {describe_non_finite(non_finite)}",
+        non_finite=True,
+        step=0,
+        advice=cause,
+    )

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.loops.recorder import Recorder
-from orbit_runner.train.measurements.watch import Watch
+from orbit_runner.train.watch import Watch
 
 Loop = Callable[[Any, tf.Tensor], None]
 
@@ -73,7 +73,8 @@ def skip_function(
 
     def skip(iterator: Any) -> None:
         take_batch(iterator)
-        step, iterations = int(state.global_step.numpy()), state.optimizer.iterations
+        step = int(state.global_step.numpy())
+        iterations = state.optimizer.iterations
         iterations.assign(int(iterations.numpy()) + 1)
         state.global_step.assign(step + 1)
         if watch is not None:

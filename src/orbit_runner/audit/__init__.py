@@ -1,1 +1,0 @@
-"""Verifies runs, reproduces them, and finds where two of them first differ."""

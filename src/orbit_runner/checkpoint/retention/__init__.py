@@ -1,1 +1,0 @@
-"""Rules that decide which checkpoints are kept."""

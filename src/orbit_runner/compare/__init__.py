@@ -1,0 +1,1 @@
+"""Compares runs: their settings, records, weights and metrics, and the tensors of a step."""

@@ -1,0 +1,301 @@
+"""Why two runs differ: the result of `runner why`, and its verdict in one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from orbit_runner.compare.histories import LargestDifference, loss_text
+from orbit_runner.compare.records import Finding, RecordedDifferences, rank_findings
+from orbit_runner.compare.step_records import TensorDifference
+from orbit_runner.utils.files import to_jsonable
+
+# Kinds that the verdict calls equal if they do not differ and are not the cause.
+_EXPLICIT = ("settings", "code", "data")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reruns:
+    """The result of running both runs again.
+
+    Attributes:
+        start: The step from which both were run again; 0 for the beginning.
+        end: The step at which they were compared first.
+        first_step: The first step after which they differ; 0 if the initial weights do, None if
+            they are equal at `end`.
+        tensor: The first tensor that differs; None if it is not known.
+        repeats: Whether each of them gives the weights that its run recorded at `end`; None if the
+            run recorded none.
+        gives_other: Whether each of them gives the weights that the other run recorded at `end`.
+        notes: Differences of this machine, and what could not be determined.
+    """
+
+    start: int
+    end: int
+    first_step: int | None
+    tensor: TensorDifference | None = None
+    repeats: tuple[bool | None, bool | None] = (None, None)
+    gives_other: tuple[bool, bool] = (False, False)
+    notes: Sequence[str] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no rerun gives other weights than its run recorded."""
+        return False not in self.repeats
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The differences between two runs, and what explains them.
+
+    Attributes:
+        left: The first run, A.
+        right: The second run, B.
+        recorded: The differences between their records.
+        reruns: The result of running them again; None if they were not run again.
+        problem: Why they could not be run again, or "".
+    """
+
+    left: str
+    right: str
+    recorded: RecordedDifferences
+    reruns: Reruns | None = None
+    problem: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the checkpoints of the same step are equal, or the reruns if there are none."""
+        if self.recorded.parting.compared:
+            return self.recorded.equal
+        return self.reruns is not None and self.reruns.first_step is None
+
+    @property
+    def tensor(self) -> TensorDifference | None:
+        """The first tensor that differs; None if it is not known.
+
+        It is also None if the runs cannot be repeated here, because then only their records count.
+        """
+        return self.reruns.tensor if self.reruns is not None and self.reruns.is_exact else None
+
+    @property
+    def causes(self) -> list[Finding]:
+        """The differences that can change the weights, the best explanation first."""
+        return [finding for finding in self._ranked if finding.can_change_weights]
+
+    @property
+    def others(self) -> list[Finding]:
+        """The differences that cannot change the weights."""
+        return [finding for finding in self._ranked if not finding.can_change_weights]
+
+    @property
+    def _ranked(self) -> list[Finding]:
+        return rank_findings(self.recorded.findings, self.tensor.place if self.tensor else "")
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the cause, and where the runs first differ."""
+        if self.equal:
+            return self._equal
+        return "; ".join(filter(None, [self._cause, self._place]))
+
+    @property
+    def _equal(self) -> str:
+        parting = self.recorded.parting
+        if not parting.compared:
+            assert self.reruns is not None
+            return (
+                f"equal: both were run again, and have the same weights at step {self.reruns.end}"
+            )
+        count = len(parting.compared)
+        return f"equal: {count} checkpoint{'s' if count != 1 else ''} up to step {parting.step}"
+
+    @property
+    def _cause(self) -> str:
+        if not self.causes:
+            return f"no recorded difference explains it{self._rerun_mismatch}"
+        cause = self.causes[0]
+        if cause.kind == "checkpoint":
+            return cause.name
+        if cause.kind == "data":
+            return self._data_cause(cause)
+        if cause.kind == "code":
+            files = [finding.name for finding in self.causes if finding.kind == "code"]
+            return f"the code differs: {', '.join(files[:3])}{', …' if files[3:] else ''}"
+        if cause.kind == "settings":
+            return f"{cause.name} differs ({cause.values})"
+        verb = "differ" if cause.name.endswith("s") else "differs"  # devices, threads, caches
+        text = f"{cause.name} {verb} ({cause.values})" if cause.values else cause.name
+        return "; ".join(filter(None, [self._same_kinds, text]))
+
+    def _data_cause(self, cause: Finding) -> str:
+        file = f"{cause.name} differs ({cause.values})"
+        tensor = self.tensor
+        if tensor is None or tensor.place != "batch" or not tensor.examples:
+            return file
+        several = len(tensor.examples) > 1
+        numbers = ", ".join(map(str, tensor.examples[:5])) + (", …" if tensor.examples[5:] else "")
+        what = "the label" if tensor.name == "labels" and not several else f"the {tensor.name}"
+        verb = "differs" if what == "the label" else "differ"
+        return f"{what} of example{'s' if several else ''} {numbers} {verb}: {file}"
+
+    @property
+    def _same_kinds(self) -> str:
+        """Returns such as `equal settings, code and data`, as far as it is known."""
+        unknown = " ".join(self.recorded.unknown)
+        differing = {finding.kind for finding in self.causes}
+        same = [
+            kind for kind in _EXPLICIT if kind not in differing and f"the {kind} of" not in unknown
+        ]
+        if not same:
+            return ""
+        *first, last = same
+        return f"equal {', '.join(first)} and {last}" if first else f"equal {last}"
+
+    @property
+    def _rerun_mismatch(self) -> str:
+        """Returns which run differs from its repetition, if that is known."""
+        reruns = self.reruns
+        if reruns is None or reruns.first_step is not None:
+            return ""
+        for name, other, gives in zip("AB", "BA", reruns.gives_other, strict=True):
+            if gives:
+                return f", but a rerun of {name} gives the weights of {other} at step {reruns.end}"
+        return ""
+
+    @property
+    def _place(self) -> str:
+        if self.tensor is not None:
+            return f"first differing tensor: {str(self.tensor).removeprefix('the ')}"
+        if self.reruns and self.reruns.is_exact and self.reruns.first_step is not None:
+            step = self.reruns.first_step
+            return (
+                f"the weights first differ after step {step}" if step else "initial weights differ"
+            )
+        return self._recorded_place
+
+    @property
+    def _recorded_place(self) -> str:
+        parting = self.recorded.parting
+        if not parting.compared:
+            return "no checkpoint of the same step"
+        if parting.first is None:
+            return f"the recorded fingerprints are equal up to step {parting.step}"
+        if parting.first_weights is None:
+            return f"the weights are equal up to step {parting.step}, but not the rest of the state"
+        since = (
+            f", and are equal at step {parting.last_equal}"
+            if parting.last_equal is not None
+            else ""
+        )
+        return f"the weights differ at step {parting.first_weights}{since}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the result for `--json`, with null for NaN and infinities."""
+        tensor = self.tensor
+        values: dict[str, Any] = to_jsonable(
+            {
+                "equal": self.equal,
+                "verdict": self.verdict,
+                "left": self.left,
+                "right": self.right,
+                "causes": [dataclasses.asdict(finding) for finding in self.causes],
+                "others": [dataclasses.asdict(finding) for finding in self.others],
+                "unknown": [*self.recorded.unknown],
+                "recorded": dataclasses.asdict(self.recorded.parting),
+                "reruns": dataclasses.asdict(self.reruns) if self.reruns else None,
+                "first_tensor": str(tensor) if tensor else None,
+                "problem": self.problem,
+            }
+        )
+        return values
+
+
+_MOST_CAUSES, _MOST_OTHERS = 20, 8
+
+
+def format_explanation(explanation: Explanation) -> Iterator[str]:
+    """Yields the lines."""
+    yield explanation.verdict
+    yield f"  {'A':<12} {explanation.left}"
+    yield f"  {'B':<12} {explanation.right}"
+    yield from _rows("differs", _findings(explanation.causes, _MOST_CAUSES))
+    yield from _rows("no effect", _findings(explanation.others, _MOST_OTHERS))
+    yield from _rows("recorded", _recorded_lines(explanation))
+    if explanation.reruns is not None:
+        yield from _rows("run again", _reruns(explanation.reruns))
+        if explanation.reruns.tensor is not None:
+            yield from _rows("tensor", _tensor(explanation.reruns.tensor))
+    yield from _rows("not known", explanation.recorded.unknown)
+    yield from _rows("note", [*(explanation.reruns.notes if explanation.reruns else ())])
+    if explanation.problem:
+        yield from _rows("note", [f"not run again: {explanation.problem}"])
+
+
+def _rows(title: str, lines: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    shown = [line for text in lines for line in text.splitlines()]
+    for index, line in enumerate(shown):
+        yield f"  {'' if index else title:<12} {line}"
+
+
+def _findings(findings: Sequence[Finding], most: int) -> Iterator[str]:
+    for finding in findings[:most]:
+        yield f"{finding.name}: {finding.values}" if finding.values else finding.name
+        yield from (f"  {line}" for line in finding.details)
+    if findings[most:]:
+        yield f"… and {len(findings) - most} more"
+
+
+def _recorded_lines(explanation: Explanation) -> Iterator[str]:
+    parting = explanation.recorded.parting
+    if not parting.compared:
+        yield "no checkpoint of the same step"
+        return
+    steps = ", ".join(map(str, parting.compared[:8])) + (", …" if parting.compared[8:] else "")
+    yield f"checkpoints of steps {steps} were compared"
+    if parting.first is None:
+        return
+    if parting.first_weights is None:
+        yield f"the weights are equal; the rest of the state differs at step {parting.first}"
+    else:
+        yield f"the weights first differ at step {parting.first_weights}"
+    if parting.last_equal is not None:
+        yield f"everything is equal at step {parting.last_equal}"
+    if parting.loss is not None:
+        change = " and ".join(loss_text(loss) for loss in (parting.loss.left, parting.loss.right))
+        yield f"the loss first differs in the record of step {parting.loss.step}: {change}"
+
+
+def _reruns(reruns: Reruns) -> Iterator[str]:
+    yield f"from step {reruns.start} to {reruns.end}"
+    if reruns.first_step is None:
+        yield f"both have the same weights at step {reruns.end}"
+    elif reruns.first_step <= reruns.start:
+        yield f"the weights differ before step {reruns.start + 1}"
+    else:
+        yield f"they first differ after step {reruns.first_step}"
+    for name, repeats in zip("AB", reruns.repeats, strict=True):
+        if repeats:
+            yield f"{name} has the weights that it recorded at step {reruns.end}"
+    for name, other, gives in zip("AB", "BA", reruns.gives_other, strict=True):
+        if gives and reruns.first_step is None:
+            yield f"{name} has the weights that {other} recorded at step {reruns.end}"
+
+
+def _tensor(difference: TensorDifference) -> Iterator[str]:
+    yield str(difference)
+    if difference.problem:
+        yield difference.problem
+    if difference.total and not difference.problem:
+        yield f"{difference.differing:,} of {difference.total:,} elements differ"
+    if difference.examples:
+        more = ", …" if difference.examples[8:] else ""
+        yield f"examples: {', '.join(map(str, difference.examples[:8]))}{more}"
+    if difference.largest is not None:
+        yield _largest(difference.largest)
+
+
+def _largest(difference: LargestDifference) -> str:
+    index = f" at [{', '.join(map(str, difference.index))}]" if difference.index else ""
+    values = f"{loss_text(difference.left)} and {loss_text(difference.right)}"
+    return f"largest difference {difference.difference:.3g}{index}: {values}"

@@ -1,0 +1,224 @@
+"""Compares runs with several seeds pair by pair, to tell a difference from chance.
+
+Does not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.compare.runs import differing_values, format_value
+from orbit_runner.compare.statistics import Estimate, PairedTest, estimate, paired_test
+from orbit_runner.config.fingerprint import cannot_affect_weights
+from orbit_runner.errors import RunnerError, format_list, nearest_name_hint
+from orbit_runner.run_directory.run_data import NON_METRICS, RunData
+
+SEED = "runtime.seed"
+_ADVICE = "compare runs that differ only in runtime.seed, such as a trial of a sweep with seeds"
+_NOT_COMPARED = (*NON_METRICS, "learning_rate")
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedGroup:
+    """Runs that differ only in their seed.
+
+    Attributes:
+        name: A short name to show.
+        runs: The runs by `runtime.seed`.
+    """
+
+    name: str
+    runs: Mapping[int, RunData]
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedMetric:
+    """A metric of two groups.
+
+    Attributes:
+        name: The metric of the last evaluation, or `best.` and the metric of the best one.
+        first: The value of each common seed in the first group, in the order of seeds.
+        second: The same in the second group.
+    """
+
+    name: str
+    first: Sequence[float]
+    second: Sequence[float]
+
+    @property
+    def estimates(self) -> tuple[Estimate, Estimate]:
+        """The mean of each group and its spread."""
+        return estimate(self.first), estimate(self.second)
+
+    @property
+    def test(self) -> PairedTest:
+        """The test whether second - first is more than chance."""
+        return paired_test(self.first, self.second)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedComparison:
+    """Two groups of runs with common seeds.
+
+    Attributes:
+        first: The first group.
+        second: The group that is compared with it.
+        seeds: The seeds that both have, in ascending order.
+        metrics: The metrics that all runs of these seeds have.
+    """
+
+    first: SeedGroup
+    second: SeedGroup
+    seeds: Sequence[int]
+    metrics: Sequence[PairedMetric]
+
+    def settings(self) -> dict[str, list[Any]]:
+        """Returns the settings that differ: dotted path to the value in each group."""
+        return differing_values(
+            [run.settings for run in self._pair()], ignored=("description", SEED)
+        )
+
+    def software(self) -> dict[str, list[Any]]:
+        """Returns the versions and revisions that differ between the groups."""
+        return differing_values([run.software for run in self._pair()])
+
+    def has_equal_weights(self) -> bool:
+        """Returns whether the runs of each seed have the same weights at the end."""
+        pairs = [(self.first.runs[seed], self.second.runs[seed]) for seed in self.seeds]
+        return all(run.weights and run.weights == other.weights for run, other in pairs)
+
+    def notes(self) -> Iterator[str]:
+        """Yields what limits the comparison, as sentences without a period."""
+        for group, other in ((self.first, self.second), (self.second, self.first)):
+            alone = sorted(set(group.runs) - set(other.runs))
+            if alone:
+                yield f"not compared: {_seeds_text(alone)}, which only {group.name} has"
+        if not self.settings():
+            yield "no setting differs except the seed"
+        if self.has_equal_weights():
+            yield "the weights of each seed are equal"
+        for group in (self.first, self.second):
+            yield from _run_notes(group, self.seeds)
+
+    def _pair(self) -> list[RunData]:
+        return [group.runs[self.seeds[0]] for group in (self.first, self.second)]
+
+
+def seed_group(name: str, runs: Sequence[RunData]) -> SeedGroup:
+    """Returns runs as a group. Raises RunnerError if they differ in more than their seed."""
+    by_seed: dict[int, RunData] = {}
+    for run in runs:
+        seed = _seed(run)
+        if seed is None:
+            raise RunnerError(f"--paired: {run.summary.path} has no {SEED} in its config.yaml")
+        if seed in by_seed:
+            raise RunnerError(
+                f"--paired: {name} has two runs with {SEED} {seed}: "
+                f"{by_seed[seed].summary.path} and {run.summary.path}\n{_ADVICE}"
+            )
+        by_seed[seed] = run
+    settings = differing_values([run.settings for run in runs], ignored=("description", SEED))
+    others = {path: row for path, row in settings.items() if not cannot_affect_weights(path)}
+    if others:
+        rows = [f"{path}: {', '.join(_distinct(row))}" for path, row in others.items()]
+        raise RunnerError(
+            f"--paired: the runs of {name} differ in more than their seed\n"
+            f"{format_list(rows)}\n{_ADVICE}"
+        )
+    return SeedGroup(name, by_seed)
+
+
+def compare_paired(
+    first: SeedGroup, second: SeedGroup, requested: Sequence[str] = ()
+) -> PairedComparison:
+    """Returns the comparison of two groups.
+
+    Args:
+        first: The group to compare with.
+        second: The group that is compared.
+        requested: The metrics to compare; empty for all.
+
+    Raises:
+        RunnerError: The groups have fewer than two seeds in common, or a metric is missing.
+    """
+    seeds = sorted(set(first.runs) & set(second.runs))
+    if len(seeds) < 2:
+        common = f"only {_seeds_text(seeds)}" if seeds else "no seed"
+        raise RunnerError(
+            f"--paired: {first.name} and {second.name} have {common} in common, "
+            "allowed: at least 2\n"
+            f"  {first.name}: {_seeds_text(sorted(first.runs))}\n"
+            f"  {second.name}: {_seeds_text(sorted(second.runs))}\n"
+            "train both with the same values of runtime.seed"
+        )
+    sides = [[_values(group.runs[seed]) for seed in seeds] for group in (first, second)]
+    names = list(dict.fromkeys(name for side in sides for values in side for name in values))
+    for name in requested:
+        _check_metric(name, names, (first, second), seeds, sides)
+    metrics = [
+        PairedMetric(name, *([values[name] for values in side] for side in sides))
+        for name in (requested or names)
+        if all(math.isfinite(values.get(name, math.nan)) for side in sides for values in side)
+    ]
+    if not metrics:
+        raise RunnerError("--paired: the runs have no metric in common; evaluate them first")
+    return PairedComparison(first, second, seeds, metrics)
+
+
+def _check_metric(
+    name: str,
+    names: Sequence[str],
+    groups: Sequence[SeedGroup],
+    seeds: Sequence[int],
+    sides: Sequence[Sequence[Mapping[str, float]]],
+) -> None:
+    """Raises RunnerError if a run lacks a metric or if its value is not finite."""
+    if name not in names:
+        raise RunnerError(
+            f"--metric: unknown metric {name!r}{nearest_name_hint(name, names)}\n"
+            f"allowed: {', '.join(names) or 'none, because no run has records'}"
+        )
+    for group, side in zip(groups, sides, strict=True):
+        for seed, values in zip(seeds, side, strict=True):
+            if not math.isfinite(values.get(name, math.nan)):
+                problem = "is not finite" if name in values else "is missing"
+                raise RunnerError(f"--metric: {name} {problem} in {group.runs[seed].summary.path}")
+
+
+def _values(run: RunData) -> dict[str, float]:
+    """Returns the metrics of the last evaluation, and those of the best one as `best.NAME`."""
+    values = {f"best.{name}": value for name, value in run.summary.best.items()}
+    values = {**run.summary.metrics, **values}
+    return {
+        name: v for name, v in values.items() if name.removeprefix("best.") not in _NOT_COMPARED
+    }
+
+
+def _seed(run: RunData) -> int | None:
+    seed = run.settings.get(SEED, run.summary.seed)
+    return seed if isinstance(seed, int) else None
+
+
+def _run_notes(group: SeedGroup, seeds: Sequence[int]) -> Iterator[str]:
+    for seed in seeds:
+        run = group.runs[seed]
+        name = f"{group.name} with seed {seed}"
+        if run.summary.status != "finished":
+            of = f" of {run.summary.train_steps:,}" if run.summary.train_steps else ""
+            yield f"{name} has not finished: {run.summary.status} at step {run.summary.step:,}{of}"
+        last = run.history.attempts[-1] if run.history.attempts else {}
+        reasons = last.get("inexact")
+        if reasons and isinstance(reasons, list):
+            yield f"{name} may not be reproducible: {reasons[0]}"
+
+
+def _seeds_text(seeds: Sequence[int]) -> str:
+    listed = ", ".join(map(str, seeds))
+    return f"seed{'' if len(seeds) == 1 else 's'} {listed}" if seeds else "no seed"
+
+
+def _distinct(values: Sequence[Any]) -> list[str]:
+    return list(dict.fromkeys(map(format_value, values)))

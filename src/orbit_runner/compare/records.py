@@ -1,0 +1,604 @@
+"""Compares what two runs recorded: settings, data, code, numerics, versions, checkpoints.
+
+Does not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from orbit_runner.checkpoint.latest_checkpoint import current_damage
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.compare.histories import RunDiff, compare_runs
+from orbit_runner.compare.runs import differing_values, format_value
+from orbit_runner.config.declarations import path_kind
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import can_affect_weights
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.serialize import differences
+from orbit_runner.data.fingerprint import DataFile, Fingerprint
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.run_directory.code_version import diffs_by_file
+from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.data_record import read_record
+from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
+from orbit_runner.run_directory.metric_records import read_recoveries
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.utils.files import read_file
+from orbit_runner.utils.user_code import changed_modules
+
+# The kinds of paths that only locate data, whose contents are compared instead.
+_LOCATIONS = ("dir", "patterns")
+_DESCRIPTIVE_SETTINGS = ("name", "description")
+# Numerics that a setting determines, so that the difference is reported once.
+_SETTING_OF = {
+    "intra-op threads": "runtime.intra_op_threads",
+    "XLA": "runtime.enable_xla",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordedDifferences:
+    """The differences between the records of two runs.
+
+    Attributes:
+        findings: What differs.
+        unknown: What cannot be compared because a run does not record it.
+        parting: Where the checkpoints and losses first differ.
+    """
+
+    findings: Sequence[Finding]
+    unknown: Sequence[str]
+    parting: RunDiff
+
+    @property
+    def equal(self) -> bool:
+        """Whether all checkpoints of the same step are equal, and there are any."""
+        edited = any(finding.kind == "checkpoint" for finding in self.findings)
+        return bool(self.parting.compared) and self.parting.first is None and not edited
+
+
+def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferences:
+    """Returns the differences between the records of two runs."""
+    runs = left, right
+    findings = [
+        *_edits("A", left),
+        *_edits("B", right),
+        *_settings(*runs),
+        *_data(*runs),
+        *code_findings(_code(left), _code(right), (left.path, right.path)),
+        *_replicas(*runs),
+    ]
+    if left.record and right.record and not any(finding.kind == "code" for finding in findings):
+        findings += module_findings(left.record.code, right.record.code)
+    findings += _numerics(*runs, {finding.name for finding in findings})
+    findings += [*_versions(*runs), *_resumes(*runs)]
+    return RecordedDifferences(
+        findings=findings, unknown=[*_unknown(left, right)], parting=_compare_checkpoints(*runs)
+    )
+
+
+def _edits(name: str, run: RecordedRun) -> Iterator[Finding]:
+    for step, what in run.edits.items():
+        yield Finding(
+            kind="checkpoint",
+            name=f"the checkpoint of step {step} of {name} was changed after it was saved: {what}",
+        )
+
+
+def _settings(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
+    if left.resolved is None or right.resolved is None:
+        yield from _written_settings(left.settings, right.settings)
+        return
+    configs = left.resolved.config, right.resolved.config
+    for difference in differences(*configs):
+        matters = any(can_affect_weights(difference.path, config) for config in configs)
+        yield Finding(
+            kind="settings",
+            name=difference.path,
+            left=difference.left,
+            right=difference.right,
+            can_change_weights=matters and not _is_location(difference.path, left, right),
+        )
+
+
+def _written_settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yields the differences of two `config.yaml` from which no config can be built."""
+    if not left or not right:
+        return
+    for path, values in differing_values([left, right]).items():
+        yield Finding(
+            kind="settings",
+            name=path,
+            left=format_value(values[0]),
+            right=format_value(values[1]),
+            can_change_weights=path not in _DESCRIPTIVE_SETTINGS,
+        )
+
+
+def _is_location(path: str, left: RecordedRun, right: RecordedRun) -> bool:
+    section, _, name = path.removeprefix("task.").rpartition(".")
+    return path_kind(name) in _LOCATIONS and all(
+        run.data is not None and section in run.data for run in (left, right)
+    )
+
+
+def _data(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
+    if left.data is None or right.data is None:
+        return
+    for section in (name for name in left.data if name in right.data):
+        for name, texts in _files(left.data[section], right.data[section]):
+            yield Finding(
+                kind="data",
+                name=f"{section}: {name}",
+                left=texts[0],
+                right=texts[1],
+                can_change_weights=not section.startswith("validation"),
+            )
+
+
+def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tuple[str, list[str]]]:
+    """Yields the name of each file that differs, with a description of both."""
+    digests = [[row.digest for row in rows] for rows in (left, right)]
+    if all(digests[0]) and digests[0] == digests[1]:
+        return  # Only the names of the files can differ.
+    if len(left) == len(right) == 1:
+        name = " and ".join(dict.fromkeys([left[0].name, right[0].name]))
+        pairs: dict[str, list[DataFile | None]] = {name: [left[0], right[0]]}
+    else:
+        rows = [{row.name: row for row in rows} for rows in (left, right)]
+        pairs = {name: [side.get(name) for side in rows] for name in {**rows[0], **rows[1]}}
+    differing = False
+    for name, (a, b) in pairs.items():
+        if a is None or b is None or not _is_same(a, b):
+            differing = True
+            yield name, [_describe(row, a, b) for row in (a, b)]
+    if not differing and [*pairs] and [row.name for row in left] != [row.name for row in right]:
+        yield "order of the files", [_names(left), _names(right)]
+
+
+def _is_same(left: DataFile, right: DataFile) -> bool:
+    if left.digest and right.digest:
+        return left.digest == right.digest
+    return (left.bytes, left.files) == (right.bytes, right.files)
+
+
+def _describe(row: DataFile | None, *pair: DataFile | None) -> str:
+    if row is None:
+        return "missing"
+    if len({other.bytes for other in pair if other}) > 1:
+        return f"{row.bytes:,} bytes"
+    return row.digest[: row.digest.find(":") + 13] or "unknown contents"
+
+
+def _names(rows: Sequence[DataFile]) -> str:
+    return ", ".join(row.name for row in rows[:3]) + (", …" if rows[3:] else "")
+
+
+def _code(run: RecordedRun) -> Mapping[str, Any]:
+    code = run.last_start.get("code")
+    return code if isinstance(code, dict) else {}
+
+
+def _replicas(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
+    strategies = [run.record.strategy if run.record else "" for run in (left, right)]
+    # One replica has the same result under each strategy.
+    counts = [text.rpartition("×")[2].strip() for text in strategies]
+    if all(counts) and counts[0] != counts[1]:
+        yield Finding(kind="replicas", name="replicas", left=strategies[0], right=strategies[1])
+    devices = [_gpus(run) for run in (left, right)]
+    if devices[0] != devices[1] and None not in devices:
+        yield Finding(kind="replicas", name="devices", left=str(devices[0]), right=str(devices[1]))
+
+
+def _gpus(run: RecordedRun) -> str | None:
+    devices = run.last_start.get("devices")
+    if not isinstance(devices, dict):
+        return None
+    return ", ".join(map(str, devices.get("gpus") or ())) or "CPU"
+
+
+def _numerics(left: RecordedRun, right: RecordedRun, known: set[str]) -> Iterator[Finding]:
+    if left.record is None or right.record is None:
+        return
+    before, now = left.record.numerics, right.record.numerics
+    versions = {*_software(left), *_software(right)}
+    for name in before:
+        if name in now and before[name] != now[name] and name not in versions:
+            if _SETTING_OF.get(name) in known:
+                continue
+            values = _drop_common_words([before[name], now[name]], name)
+            yield Finding(kind="numerics", name=name, left=values[0], right=values[1])
+
+
+def _drop_common_words(values: list[str], name: str) -> list[str]:
+    """Returns two values; of processors only the instruction sets that the other one lacks."""
+    if name != "processor":
+        return values
+    words = [value.split() for value in values]
+    pairs = itertools.permutations(words)
+    return [" ".join(w for w in a if w not in b) or "none of these" for a, b in pairs]
+
+
+def _software(run: RecordedRun) -> Mapping[str, Any]:
+    software = run.last_start.get("software")
+    return software if isinstance(software, dict) else {}
+
+
+def _versions(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
+    before, now = _software(left), _software(right)
+    for name in before:
+        if name in now and before[name] != now[name]:
+            yield Finding(
+                kind="versions",
+                name=name,
+                left=str(before[name]),
+                right=str(now[name]),
+                can_change_weights=name != "PyYAML",
+            )
+
+
+def _resumes(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
+    if left.recoveries != right.recoveries:
+        counts = [str(run.recoveries[-1][1]) for run in (left, right)]
+        yield Finding(
+            kind="resume", name="recoveries after divergence", left=counts[0], right=counts[1]
+        )
+    left_reasons, right_reasons = _inexact_reasons(left), _inexact_reasons(right)
+    for reason in sorted(left_reasons - right_reasons):
+        yield Finding(kind="resume", name=f"A is not reproducible: {reason}")
+    for reason in sorted(right_reasons - left_reasons):
+        yield Finding(kind="resume", name=f"B is not reproducible: {reason}")
+
+
+def _inexact_reasons(run: RecordedRun) -> set[str]:
+    """Returns why the config of a run does not reproduce it."""
+    reasons = set(run.record.inexact) if run.record else set()
+    return reasons | (
+        {"it was resumed with another config"} if run.history.is_overridden else set()
+    )
+
+
+def _unknown(left: RecordedRun, right: RecordedRun) -> Iterator[str]:
+    for name, run in (("A", left), ("B", right)):
+        if not run.settings:
+            yield f"the settings of {name}: {run.problem}"
+        elif run.problem:
+            yield f"which settings of {name} can change its weights: {run.problem}"
+        if run.data is None:
+            yield f"the data of {name}: it has no data.json that can be read"
+        if not isinstance(_code(run).get("revision"), str):
+            yield f"the code of {name}: run.json has no git revision"
+        if not _software(run):
+            yield f"the package versions of {name}: run.json has none"
+        if run.record is None:
+            yield f"the numerics of {name}: no checkpoint has a record"
+
+
+def _compare_checkpoints(left: RecordedRun, right: RecordedRun) -> RunDiff:
+    common = common_steps(left.history, right.history)
+    intervals = [run.settings.get("trainer.summary_interval") for run in (left, right)]
+    same = intervals[0] == intervals[1] and isinstance(intervals[0], int)
+    # Means over different numbers of steps cannot be compared.
+    histories = [
+        run.history if same else dataclasses.replace(run.history, losses={})
+        for run in (left, right)
+    ]
+    return compare_runs(
+        histories[0],
+        histories[1],
+        step=max(common, default=0),
+        summary_interval=intervals[0] if same and intervals[0] else 1,
+        reads_tensors=False,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordedRun:
+    """What a run directory records.
+
+    Attributes:
+        path: The run directory.
+        step: The last step that the run reached.
+        history: Fingerprints, losses and starts.
+        settings: The settings in `config.yaml` by dotted path.
+        resolved: The config; None if it cannot be built.
+        problem: Why the config cannot be built, or "".
+        record: The record of the newest checkpoint; None if there is none.
+        data: The fingerprint of its data; None if it is not recorded.
+        recoveries: (first step, recoveries) of each part of the run.
+        edits: What does not match the record of a checkpoint, by step.
+    """
+
+    path: Path
+    step: int
+    history: RunHistory
+    settings: Mapping[str, Any]
+    resolved: ResolvedConfig | None
+    problem: str
+    record: CheckpointRecord | None
+    data: Fingerprint | None
+    recoveries: list[tuple[int, int]]
+    edits: Mapping[int, str]
+
+    @property
+    def last_start(self) -> Mapping[str, Any]:
+        """The entry of the last start in `run.json`; empty if there is none."""
+        return self.history.attempts[-1] if self.history.attempts else {}
+
+
+def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> RecordedRun:
+    """Returns what a run directory records.
+
+    `name` is that of the argument, for messages. `imports` are modules to import before the config
+    is built. Raises `RunnerError` if the path is no run directory.
+    """
+    directory = RunDirectory(path)
+    if not path.is_dir():
+        raise RunnerError(f"{name}: {path} is not a directory\n`runner runs` lists runs")
+    if not (directory.config.exists() or directory.checkpoints.exists()):
+        raise RunnerError(
+            f"{name}: {path} has neither config.yaml nor checkpoints\n"
+            "specify a run directory, such as runs/digits/a"
+        )
+    history = read_history(path)
+    resolved, problem = _resolve(directory, imports)
+    return RecordedRun(
+        path=path,
+        step=max([read_summary(path).step, *history.fingerprints]),
+        history=history,
+        settings=read_settings(path),
+        resolved=resolved,
+        problem=problem,
+        record=next(_records(history), None),
+        data=_recorded_data(path),
+        recoveries=read_recoveries(directory.metrics),
+        edits=dict(_find_edits(history)),
+    )
+
+
+def _resolve(
+    directory: RunDirectory, imports: tuple[str, ...]
+) -> tuple[ResolvedConfig | None, str]:
+    if not directory.config.is_file():
+        return None, "it has no config.yaml"
+    try:
+        return resolve(Request(experiment=str(directory.config), imports=imports)), ""
+    except ConfigError as error:
+        problem = error.problems[0] if error.problems else None
+        if problem is None:
+            return None, first_line(error)
+        message = problem.message.partition("\n")[0]
+        return None, f"{problem.path}: {message}" if problem.path else message
+
+
+def _records(history: RunHistory) -> Iterator[CheckpointRecord]:
+    """Yields the records that can be read, the newest one first."""
+    for step in reversed(history.checkpoints.steps()):
+        try:
+            record = history.checkpoints.record(step)
+        except (OSError, ValueError):
+            continue
+        if record is not None:
+            yield record
+
+
+def _recorded_data(path: Path) -> Fingerprint | None:
+    try:
+        return read_record(path)[0]
+    except (OSError, ValueError):
+        return None
+
+
+def _find_edits(history: RunHistory) -> Iterator[tuple[int, str]]:
+    """Yields the checkpoints whose files or fingerprints are not those that were recorded."""
+    folder = history.checkpoints
+    for step in folder.steps():
+        damage = current_damage(folder, step)
+        if damage is None or (damage and folder.is_unfinished(step)):
+            continue
+        if damage:
+            yield step, damage
+            continue
+        record, trail = folder.record(step), history.fingerprints.get(step)
+        if record is not None and trail is not None and record.weights != trail.weights:
+            yield (
+                step,
+                f"its record says that the weights are {record.weights[:12]}, and "
+                f"fingerprints.jsonl that they are {trail.weights[:12]}",
+            )
+
+
+# From the most likely cause to the least likely one, if nothing else is known.
+KINDS = (
+    "checkpoint",
+    "settings",
+    "data",
+    "code",
+    "replicas",
+    "numerics",
+    "versions",
+    "resume",
+)
+_COMPUTATION = ("code:", "numerics:", "versions:", "replicas:")
+_NETWORK = (
+    r"settings:task\.model\b",
+    r"settings:runtime\.(mixed_precision|enable_xla|intra_op|run_eagerly|deterministic)",
+    r"settings:task\.(?!train_data|validation_data)",
+)
+# Where two runs first differ, to patterns of `kind:name` that explain it, the best one first.
+_CAUSE_PATTERNS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "weights": (
+            r"settings:runtime\.seed$",
+            r"settings:task\.model\b",
+            r"settings:task\.init",
+            r"settings:trainer\.fine_tuning",
+            r"settings:task\.(?!train_data|validation_data)",
+            "code:",
+            "versions:",
+        ),
+        "batch": (
+            "data:train",
+            r"settings:task\.train_data\b",
+            r"settings:runtime\.seed$",
+            r"settings:task\.",
+            "data:",
+            "code:",
+            "replicas:",
+        ),
+        "output": (*_NETWORK, r"settings:runtime\.seed$", *_COMPUTATION),
+        "loss": (
+            r"settings:task\.(?!train_data|validation_data|model)",
+            *_NETWORK,
+            *_COMPUTATION,
+        ),
+        "gradient": (*_NETWORK, r"settings:trainer\.gradient", *_COMPUTATION),
+        "update": (
+            r"settings:trainer\.(optimizer_config|fine_tuning)",
+            r"settings:trainer\.",
+            r"settings:runtime\.",
+            *_COMPUTATION,
+        ),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A difference between the records of two runs.
+
+    Attributes:
+        kind: One of `KINDS`.
+        name: The setting, the file, the package, or what else differs.
+        left: Its value in the first run, as a short text; "" if the name is enough.
+        right: Its value in the second run.
+        details: Further lines, such as lines of code that differ.
+        can_change_weights: Whether the weights can depend on it.
+    """
+
+    kind: str
+    name: str
+    left: str = ""
+    right: str = ""
+    details: Sequence[str] = ()
+    can_change_weights: bool = True
+
+    @property
+    def values(self) -> str:
+        """Both values, such as `1 and 2`; "" if there are none."""
+        return f"{self.left} and {self.right}" if self.left or self.right else ""
+
+
+def rank_findings(findings: Sequence[Finding], place: str = "") -> list[Finding]:
+    """Returns the findings, the one that best explains the first difference first.
+
+    `place` is that of the first tensor that differs (`TensorDifference.place`), "" if it is not
+    known.
+    """
+    patterns = _CAUSE_PATTERNS.get(place, ())
+
+    def rank(finding: Finding) -> tuple[bool, bool, int, int]:
+        key = f"{finding.kind}:{finding.name}"
+        places = (index for index, pattern in enumerate(patterns) if re.match(pattern, key))
+        return (
+            finding.kind != "checkpoint",
+            not finding.can_change_weights,
+            next(places, len(patterns)),
+            KINDS.index(finding.kind),
+        )
+
+    return sorted(findings, key=rank)
+
+
+_MOST_LINES = 12  # of the differences of a file
+_MOST_FILES = 20
+
+
+def code_findings(
+    left: Mapping[str, Any], right: Mapping[str, Any], directories: tuple[Path, Path]
+) -> Iterator[Finding]:
+    """Yields the differences between the sections `code` of two starts.
+
+    `directories` are the run directories, which have the patches. Yields nothing if a start has no
+    such section.
+    """
+    revisions = left.get("revision"), right.get("revision")
+    if None not in revisions and revisions[0] != revisions[1]:
+        short = [str(revision)[:12] for revision in revisions]
+        yield Finding(kind="code", name="git revision", left=short[0], right=short[1])
+    changed = left.get("changed"), right.get("changed")
+    if not isinstance(changed[0], dict) or not isinstance(changed[1], dict):
+        return
+    names = sorted({*changed[0], *changed[1]})
+    differing = [name for name in names if changed[0].get(name) != changed[1].get(name)]
+    if not differing:
+        return
+    patches = [_patch(code, path) for code, path in zip((left, right), directories, strict=True)]
+    for name in differing[:_MOST_FILES]:
+        texts = [patch.get(name, "") for patch in patches]
+        yield Finding(
+            kind="code",
+            name=name,
+            left=_state(changed[0], name),
+            right=_state(changed[1], name),
+            details=[*_lines(*texts)],
+        )
+    if differing[_MOST_FILES:]:
+        yield Finding(kind="code", name=f"{len(differing) - _MOST_FILES} more files")
+
+
+def module_findings(left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Finding]:
+    """Yields the modules of the user that differ between the records of two checkpoints."""
+    for name in changed_modules(left, right)[:_MOST_FILES]:
+        yield Finding(
+            kind="code", name=f"module {name}", left=left[name][:8], right=right[name][:8]
+        )
+
+
+def _state(changed: Mapping[str, str], name: str) -> str:
+    if name not in changed:
+        return "as committed"
+    return f"changed ({changed[name][:8]})" if changed[name] else "changed"
+
+
+def _patch(code: Mapping[str, Any], directory: Path) -> dict[str, str]:
+    """Returns the diffs in the patch of a start by file; empty if it has none."""
+    name = code.get("patch")
+    if not isinstance(name, str):
+        return {}
+    try:
+        content = read_file(directory / Path(name).name)
+        diffs = diffs_by_file(content)
+    except (OSError, ValueError, SyntaxError):
+        return {}
+    return {_text(file): _text(diff) for file, diff in diffs.items()}
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "backslashreplace")
+
+
+def _lines(left: str, right: str) -> Iterator[str]:
+    """Yields the lines that only one of two patches adds or removes, with its letter."""
+    lines = [
+        f"{'A' if line[0] == '-' else 'B'}: {line[2:]}"
+        for line in difflib.ndiff(_changes(left), _changes(right))
+        if line[0] in "-+"
+    ]
+    yield from (line[:200] for line in lines[:_MOST_LINES])
+    if lines[_MOST_LINES:]:
+        yield f"… and {len(lines) - _MOST_LINES} more lines"
+
+
+def _changes(diff: str) -> list[str]:
+    body = diff.partition("\n@@ ")[2].splitlines()
+    return [line for line in body if line.startswith(("+", "-"))]

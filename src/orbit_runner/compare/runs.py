@@ -1,0 +1,189 @@
+"""Compares runs: what differs in their settings, results, speed and weights.
+
+Does not import TensorFlow, and does not build the configs, so that runs of a task that is not
+installed can be compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.run_directory.branch import last_common_step
+from orbit_runner.run_directory.history import common_steps, steps_with_other_weights
+from orbit_runner.run_directory.metric_records import SPEED, SPLITS, SYSTEM, UPDATE_RATIO, WATCH
+from orbit_runner.run_directory.run_data import NON_METRICS, RunData, read_run
+
+# Settings that only describe an experiment.
+_IGNORED_SETTINGS = ("description",)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunComparison:
+    """Several runs side by side. The first one is the reference for the weights."""
+
+    runs: Sequence[RunData]
+
+    @property
+    def names(self) -> list[str]:
+        """The short names of the runs."""
+        return [run.name for run in self.runs]
+
+    def settings(self) -> dict[str, list[Any]]:
+        """Returns the settings that differ: dotted path to the value of each run.
+
+        The value is None if a run does not have the setting.
+        """
+        return differing_values([run.settings for run in self.runs], ignored=_IGNORED_SETTINGS)
+
+    def software(self) -> dict[str, list[Any]]:
+        """Returns versions and revisions that differ."""
+        return differing_values([run.software for run in self.runs])
+
+    def metrics(self) -> dict[str, list[float | None]]:
+        """Returns each metric of the last evaluation, and of the last training record."""
+        names = dict.fromkeys(name for run in self.runs for name in run.summary.metrics)
+        return {
+            name: [run.summary.metrics.get(name) for run in self.runs]
+            for name in names
+            if name not in NON_METRICS
+        }
+
+    def best(self) -> dict[str, list[float | None]]:
+        """Returns each metric of the best evaluation; empty if no run keeps it."""
+        names = dict.fromkeys(name for run in self.runs for name in run.summary.best)
+        return {
+            name: [run.summary.best.get(name) for run in self.runs]
+            for name in names
+            if name not in NON_METRICS
+        }
+
+    def curve_keys(self) -> list[tuple[str, str]]:
+        """Returns (split, metric) of every curve: validation first, speed last.
+
+        Curves of single layers and of the machine are left out.
+        """
+        keys = dict.fromkeys(key for run in self.runs for key in run.curves)
+        wanted = [key for key in keys if key[1] != "validation_examples"]
+        wanted = [key for key in wanted if key != ("validation", SPEED)]
+        wanted = [key for key in wanted if not key[1].startswith((SYSTEM, UPDATE_RATIO))]
+        return sorted(wanted, key=lambda key: (key[0] != "validation", key[1] in NON_METRICS))
+
+    def main_curve_keys(self) -> list[tuple[str, str]]:
+        """Returns the curves to draw where there is little room."""
+        keys = self.curve_keys()
+        evaluated = [key for key in keys if key[0] == "validation"][:3]
+        return evaluated + [key for key in keys if key == ("train", "training_loss")]
+
+    def curve(self, key: tuple[str, str]) -> dict[str, Mapping[int, float]]:
+        """Returns the values of a metric by name of the run and step."""
+        return {run.name: run.curves[key] for run in self.runs if key in run.curves}
+
+    def own_curve(self, key: tuple[str, str]) -> dict[str, Mapping[int, float]]:
+        """Returns the values of a metric without those in common with an earlier run.
+
+        The last common value is kept, so that the curve of a branch begins on that of its parent.
+        """
+        starts = dict(zip(self.names, self.common_steps(), strict=True))
+        return {
+            name: _drop_common_points(points, starts[name])
+            for name, points in self.curve(key).items()
+        }
+
+    def common_steps(self) -> list[int | None]:
+        """Returns the last step that each run has in common with an earlier one, if any."""
+        common = []
+        for index, run in enumerate(self.runs):
+            steps = [last_common_step(run.ancestry, other.ancestry) for other in self.runs[:index]]
+            common.append(max((step for step in steps if step is not None), default=None))
+        return common
+
+    def branches(self) -> list[str]:
+        """Returns where each run branched off, such as `step 45 of a`; "" for other runs."""
+        names = {run.summary.path.resolve(): run.name for run in self.runs}
+        branches = []
+        for summary in (run.summary for run in self.runs):
+            parent = summary.parent
+            if parent is None or summary.branch_step is None:
+                branches.append("")
+                continue
+            name = names.get(parent.resolve(), os.path.relpath(parent))
+            branches.append(f"step {summary.branch_step:,} of {name}")
+        return branches
+
+    def title(self, key: tuple[str, str]) -> str:
+        """Returns the title of a curve."""
+        split, name = key
+        if name == SPEED:
+            return "training steps per second"
+        words = name.removeprefix(WATCH).replace("_", " ")
+        ambiguous = all((other, name) in self.curve_keys() for other in SPLITS)
+        return f"{'training' if split == 'train' else split} {words}" if ambiguous else words
+
+    def weights(self) -> list[str]:
+        """Returns how the weights of each run compare with those of the first run."""
+        return ["", *(_compare_weights(self.runs[0], other) for other in self.runs[1:])]
+
+
+def compare(paths: Sequence[Path]) -> RunComparison:
+    """Returns the comparison of several run directories."""
+    names = short_names(paths)
+    return RunComparison([read_run(path, name) for path, name in zip(paths, names, strict=True)])
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Returns the paths without the directories that all have in common."""
+    texts = [os.path.normpath(path) for path in paths]
+    if len(texts) < 2:
+        return [os.path.basename(os.path.abspath(text)) for text in texts]
+    try:
+        common = os.path.commonpath(texts)
+    except ValueError:  # Absolute and relative paths.
+        return texts
+    return [os.path.relpath(text, common) if common else text for text in texts]
+
+
+def _drop_common_points(points: Mapping[int, float], step: int | None) -> Mapping[int, float]:
+    if step is None:
+        return points
+    last = max((known for known in points if known <= step), default=step)
+    return {known: value for known, value in points.items() if known >= last}
+
+
+def format_value(value: Any) -> str:
+    """Returns a setting on one line; `-` if the run does not have it."""
+    return "-" if value is None else inline_yaml(value)
+
+
+def differing_values(
+    all_values: Sequence[Mapping[str, Any]], ignored: Sequence[str] = ()
+) -> dict[str, list[Any]]:
+    """Returns the values that differ, by dotted path; None where one is missing."""
+    paths = dict.fromkeys(path for values in all_values for path in values)
+    rows = {path: [values.get(path) for values in all_values] for path in paths}
+    return {
+        path: row
+        for path, row in rows.items()
+        if path not in ignored and any(value != row[0] for value in row[1:])
+    }
+
+
+def _compare_weights(first: RunData, other: RunData) -> str:
+    if first.weights and first.weights == other.weights:
+        return f"equal to {first.name}"
+    common = common_steps(first.history, other.history)
+    if not common:
+        return "no checkpoint of the same step"
+    differing = steps_with_other_weights(first.history, other.history, common)
+    if not differing:
+        return f"equal to {first.name} at step {common[-1]:,}"
+    equal = [step for step in common if step < differing[0]]
+    before = f", equal at step {equal[-1]:,}" if equal else ""
+    branch = last_common_step(first.ancestry, other.ancestry)
+    if branch is not None and max(equal, default=0) < branch < differing[0]:
+        before = f", common up to step {branch:,}"
+    return f"differ from {first.name} at step {differing[0]:,}{before}"

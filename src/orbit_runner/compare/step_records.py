@@ -1,0 +1,279 @@
+"""The tensors of a step in two runs, and the first step that differs.
+
+Does not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from orbit_runner.compare.histories import LargestDifference, is_bitwise_equal, largest_difference
+
+# In the order in which they are computed. `weights` and `slots` are those before the step.
+PLACES = ("weights", "slots", "batch", "output", "loss", "gradient", "update")
+_DESCRIPTIONS = {
+    "weights": "weights {}",
+    "slots": "optimizer slots {}",
+    "batch": "{} of the batch",
+    "output": "output of {}",
+    "gradient": "gradient of {}",
+    "update": "update of {}",
+}
+# Larger tensors are only compared by their digest.
+_MOST_BYTES = 2**28
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTensor:
+    """A tensor of a step: one of `PLACES`, its name, and its value."""
+
+    place: str
+    name: str
+    value: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """What is known about a step.
+
+    Attributes:
+        step: The step, from 1.
+        tensors: Its tensors in the order in which they are computed.
+        digests: The type, shape and SHA-256 of each tensor.
+        examples: The indices of the examples in the batch; None if they are not known.
+    """
+
+    step: int
+    tensors: Sequence[StepTensor]
+    digests: Sequence[str]
+    examples: Sequence[int | None] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorDifference:
+    """The first tensor of a step that differs.
+
+    Attributes:
+        place: One of `PLACES`.
+        name: Its name, such as `dense/kernel`.
+        step: The step.
+        problem: Why the values cannot be compared, such as other shapes; "" if they can.
+        differing: The number of elements that differ; 0 if they cannot be compared.
+        total: The number of elements.
+        largest: Where the values differ most; None if they cannot be subtracted.
+        examples: The examples whose rows differ, if it is a tensor of the batch.
+    """
+
+    place: str
+    name: str
+    step: int
+    problem: str = ""
+    differing: int = 0
+    total: int = 0
+    largest: LargestDifference | None = None
+    examples: Sequence[int] = ()
+
+    def __str__(self) -> str:
+        """Returns such as `the gradient of dense/kernel at step 3`."""
+        what = _DESCRIPTIONS.get(self.place, self.place).format(self.name)
+        if self.place in ("weights", "slots"):
+            when = "at the beginning" if self.step == 1 else f"before step {self.step}"
+            return f"the {what} {when}"
+        return f"the {what} at step {self.step}"
+
+
+def write_step(path: Path, record: StepRecord) -> None:
+    """Writes the tensors of a step to a file."""
+    arrays: dict[str, np.ndarray] = {}
+    rows = []
+    for index, (tensor, digest) in enumerate(zip(record.tensors, record.digests, strict=True)):
+        rows.append([tensor.place, tensor.name, digest])
+        value = _to_storable(tensor.value)
+        if value.nbytes <= _MOST_BYTES:
+            arrays[str(index)] = value
+    about = {"step": record.step, "examples": record.examples, "tensors": rows}
+    np.savez(path, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+
+
+def digest_of(value: np.ndarray) -> str:
+    """Returns the type, the shape and the SHA-256 of a tensor."""
+    content = value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
+    return f"{value.dtype.name} {value.shape} {hashlib.sha256(content).hexdigest()}"
+
+
+def _to_storable(value: np.ndarray) -> np.ndarray:
+    if value.dtype == object:
+        return np.array(value.tolist(), np.bytes_)
+    # Types that NumPy does not have, such as bfloat16. float32 has all their values.
+    return value.astype(np.float32) if value.dtype.kind == "V" else value
+
+
+def first_difference(left: Path, right: Path) -> TensorDifference | None:
+    """Returns the first tensor that differs in the files of two runs; None if there is none."""
+    with np.load(left) as a, np.load(right) as b:
+        about = [json.loads(str(file["about"])) for file in (a, b)]
+        examples = [file["examples"] for file in about]
+        rows = [{(place, name): (index, digest) for index, (place, name, digest)
+                 in enumerate(file["tensors"])} for file in about]  # fmt: skip
+        step = int(about[0]["step"])
+        for place, name in _sort_keys(*rows):
+            if place == "batch" and (difference := _compare_examples(examples, step)):
+                return difference
+            difference = _compare(place, name, step, rows, (a, b), examples[0])
+            if difference is not None:
+                return difference
+    return None
+
+
+def _sort_keys(left: Any, right: Any) -> Iterator[tuple[str, str]]:
+    """Yields the keys of both, by place, those of the first run before those it lacks."""
+    for place in PLACES:
+        yield from (key for key in {**left, **right} if key[0] == place)
+
+
+def _compare_examples(examples: Sequence[Any], step: int) -> TensorDifference | None:
+    left, right = examples
+    if left is None or right is None or left == right:
+        return None
+    return TensorDifference(
+        place="batch",
+        name="examples",
+        step=step,
+        problem=f"{_format_examples(left)} and {_format_examples(right)}",
+        differing=sum(a != b for a, b in zip(left, right, strict=False)),
+        total=max(len(left), len(right)),
+    )
+
+
+def _format_examples(numbers: Sequence[Any]) -> str:
+    return ", ".join(map(str, numbers[:4])) + (", …" if numbers[4:] else "")
+
+
+def _compare(
+    place: str, name: str, step: int, rows: Sequence[Any], files: Sequence[Any], examples: Any
+) -> TensorDifference | None:
+    tensors = [row.get((place, name)) for row in rows]
+    if None in tensors:
+        if place == "slots":
+            return None  # Another kind of optimizer: the updates differ.
+        return TensorDifference(
+            place=place, name=name, step=step, problem=f"only {'AB'[tensors[0] is None]} has it"
+        )
+    digests = [digest for _, digest in tensors]
+    if digests[0] == digests[1]:
+        return None
+    kinds = [digest.rpartition(" ")[0] for digest in digests]
+    difference = TensorDifference(place=place, name=name, step=step)
+    if kinds[0] != kinds[1]:
+        return dataclasses.replace(difference, problem=f"{kinds[0]} and {kinds[1]}")
+    if not all(str(index) in file for (index, _), file in zip(tensors, files, strict=True)):
+        return dataclasses.replace(difference, problem="too large to be stored")
+    values = [file[str(index)] for (index, _), file in zip(tensors, files, strict=True)]
+    differing = ~_equal_elements(*values)
+    return dataclasses.replace(
+        difference,
+        differing=int(np.count_nonzero(differing)),
+        total=int(differing.size),
+        largest=largest_difference(name, *values),
+        examples=_differing_examples(place, differing, examples),
+    )
+
+
+def _equal_elements(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    if is_bitwise_equal(left, right):
+        return np.ones(left.shape, bool)
+    if left.dtype.kind == "f":
+        return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
+    return np.asarray(left == right)
+
+
+def _differing_examples(place: str, differing: np.ndarray, examples: Any) -> list[int]:
+    """Returns the examples in the rows that differ."""
+    if place != "batch" or examples is None or not differing.ndim:
+        return []
+    if len(examples) != len(differing):
+        return []
+    rows = [bool(np.any(row)) for row in differing]
+    return [
+        int(example)
+        for example, differs in zip(examples, rows, strict=True)
+        if differs and example is not None
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class StepState:
+    """The state of a run after a step.
+
+    Attributes:
+        step: The step.
+        weights: The fingerprint of the weights.
+        tensors: The digest of each variable, by place and name: `weights:dense/kernel`.
+        numerics: What the weights depend on besides the config.
+    """
+
+    step: int
+    weights: str
+    tensors: Mapping[str, str]
+    numerics: Mapping[str, str]
+
+    @classmethod
+    def from_answer(cls, answer: Mapping[str, Any]) -> StepState:
+        """Returns the state in the answer of a process."""
+        return cls(**{field.name: answer[field.name] for field in dataclasses.fields(cls)})
+
+
+class Pair(Protocol):
+    """Two runs that are trained in parallel, and are always at the same step."""
+
+    def advance(self, step: int) -> tuple[StepState, StepState]:
+        """Trains both to a step."""
+        ...
+
+    def keep(self) -> None:
+        """Keeps the state of both, to return to it."""
+        ...
+
+    def go_back(self) -> None:
+        """Returns both to the state that was kept last."""
+        ...
+
+
+def is_same(left: StepState, right: StepState) -> bool:
+    """Returns whether the variables of two runs are the same.
+
+    Slots that only one of them has belong to another kind of optimizer; the weights show whether it
+    makes a difference.
+    """
+    names = [
+        {name for name in state.tensors if name.startswith("weights:")} for state in (left, right)
+    ]
+    if names[0] != names[1]:
+        return False
+    both = (name for name in left.tensors if name in right.tensors)
+    return all(left.tensors[name] == right.tensors[name] for name in both)
+
+
+def find_first_step(pair: Pair, low: int, high: int) -> int:
+    """Returns the first step after which both differ, and leaves both before that step.
+
+    Both must be at the step `low`, where they are the same and which is kept. They must differ at
+    `high`.
+    """
+    middle = low + 1  # Most differences begin at the first step.
+    while high - low > 1:
+        if is_same(*pair.advance(middle)):
+            pair.keep()
+            low = middle
+        else:
+            pair.go_back()
+            high = middle
+        middle = (low + high) // 2
+    return high

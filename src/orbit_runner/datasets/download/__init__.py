@@ -1,1 +1,0 @@
-"""Downloads, verifies and unpacks public datasets."""

@@ -1,0 +1,142 @@
+"""Small datasets inside scikit-learn, which need no download, read without importing it.
+
+These are handwritten digits, the breast cancer data (Wisconsin, diagnostic), and the diabetes data
+(Efron et al. 2004).
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.data.files import check_split
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tables.array_tables import array_reader
+from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.errors import DataError
+
+_HINT = "reinstall scikit-learn: pip install --force-reinstall scikit-learn"
+_DIGITS_SIDE = 8
+_DIGITS_SIZE = 1797
+# Mean and standard deviation over all 1,797 images, in units of 0 to 16.
+_DIGITS_MEAN, _DIGITS_STD = (4.884165,), (6.016788,)
+_CANCER_MEASURES = (
+    "radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity",
+    "concave_points", "symmetry", "fractal_dimension",
+)  # fmt: skip
+_CANCER_FEATURES = tuple(
+    f"{kind}_{name}" for kind in ("mean", "error", "worst") for name in _CANCER_MEASURES
+)
+_CANCER_CLASSES = np.array(["malignant", "benign"])
+_CANCER_SIZE = 569
+_DIABETES_FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
+_DIABETES_SIZE = 442
+
+
+def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
+    """Returns handwritten digits: `image` uint8 [n, 8, 8, 1] and `label` int32 [n].
+
+    Pixels are 0 to 16. scikit-learn's file of 1,797 examples has no splits. Here, every fifth
+    example (number 4, 9, 14, …) is for testing: `split` is `train` (1,438 examples), `test` (359)
+    or `all`.
+
+    `data_dir` and `input_path` must be empty, because the file comes with scikit-learn. Raises
+    `DataError` if they are not, or if the file is missing or invalid.
+    """
+    check_split("digits", split)
+    check_no_paths("digits", data_dir, input_path)
+    path = packaged_file("digits", "digits.csv.gz")
+    table = read_table("digits", path, (_DIGITS_SIZE, _DIGITS_SIDE**2 + 1), ",")
+    is_test = np.arange(len(table)) % 5 == 4
+    is_chosen = {"train": ~is_test, "test": is_test, "all": np.ones_like(is_test)}[split]
+    chosen = table[is_chosen]
+    return ArraySource(
+        name="digits",
+        arrays={
+            "image": chosen[:, :-1].astype(np.uint8).reshape(-1, _DIGITS_SIDE, _DIGITS_SIDE, 1),
+            "label": chosen[:, -1].astype(np.int32),
+        },
+        num_classes=10,
+        mean=_DIGITS_MEAN,
+        std=_DIGITS_STD,
+        files=(path,),
+        parts=(("digits", _DIGITS_SIZE),),
+        rows=np.flatnonzero(is_chosen),
+    )
+
+
+def load_breast_cancer(
+    *, data_dir: str, input_path: Sequence[str], options: TableOptions
+) -> TableReader:
+    """Returns 569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign.
+
+    Raises `DataError` if paths are set, or if the file of scikit-learn is missing or invalid.
+    """
+    check_no_paths("breast_cancer", data_dir, input_path)
+    path = packaged_file("breast_cancer", "breast_cancer.csv")
+    table = read_table(
+        "breast_cancer", path, (_CANCER_SIZE, len(_CANCER_FEATURES) + 1), ",", head=1
+    )
+    columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
+    columns["diagnosis"] = _CANCER_CLASSES[table[:, -1].astype(int)]
+    return array_reader("breast_cancer", [(str(path), columns)], [path])
+
+
+def load_diabetes(
+    *, data_dir: str, input_path: Sequence[str], options: TableOptions
+) -> TableReader:
+    """Returns 442 patients: ten measures in their units, and `progression` after a year.
+
+    Raises `DataError` if paths are set, or if a file of scikit-learn is missing or invalid.
+    """
+    check_no_paths("diabetes", data_dir, input_path)
+    files = [packaged_file("diabetes", f"diabetes_{n}.csv.gz") for n in ("data_raw", "target")]
+    table = read_table("diabetes", files[0], (_DIABETES_SIZE, len(_DIABETES_FEATURES)), None)
+    columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
+    columns["progression"] = read_table("diabetes", files[1], (_DIABETES_SIZE,), None)
+    return array_reader("diabetes", [(str(files[0]), columns)], files)
+
+
+def check_no_paths(source: str, data_dir: str, input_path: Sequence[str]) -> None:
+    """Raises `DataError` if a path is set."""
+    for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
+        if value:
+            raise DataError(
+                f"{source}: got {field} {value!r}, expected none: the data comes with scikit-learn",
+                field=field,
+            )
+
+
+def packaged_file(source: str, name: str) -> Path:
+    """Returns the path of a data file of scikit-learn. Raises `DataError` if it is missing."""
+    # Importing scikit-learn takes a second; finding it does not.
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise DataError(f"{source}: scikit-learn is not installed; run `pip install scikit-learn`")
+    path = Path(spec.origin).parent / "datasets" / "data" / name
+    if not path.is_file():
+        raise DataError(f"{source}: {path} not found; {_HINT}")
+    return path
+
+
+def read_table(
+    source: str, path: Path, shape: tuple[int, ...], delimiter: str | None, *, head: int = 0
+) -> np.ndarray:
+    """Returns the numbers in a text file, plain or gzip, float64, without its first `head` lines.
+
+    Raises `DataError` if it has another shape than expected.
+    """
+    try:
+        open_text = gzip.open if path.suffix == ".gz" else open
+        with open_text(path, "rt", encoding="utf-8") as lines:
+            table = np.loadtxt(lines, delimiter=delimiter, skiprows=head, dtype=np.float64)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise DataError(f"{source}: {path} cannot be read ({error}); {_HINT}") from None
+    if table.shape != shape:
+        raise DataError(f"{source}: {path}: got shape {table.shape}, expected {shape}; {_HINT}")
+    return table

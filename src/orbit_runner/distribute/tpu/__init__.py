@@ -1,1 +1,0 @@
-"""TPUs: their addresses, the assignment of devices to replicas, and the strategy."""

@@ -1,0 +1,186 @@
+"""Builds the strategy for a TPU, assigns its devices to replicas, and divides inputs among them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.partitioning import shape_problems
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.devices import DeviceError
+from orbit_runner.distribute.tpu_address import LOCAL, find_tpu, tpu_problems
+from orbit_runner.errors import SettingError, first_line
+
+
+def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
+    """Finds and initializes the TPU, and returns the strategy over all its devices.
+
+    `runtime` must contain the effective partition dims; each replica has `runtime.parts` devices.
+    Raises `DeviceError` if the TPU is not found, or its devices cannot be divided by the parts.
+    """
+    for path, message in tpu_problems(runtime, os.environ):
+        raise DeviceError(message, field=path.removeprefix("runtime."))
+    name = find_tpu(runtime, os.environ)
+    topology = _initialize_tpu(resolver := _build_resolver(runtime, name), name)
+    # The assignment is always passed. It equals the default if a replica is one device, but v5p
+    # requires it, and Model Garden's fix for v5p uses an attribute that TensorFlow 2.20 lacks.
+    # Partitioned steps are compiled as one program for all parts (`run_options`), while variables
+    # are not partitioned, as in Model Garden's own driver for such runs.
+    dims = runtime.train_input_partition_dims or runtime.eval_input_partition_dims or ()
+    return tf.distribute.TPUStrategy(
+        resolver, experimental_device_assignment=assign_devices(topology, dims)
+    )
+
+
+def run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions | None:
+    """Returns the options of `strategy.run` to compile a step for a TPU; None if not on a TPU.
+
+    `runtime` must contain the effective partition dims.
+    """
+    if not runtime.traits.uses_tpu:
+        return None
+    padder = runtime.tpu_enable_xla_dynamic_padder
+    return tf.distribute.RunOptions(
+        experimental_xla_options=tf.tpu.XLAOptions(
+            use_spmd_for_xla_partitioning=runtime.parts > 1,
+            enable_xla_dynamic_padder=True if padder is None else padder,
+        )
+    )
+
+
+def _build_resolver(
+    runtime: RuntimeConfig, name: str
+) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=name, zone=runtime.tpu_zone, project=runtime.tpu_project
+        )
+        if name != LOCAL:
+            resolver.cluster_spec()  # Looks up the address in Google Cloud.
+    except Exception as error:  # Google Cloud's client packages raise their own classes.
+        reason = f"cannot look up {name!r}: {first_line(error)}"
+        raise DeviceError(reason, field="tpu") from error
+    return resolver
+
+
+def _initialize_tpu(
+    resolver: tf.distribute.cluster_resolver.TPUClusterResolver, name: str
+) -> tf.tpu.experimental.Topology:
+    try:
+        if name != LOCAL:
+            tf.config.experimental_connect_to_cluster(resolver)
+        return tf.tpu.experimental.initialize_tpu_system(resolver)
+    except tf.errors.NotFoundError as error:
+        machine = "this machine" if name == LOCAL else "the machine at that address"
+        raise DeviceError(f"got {name!r}, but {machine} has no TPU", field="tpu") from error
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        reason = f"got {name!r}, but the TPU cannot be initialized: {first_line(error)}"
+        raise DeviceError(reason, field="tpu") from error
+
+
+def computation_shape(mesh_shape: Sequence[int], parts: int) -> tuple[int, ...]:
+    """Returns the block of devices that each replica uses, such that the blocks fill the mesh.
+
+    `mesh_shape` is the number of chips along x, y and z, and of devices per chip. The block has the
+    same dimensions and `parts` devices. The block with the fewest chips is preferred, because
+    devices of the same chip are closest, and a cube is preferred over a long block; among these,
+    the flattest, because a host has chips of one layer.
+
+    Model Garden has one fixed block for each number of parts, such as `[1, 2, 1, 2]` for four. It
+    uses both cores of a chip, and does not fit if a chip is one device.
+
+    Raises `DeviceError` if no block of that size fills the mesh.
+    """
+    sides = [[n for n in range(1, size + 1) if size % n == 0] for size in mesh_shape]
+    blocks = [block for block in itertools.product(*sides) if math.prod(block) == parts]
+    if not blocks:
+        devices = math.prod(mesh_shape)
+        raise DeviceError(
+            f"the TPU has {devices} devices, which is not divisible by {parts} parts of a batch\n"
+            f"allowed: partition dims whose product divides {devices}",
+            field="tpu",
+        )
+    return min(blocks, key=lambda block: (sum(block[:-1]), block[-2], block))
+
+
+def assign_devices(
+    topology: tf.tpu.experimental.Topology, dims: Sequence[int] = ()
+) -> tf.tpu.experimental.DeviceAssignment:
+    """Returns an assignment of all devices of a TPU to replicas.
+
+    `dims` is the number of parts of a batch along each of its dimensions; their product is the
+    number of devices per replica. Replicas are in the order of their hosts, because inputs are
+    distributed in that order, and would otherwise be sent from one host to another at each step.
+    Raises `DeviceError` if the devices cannot be divided by the number of parts.
+    """
+    parts = math.prod(dims)
+    modes = tf.tpu.experimental.DeviceOrderMode
+    # Neighboring parts exchange edges. If they form a single row, the default order, a ring, puts
+    # neighbors next to each other; if they form a grid, the order by rows does.
+    mode = modes.MESH if sum(n > 1 for n in dims) > 1 else modes.AUTO
+    devices = topology.num_tasks * topology.num_tpus_per_task
+    shape = computation_shape([int(size) for size in topology.mesh_shape], parts)
+    built = tf.tpu.experimental.DeviceAssignment.build(
+        topology,
+        computation_shape=shape,
+        num_replicas=devices // parts,
+        device_order_mode=mode,
+    )
+    order = sorted(
+        range(built.num_replicas), key=lambda replica: _host_order(topology, built, replica)
+    )
+    return tf.tpu.experimental.DeviceAssignment(topology, built.core_assignment[order])
+
+
+def _host_order(
+    topology: tf.tpu.experimental.Topology,
+    assignment: tf.tpu.experimental.DeviceAssignment,
+    replica: int,
+) -> tuple[int, int]:
+    # A replica receives its inputs through the host of its first device.
+    first = assignment.coordinates(replica, 0)
+    task = topology.task_ordinal_at_coordinates(first)
+    return int(task), int(topology.tpu_device_ordinal_at_coordinates(first))
+
+
+def split_inputs(
+    strategy: tf.distribute.TPUStrategy,
+    inputs: Any,
+    dims: Sequence[int] | None,
+    path: str = "runtime.train_input_partition_dims",
+) -> Any:
+    """Returns inputs with images split over the devices of the replica.
+
+    Must be called inside a step. XLA then derives how all computations on the images are split,
+    including halos. `dims` is the number of parts along each dimension of the images, one part per
+    device; None splits nothing. Images are the tensors with as many dimensions as `dims` has
+    entries; XLA copies all others to each device. Raises `SettingError` for the setting `path` if
+    the size of an image is not divisible by the parts, or if no input is an image.
+    """
+    if dims is None:
+        return inputs
+    parts = list(dims)
+    images = 0
+
+    def split_image(tensor: Any) -> Any:
+        nonlocal images
+        if not tf.is_tensor(tensor) or tensor.shape.rank != len(parts):
+            return tensor
+        for setting, message in shape_problems(path, parts, tensor.shape.as_list()):
+            raise SettingError(setting, message)
+        images += 1
+        return strategy.experimental_split_to_logical_devices(tensor, parts)
+
+    found = tf.nest.map_structure(split_image, inputs)
+    if not images:
+        ranks = sorted({str(tensor.shape.rank) for tensor in tf.nest.flatten(inputs)})
+        raise SettingError(
+            path,
+            f"got {parts}, but no input has {len(parts)} dimensions, only {', '.join(ranks)}",
+        )
+    return found

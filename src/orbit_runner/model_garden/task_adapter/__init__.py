@@ -1,1 +1,0 @@
-"""Supports tasks of other packages: their data sections, input pipelines and optimizers."""

@@ -1,1 +1,0 @@
-"""Examines one training step: losses of examples, gradients, and the first bad value."""

@@ -1,0 +1,242 @@
+"""Checks whether the checkpoints of a run, and the files that it has read, are unchanged."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from orbit_runner.checkpoint.latest_checkpoint import (
+    BEST,
+    CheckpointLocation,
+    current_damage,
+    find_checkpoints,
+)
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.data.fingerprint import DataDifference, DataFile, compare, compute_digest
+from orbit_runner.data.text.lines import compute_text_digest
+from orbit_runner.data.tfrecord.framing import scan
+from orbit_runner.errors import DataError, RunnerError, first_line
+from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.data_record import NAME, fingerprint_of, read_record
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.storage.staging import localize
+from orbit_runner.utils.log import phase
+
+# Takes a record's config fingerprint; returns whether it is that of the run's config.
+SameConfig = Callable[[str], bool]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The result of checking one checkpoint."""
+
+    name: str  # Relative to the run directory: `checkpoints/ckpt-100`.
+    step: int
+    weights: str = ""  # SHA-256 of the weights on the disk; "" if they were not read.
+    state: str = ""  # The same for everything in the checkpoint.
+    recorded: bool = True  # Whether it has a record; Model Garden's checkpoints have none.
+    damage: str = ""  # What is wrong with it, or "".
+    non_finite: str = ""  # The first weight, slot or average that is not finite, or "".
+    other_config: bool = False  # Whether its config is not the run's `config.yaml`.
+    unfinished: bool = False  # Whether it was being written or removed, and has no index.
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether no problem was found."""
+        return not (self.damage or self.non_finite or self.other_config)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """The result of checking a run."""
+
+    verdicts: tuple[Verdict, ...]  # Those of the best checkpoints come last.
+    config_problem: str = ""  # Why `config.yaml` does not load; "" if it does or does not exist.
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether everything is as it was written."""
+        return not self.config_problem and all(verdict.is_intact for verdict in self.verdicts)
+
+
+def verify(target: Path) -> Verification:
+    """Compares checkpoints with their records: first the files, then the tensors in them.
+
+    `target` is a run directory, a directory of checkpoints, or the path of a checkpoint without
+    suffix. Imports tensorflow only if the files of a checkpoint are intact. Raises `RunnerError` if
+    there are no checkpoints.
+    """
+    same_config, problem, best = _load_config_check(_run_of(target))
+    places = find_checkpoints(target, best)
+    count = f"{len(places)} checkpoint{'s' if len(places) > 1 else ''}"
+    phase(f"reading the files of {count}")
+    found = [(place, verdict) for place in places if (verdict := _check_files(place, same_config))]
+    verdicts = [verdict for _, verdict in found]
+    if not all(verdict.damage or verdict.unfinished for verdict in verdicts):
+        phase("importing tensorflow")
+        import orbit_runner.checkpoint.fingerprint  # noqa: F401
+
+        phase(f"reading the tensors of {count}")
+        verdicts = [now for place, verdict in found if (now := _check_tensors(place, verdict))]
+    return Verification(tuple(verdicts), problem)
+
+
+def _run_of(target: Path) -> Path | None:
+    """Returns the run directory of a path, which holds `config.yaml`, or None."""
+    folders = [target, target.parent] if target.is_dir() else [*target.parents][:2]
+    return next((folder for folder in folders if RunDirectory(folder).config.is_file()), None)
+
+
+def _load_config_check(run: Path | None) -> tuple[SameConfig, str, str]:
+    """Returns the config check, the config error or "", and the directory of the best."""
+    if run is None:
+        return lambda fingerprint: True, "", BEST
+    try:
+        config = resolve(Request(experiment=str(RunDirectory(run).config))).config
+    except ConfigError as error:
+        return lambda fingerprint: True, str(error), BEST
+    same = functools.cache(functools.partial(is_made_with, run, config=config))
+    return same, "", config.trainer.best_checkpoint_export_subdir or BEST
+
+
+def _check_files(place: CheckpointLocation, same_config: SameConfig) -> Verdict | None:
+    damage = current_damage(place.folder, place.step)
+    if damage is None:
+        return None
+    verdict = Verdict(name=place.name, step=place.step, damage=damage)
+    if damage and place.folder.is_unfinished(place.step):
+        return dataclasses.replace(verdict, damage="", unfinished=True)
+    if damage:
+        return verdict
+    try:
+        record = place.folder.record(place.step)
+    except (OSError, ValueError):
+        return None  # A run that is still training has just removed it.
+    if record is None:
+        return dataclasses.replace(verdict, recorded=False)
+    if record.step != place.step:
+        return dataclasses.replace(verdict, damage=f"its record is for step {record.step}")
+    return dataclasses.replace(verdict, other_config=not same_config(record.config))
+
+
+def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | None:
+    if verdict.damage or verdict.unfinished:
+        return verdict
+    import tensorflow as tf
+
+    from orbit_runner.checkpoint.fingerprint import CheckpointContent
+    from orbit_runner.checkpoint.finite_check import describe_non_finite
+
+    try:
+        if not verdict.recorded and not _has_graph(place):
+            return verdict
+        content = CheckpointContent(place.folder.prefix(place.step)).summary()
+        record = place.folder.record(place.step)
+    except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
+        if place.step not in place.folder.steps():
+            return None
+        return dataclasses.replace(verdict, damage=f"cannot be read: {first_line(error)}")
+    known = (record.non_finite if record is not None else None) or ()
+    non_finite = [one for one in content.non_finite if one.name not in known]
+    found = dataclasses.replace(
+        verdict,
+        weights=content.weights,
+        state=content.state,
+        non_finite=describe_non_finite(non_finite),
+    )
+    if record is None:
+        return found
+    pairs = [("weights", content.weights, record.weights), ("state", content.state, record.state)]
+    return dataclasses.replace(found, damage=_describe_differences(pairs))
+
+
+def _has_graph(place: CheckpointLocation) -> bool:
+    """Reads each tensor of a checkpoint; returns whether it has an object graph."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(place.folder.prefix(place.step)))
+    for key in reader.get_variable_to_shape_map():
+        reader.get_tensor(key)  # TensorFlow verifies its own checksums.
+    return bool(reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+
+
+def _describe_differences(pairs: Sequence[tuple[str, str, str]]) -> str:
+    words = [
+        f"{what} {found[:12]} on disk, {str(noted)[:12] or 'none'} in its record"
+        for what, found, noted in pairs
+        if found != noted
+    ]
+    return "; ".join(words)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataVerification:
+    """The result of verifying the data of a run."""
+
+    files: int  # The number of files that were read.
+    difference: DataDifference  # From the record; damaged files count as changes.
+    read: bool  # Whether the contents of all files could be compared.
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the data is unchanged."""
+        return not self.difference.changes
+
+
+def verify_data(run: Path) -> DataVerification:
+    """Reads all files of a run's data and compares them with its record.
+
+    Raises `RunnerError` if the run has no readable record of its data, or its config does not load.
+    """
+    try:
+        before, _ = read_record(run)
+    except FileNotFoundError:
+        raise RunnerError(
+            f"--data: {run} has no {NAME}, so there is nothing to compare its data with\n"
+            "a run writes this file when it starts"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise RunnerError(f"--data: {run / NAME}: cannot be read ({error})") from None
+    task = localize(resolve(Request(experiment=str(RunDirectory(run).config))).config).task
+    problems = [f"{field}: {message}" for field, message in task.preflight()]
+    if problems:
+        return DataVerification(0, DataDifference(tuple(problems)), read=False)
+    now, damages, count = {}, list[str](), 0
+    for section, rows in fingerprint_of(task).items():
+        phase(f"reading the files of {section}")
+        now[section] = [_recompute_digest(row) for row in rows]
+        damages += [f"{section}: {line}" for row in rows for line in _find_damage(row)]
+        count += sum(row.files for row in rows)
+    found = compare(before, now)
+    read = all(row.digest for rows in now.values() for row in rows)
+    difference = DataDifference((*found.changes, *damages), found.notes)
+    return DataVerification(count, difference, read)
+
+
+def _recompute_digest(row: DataFile) -> DataFile:
+    """Computes the digest of a file from its contents, ignoring any cache."""
+    kind = row.digest.partition(":")[0]
+    if kind == "sha256":
+        return dataclasses.replace(row, digest=compute_digest(Path(row.path)))
+    if kind == "text":
+        return dataclasses.replace(row, digest=compute_text_digest(Path(row.path)))
+    if kind == "records":
+        return dataclasses.replace(row, digest=f"records:{scan(Path(row.path)).digest}")
+    return row
+
+
+def _find_damage(row: DataFile) -> Iterator[str]:
+    """Yields the damage in a record file: the digest covers only the checksums of the records."""
+    if not row.digest.startswith("records:"):
+        return
+    from orbit_runner.data.tfrecord.bad_record import find_damaged_record
+
+    try:
+        damage = find_damaged_record(Path(row.path))
+    except DataError as error:
+        damage = str(error)
+    if damage:
+        yield damage

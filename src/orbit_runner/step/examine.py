@@ -1,0 +1,474 @@
+"""Runs the next step of a run under observation, without changing the run."""
+
+from __future__ import annotations
+
+import bdb
+import contextlib
+import dataclasses
+import logging
+import pdb
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.checkpoint.finite_check import count_non_finite
+from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.errors import RunnerError, first_line, unknown_name_message
+from orbit_runner.step.batches import replayed_step
+from orbit_runner.step.examples import TrainingOrder
+from orbit_runner.step.instruments import Instruments, LossCall, rows_of
+from orbit_runner.step.layers import replaced_methods_scope
+from orbit_runner.step.results import (
+    COMPUTED_IN_STEP,
+    COMPUTED_PER_ROW,
+    UPDATE,
+    Examination,
+    ExampleLoss,
+    FirstBadValue,
+    VariableStep,
+    sort_worst_first,
+)
+from orbit_runner.tasks.layer_names import layers_by_name, variable_names
+from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.utils.log import phase
+
+if TYPE_CHECKING:
+    from orbit_runner.train.run import Run
+
+_OP = re.compile(r"__wrapped__(\w+?)_device_|node: (\w+)")
+
+
+def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
+    """Runs the next step of a run eagerly, and returns what is found in it.
+
+    All variables of the run keep their values, and its input pipeline its position, so that it can
+    be called in the middle of training. The batch, the weights and the random draws are those of
+    the step. Ops run one by one, so the last bits of the results may differ from the step in a
+    graph.
+
+    Args:
+        run: A run that trains. The examined step is the one after `run.step`.
+        layers: The layers whose outputs and gradients are returned as arrays, by their paths.
+
+    Returns:
+        What is found. An error of the step, such as an index that is out of range, is part of it.
+
+    Raises:
+        RunnerError: The run cannot be examined, has no layer of such a name, or has no more
+            batches.
+    """
+    check_examinable(run, layers)
+    assert run.trainer is not None
+    step = run.step + 1
+    phase(f"examining step {step}")
+    batch = run.trainer.next_batch()
+    parts = run.strategy.experimental_local_results(batch)
+    sizes = [rows_of(part) for part in parts]
+    instruments = Instruments(
+        run.task,
+        run.model,
+        starts=[sum(sizes[:index]) for index in range(len(sizes))],
+        batch=tf.nest.flatten(parts, expand_composites=True),
+        pieces=run.config.trainer.gradient_accumulation_steps,
+        kept_layers=layers,
+    )
+    with run.strategy.scope(), kept_state_scope(run) as kept, eager_functions_scope():
+        error = _take_step(run, batch, instruments)
+        examples, losses = example_losses(instruments, sum(sizes))
+        gradients = _sum_gradients(instruments)
+        names = variable_names(run.model)
+        variables = [
+            _describe_variable(variable, names.get(id(variable), variable.name), kept, gradients)
+            for variable in run.model.trainable_variables
+        ]
+    about = _describe_examples(run, step, batch, sum(sizes))
+    return Examination(
+        step=step,
+        loss=_mean(instruments.losses),
+        rows=sum(sizes),
+        examples=sort_worst_first(
+            [dataclasses.replace(example, about=about.get(example.row, {})) for example in examples]
+        ),
+        losses=losses,
+        variables=variables,
+        first_bad=_find_first_bad(instruments, variables, error, examples, len(parts)),
+        layers=instruments.layers.summaries(),
+        error="" if error is None else error_text(error),
+        arrays={**instruments.layers.arrays(), **_gradient_arrays(run, layers, gradients)},
+    )
+
+
+def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
+    """Raises `RunnerError` if a run cannot be examined, or if its model lacks one of the layers."""
+    reason = ""
+    if run.trainer is None:
+        reason = "it does not train"
+    elif run.adapter.subtasks:
+        reason = "several tasks are trained together"
+    elif is_asynchronous(run.strategy):
+        reason = "asynchronous workers have no common step"
+    elif run.config.runtime.traits.uses_tpu:
+        reason = "ops on a TPU cannot be observed one by one"
+    elif run.config.runtime.logical_replicas:
+        reason = "runtime.logical_replicas is set, so a device computes its batch in parts"
+    elif run.workers.count > 1:
+        reason = "several processes train together"
+    if reason:
+        raise RunnerError(f"the steps of this run cannot be examined: {reason}")
+    known = layers_by_name(run.model)
+    for name in layers:
+        if name not in known:
+            raise RunnerError(f"--layer: {unknown_name_message('layer', name, [*known])}")
+
+
+@contextlib.contextmanager
+def eager_functions_scope() -> Iterator[None]:
+    """Runs functions eagerly in a `with` block, also those that were traced before."""
+    before, level = tf.config.functions_run_eagerly(), tf.get_logger().level
+    tf.config.run_functions_eagerly(True)
+    tf.get_logger().setLevel(logging.ERROR)  # It warns that this is slow.
+    try:
+        yield
+    finally:
+        tf.get_logger().setLevel(level)
+        tf.config.run_functions_eagerly(before)
+
+
+def _take_step(run: Run, batch: Any, instruments: Instruments) -> Exception | None:
+    """Runs the step, and returns the error that it raised."""
+    assert run.trainer is not None
+    try:
+        with instruments.installed_scope(run.state.optimizer):
+            run.trainer.train_step(iter([batch]))
+    except RunnerError:
+        raise
+    except Exception as error:
+        return error
+    return None
+
+
+def _mean(losses: Sequence[Any]) -> float | None:
+    return float(np.mean([float(loss) for loss in losses])) if losses else None
+
+
+def _sum_gradients(instruments: Instruments) -> dict[int, np.ndarray]:
+    """Returns the gradients of the whole batch by the `id` of their variables."""
+    gradients: dict[int, np.ndarray] = {}
+    for gradient, variable in instruments.gradients:
+        value = tf.cast(tf.convert_to_tensor(gradient), tf.float32).numpy()
+        key = id(variable)
+        gradients[key] = gradients[key] + value if key in gradients else value
+    return gradients
+
+
+def _describe_variable(
+    variable: Any, name: str, kept: KeptState, gradients: Mapping[int, np.ndarray]
+) -> VariableStep:
+    before, after = kept.value(variable), np.asarray(variable.numpy())
+    gradient = gradients.get(id(variable))
+    return VariableStep(
+        name=name,
+        weight_norm=_norm(before),
+        gradient_norm=None if gradient is None else _norm(gradient),
+        update_norm=_norm(after.astype(np.float64) - before.astype(np.float64)),
+        non_finite_weights=count_non_finite(before),
+        non_finite_gradients=0 if gradient is None else count_non_finite(gradient),
+        non_finite_updated=count_non_finite(after),
+    )
+
+
+def _norm(value: np.ndarray) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(np.linalg.norm(value.astype(np.float64)))
+
+
+def _find_first_bad(
+    instruments: Instruments,
+    variables: Sequence[VariableStep],
+    error: Exception | None,
+    examples: Sequence[ExampleLoss],
+    replicas: int,
+) -> FirstBadValue | None:
+    if error is not None:
+        return _describe_failure(instruments, error, examples, replicas)
+    updated = [variable for variable in variables if variable.non_finite_updated]
+    if not updated and not instruments.has_bad_result():
+        return None
+    bad = instruments.origin()
+    if bad is None:
+        return _bad_update(updated)
+    return FirstBadValue(
+        layer=bad.layer,
+        op=bad.op,
+        kind=bad.kind,
+        phase=bad.phase,
+        rows=bad.rows,
+        replica=bad.replica if replicas > 1 and bad.phase != UPDATE else None,
+        source=bad.source,
+    )
+
+
+def _bad_update(updated: Sequence[VariableStep]) -> FirstBadValue:
+    """Returns the first bad value if the output of the op that led to it is unknown."""
+    worst = next((variable for variable in updated if not variable.non_finite_weights), None) or (
+        updated[0] if updated else None
+    )
+    layer = worst.name.rpartition("/")[0] if worst is not None else ""
+    source = "weights" if worst is not None and worst.non_finite_weights else ""
+    return FirstBadValue(layer=layer, op="", kind="inf", phase=UPDATE, source=source)
+
+
+def _describe_failure(
+    instruments: Instruments, error: Exception, examples: Sequence[ExampleLoss], replicas: int
+) -> FirstBadValue:
+    place = instruments.failure
+    match = _OP.search(str(error))
+    return FirstBadValue(
+        layer=place.layer if place is not None else "",
+        op=next((name for name in match.groups() if name), "") if match else "",
+        kind="error",
+        phase=place.phase if place is not None else "",
+        rows=tuple(example.row for example in examples if example.error),
+        replica=place.replica if place is not None and replicas > 1 else None,
+        message=error_text(error),
+    )
+
+
+def _describe_examples(run: Run, step: int, batch: Any, rows: int) -> dict[int, Mapping[str, Any]]:
+    """Returns what is known about the example in each row of the global batch."""
+    order = TrainingOrder(run.written_config, run.model_dir)
+    if order.examples(order.recoveries(step)) is not None:
+        described = order.step(step).chosen
+    elif run.strategy.num_replicas_in_sync == 1:
+        described = list(replayed_step(run.task, step, batch).rows)
+    else:
+        described = []
+    if len(described) != rows:
+        return {}
+    return {about["row"]: {k: v for k, v in about.items() if k != "row"} for about in described}
+
+
+def _gradient_arrays(
+    run: Run, layers: Sequence[str], gradients: Mapping[int, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns the gradients of the weights of some layers, by layer and variable."""
+    known, names = layers_by_name(run.model), variable_names(run.model)
+    return {
+        f"{names[id(variable)]}/gradient": gradients[id(variable)]
+        for layer in layers
+        for variable in known[layer].trainable_variables
+        if id(variable) in gradients
+    }
+
+
+class KeptState:
+    """Copies of all variables of a run that trains: of its state, its trainer and its task."""
+
+    def __init__(self, run: Run) -> None:
+        assert run.trainer is not None
+        state, root = run.state, run.state.checkpoint()  # A view does not keep its root.
+        tracked = tf.train.TrackableView(root).descendants()
+        tracked_variables = [one for one in tracked if isinstance(one, tf.Variable)]
+        # A checkpoint finds slots and averages by their weights only.
+        averages = () if state.ema is None else state.ema.averages
+        tracked_variables += [*state.optimizer_variables(), *averages, *run.trainer.variables]
+        variables = {id(one): one for one in tracked_variables}
+        self._strategy = run.strategy
+        # Each replica may have a value of its own.
+        self._copies = {
+            key: [(part, np.array(part.numpy())) for part in self._parts(variable)]
+            for key, variable in variables.items()
+        }
+
+    def value(self, variable: Any) -> np.ndarray:
+        """Returns the value that a variable had, on the first replica."""
+        return self._copies[id(variable)][0][1]
+
+    def restore(self) -> None:
+        """Assigns the copies to the variables."""
+        for parts in self._copies.values():
+            for part, value in parts:
+                part.assign(value)
+
+    def _parts(self, variable: Any) -> list[Any]:
+        return list(self._strategy.experimental_local_results(variable))
+
+
+@contextlib.contextmanager
+def kept_state_scope(run: Run) -> Iterator[KeptState]:
+    """Restores all variables of a run that trains at the end of a `with` block."""
+    kept = KeptState(run)
+    try:
+        yield kept
+    finally:
+        kept.restore()
+
+
+_MOST_ROWS = 8192  # A call for each row of a larger batch would take minutes.
+
+
+def example_losses(instruments: Instruments, rows: int) -> tuple[list[ExampleLoss], str]:
+    """Returns the loss of each row of a global batch, and where the losses come from.
+
+    The list is empty if they are not known; the text is then the reason. Must be called after the
+    step, outside of the instruments.
+    """
+    if instruments.loss_calls:
+        return _collect_losses(instruments.loss_calls, _losses_of_call, rows, COMPUTED_IN_STEP)
+    if not instruments.batch_loss_calls:
+        return [], "the step did not call a loss function of the task"
+    if rows > _MOST_ROWS:
+        return [], f"the task has no losses of examples, and the batch has over {_MOST_ROWS} rows"
+    return _collect_losses(
+        instruments.batch_loss_calls, _compute_row_losses, rows, COMPUTED_PER_ROW
+    )
+
+
+_LossOrError = tuple[float | None, str]  # a loss, and the error in its place
+
+
+def _collect_losses(
+    calls: Sequence[LossCall], losses: Callable[[LossCall], list[_LossOrError]], rows: int, how: str
+) -> tuple[list[ExampleLoss], str]:
+    # The calls of a replica are in the order of the rows, but replicas may take turns.
+    results = [
+        result for call in sorted(calls, key=lambda call: call.replica) for result in losses(call)
+    ]
+    if len(results) != rows and not any(call.result is None for call in calls):
+        return [], "the loss function of the task does not return one loss for each example"
+    return [
+        ExampleLoss(row=row, loss=loss, error=error)
+        for row, (loss, error) in enumerate(results[:rows])
+    ], how
+
+
+def _losses_of_call(call: LossCall) -> list[_LossOrError]:
+    if call.result is None:
+        return _compute_row_losses(call)
+    values = np.asarray(call.result.numpy()).astype(np.float64)
+    if not values.ndim:
+        return []
+    return [(float(loss), "") for loss in values.reshape(len(values), -1).mean(axis=1)]
+
+
+def _compute_row_losses(call: LossCall) -> list[_LossOrError]:
+    return [_compute_row_loss(call, row) for row in range(rows_of(call.arguments))]
+
+
+def _compute_row_loss(call: LossCall, row: int) -> _LossOrError:
+    arguments, keywords = _slice_row(call.arguments, row, rows_of(call.arguments))
+    # The same for each row, such as weight decay.
+    keywords |= {"aux_losses": None} if "aux_losses" in keywords else {}
+    try:
+        result = call.function(*arguments, **keywords)
+    except Exception as error:
+        return None, error_text(error)
+    return float(tf.reduce_mean(tf.cast(result, tf.float32))), ""
+
+
+def error_text(error: Exception) -> str:
+    """Returns the first line of an error, without what TensorFlow adds about the op."""
+    return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", first_line(error))
+
+
+def _slice_row(nested: Any, row: int, rows: int) -> Any:
+    """Returns one row of nested tensors; those that do not have the rows of a batch are whole."""
+
+    def slice_row(value: Any) -> Any:
+        has_rows = isinstance(value, tf.RaggedTensor) or (
+            tf.is_tensor(value) and value.shape.rank and value.shape[0] == rows
+        )
+        return value[row : row + 1] if has_rows else value
+
+    return tf.nest.map_structure(slice_row, nested)
+
+
+def debug_step(run: Run) -> None:
+    """Runs the next step of a run eagerly, and stops at the first line of `task.train_step`.
+
+    Each replica stops there. An error of the step ends it; the debugger then shows where it was
+    raised.
+
+    Args:
+        run: A run that trains.
+
+    Raises:
+        RunnerError: The run cannot be examined, or has no more batches.
+    """
+    check_examinable(run)
+    assert run.trainer is not None
+    batch = run.trainer.next_batch()
+    with (
+        run.strategy.scope(),
+        kept_state_scope(run),
+        eager_functions_scope(),
+        replaced_methods_scope([run.task], "train_step", _wrap_in_debugger),
+        contextlib.suppress(bdb.BdbQuit),
+    ):
+        run.trainer.train_step(iter([batch]))
+
+
+def _wrap_in_debugger(task: Any) -> Callable[..., Any]:
+    original = task.train_step
+
+    @tf.autograph.experimental.do_not_convert
+    def train_step(*args: Any, **kwargs: Any) -> Any:
+        debugger = pdb.Pdb()
+        try:
+            return debugger.runcall(original, *args, **kwargs)
+        except bdb.BdbQuit:
+            raise
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}")
+            debugger.reset()
+            debugger.interaction(None, error.__traceback__)
+            raise bdb.BdbQuit from error
+
+    return train_step
+
+
+class StepExamined(Exception):
+    """Ends a run after the step was examined, before that step is taken."""
+
+
+class ExamineAtStep(Callback):
+    """Calls a function before the run takes a step for the first time.
+
+    `check` is called when the run begins, so that mistakes are reported before any step is taken.
+    With `stops`, the run ends with `StepExamined` afterward; otherwise, it continues.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        examine: Callable[[Run], Any],
+        *,
+        stops: bool,
+        check: Callable[[Run], Any] = lambda run: None,
+    ) -> None:
+        self._step, self._examine, self._stops, self._check = step, examine, stops, check
+        self.is_done = False
+
+    def on_run_begin(self, run: Any) -> None:
+        """Makes a loop end before the step."""
+        self._check(run)
+        run.plan = dataclasses.replace(run.plan, pauses=(self._step - 1,))
+
+    def on_train_begin(self, run: Any) -> None:
+        """Examines the step if the run starts with it."""
+        self._examine_if_due(run)
+
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
+        """Examines the step if it comes next."""
+        self._examine_if_due(run)
+
+    def _examine_if_due(self, run: Any) -> None:
+        if self.is_done or run.step != self._step - 1:
+            return
+        self.is_done = True
+        self._examine(run)
+        if self._stops:
+            raise StepExamined

@@ -1,0 +1,289 @@
+"""Which examples are in which step of a run or an experiment. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.config.schema.base import INT_MAX
+from orbit_runner.config.schema.data import resolve_data_config
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.trainer import MAX_EPOCHS
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
+from orbit_runner.data.order.steps import Occurrences, StepOrder, row_owners
+from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
+from orbit_runner.run_directory.data_record import (
+    DataChanged,
+    data_changes,
+    difference_from_record,
+)
+from orbit_runner.run_directory.metric_records import (
+    read_recoveries,
+    read_skipped_steps,
+    recoveries_of,
+)
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.storage.staging import localize
+from orbit_runner.tasks.examples import TrainingExamples
+from orbit_runner.train.schedule import make_plan
+from orbit_runner.utils.files import read_json_object
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The processes and devices that share a global batch."""
+
+    replicas: int = 1
+    workers: int = 1
+    note: str = ""  # What is not known about them.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepExamples:
+    """The examples of a step; steps and epochs are numbered from 1, everything else from 0.
+
+    Attributes:
+        step: The step after which `global_step` has this value.
+        rows: The number of rows of the global batch.
+        seed: The seed of the training data at that step.
+        recoveries: How often the run had returned to a checkpoint before.
+        chosen: What is known about each chosen row, by name.
+        count: The number of rows that could be chosen: all, or those of a worker.
+        skipped: Whether the step changes no weight.
+    """
+
+    step: int
+    rows: int
+    seed: int
+    recoveries: int
+    chosen: list[dict[str, Any]]
+    count: int
+    skipped: bool = False
+
+
+class TrainingOrder:
+    """The order of the training examples of a run or of an experiment.
+
+    `run` is the run directory, or None if the experiment is not run yet.
+    """
+
+    def __init__(self, config: ExperimentConfig, run: Path | None) -> None:
+        self.config, self.run = localize(config), run
+        self.placement = _placement(config, run)
+        self.parts = read_recoveries(RunDirectory(run).metrics) if run else [(1, 0)]
+        found = read_skipped_steps(RunDirectory(run).metrics) if run else ()
+        # The steps that change no weight.
+        self.skipped = frozenset((*config.trainer.skip_steps, *found))
+        # The step that the run has reached; 0 if there is none.
+        self.reached_step = read_summary(run).step if run else 0
+        self._examples = functools.lru_cache(maxsize=2)(self._load)
+
+    def check_data(self, first: int = 1) -> None:
+        """Raises `RunnerError` if the data are not those of the steps from `first` on.
+
+        The steps of a run that has a record of its data had other examples if the data has changed
+        since then. Those of an experiment, and of a run without a record, are not checked.
+        """
+        if self.run is None:
+            return
+        difference = difference_from_record(self.config.task, self.run)
+        changes = [line for line in difference.changes if not line.startswith("validation_data")]
+        if changes:
+            raise DataChanged(
+                f"{self.run}: the training data changed since the run last started, so its steps "
+                f"had other examples than can be shown now:\n{format_list(changes)}\n"
+                "restore these files"
+            )
+        steps = [change["step"] for change in data_changes(self.run) if change["step"] >= first]
+        if steps:
+            raise DataChanged(
+                f"{self.run}: resumed at step {max(steps)} with other data, so the examples of "
+                f"earlier steps are not known\nshow steps after {max(steps)}"
+            )
+
+    def recoveries(self, step: int) -> int:
+        """Returns how often the run had returned to a checkpoint before a step."""
+        return recoveries_of(self.parts, step)
+
+    def seed(self, recoveries: int) -> int:
+        """Returns the seed of the training data after some recoveries."""
+        data = resolve_data_config(self.config.task.train_data, self.config.runtime, recoveries)
+        return int(data.seed or 0)
+
+    def examples(self, recoveries: int = 0) -> TrainingExamples | None:
+        """Returns the examples; None if they are only known by running the input pipeline."""
+        return self._examples(recoveries)
+
+    def excluded_examples(self) -> np.ndarray:
+        """Returns the indices of the examples that the config leaves out, ascending."""
+        if not getattr(self.config.task.train_data, "exclude", ""):
+            return NO_EXAMPLES
+        return self._require_examples(0).excluded
+
+    def step(
+        self,
+        step: int,
+        *,
+        worker: int | None = None,
+        most: int | None = None,
+        text: bool = False,
+    ) -> StepExamples:
+        """Returns the examples of a step.
+
+        `worker` selects the rows of one worker. At most `most` rows are described; all if None.
+        `text` adds the sentences. The task must know its examples.
+        """
+        recoveries = self.recoveries(step)
+        examples = self._require_examples(recoveries)
+        rows = examples.order.rows(step - 1)
+        count = len(rows.examples)
+        mine = self.rows(count, worker)
+        workers, replicas = self._owners(count)
+        chosen = mine[:most]
+        described = [
+            _row_numbers(rows, row) | self._owner(workers[row], replicas[row]) | one
+            for row, one in zip(
+                chosen.tolist(), examples.describe(rows, chosen, text=text), strict=True
+            )
+        ]
+        return StepExamples(
+            step=step,
+            rows=count,
+            seed=self.seed(recoveries),
+            recoveries=recoveries,
+            chosen=described,
+            count=len(mine),
+            skipped=step in self.skipped,
+        )
+
+    def rows(self, count: int, worker: int | None = None) -> np.ndarray:
+        """Returns the rows of a batch of `count` rows: those of a worker, or all if it is None."""
+        rows = np.arange(count)
+        return rows if worker is None else rows[self._owners(count)[0] == worker]
+
+    def check_worker(self, worker: int | None) -> None:
+        """Raises `RunnerError` if there is no such worker."""
+        workers = self.placement.workers
+        if worker is not None and not 0 <= worker < workers:
+            allowed = f"0 to {workers - 1}" if workers > 1 else "0, the only worker"
+            note = f"\n{self.placement.note}" if self.placement.note else ""
+            raise RunnerError(f"--worker: got {worker}, allowed: {allowed}{note}")
+
+    def last_step(self) -> int:
+        """Returns the last step of the run, or of the experiment; 0 if it is not known."""
+        train_steps = read_summary(self.run).train_steps if self.run else None
+        per_epoch = self._require_examples(0).order.steps_per_epoch
+        return train_steps or make_plan(self.config.trainer, per_epoch).train_steps
+
+    def occurrences(self, example: int, until: int) -> list[dict[str, Any]]:
+        """Returns where an example is in the steps from 1 to `until`, in ascending order.
+
+        Raises RunnerError if these are more epochs than a config allows.
+        """
+        per_epoch = self._require_examples(0).order.steps_per_epoch
+        if until > per_epoch * MAX_EPOCHS:
+            raise RunnerError(
+                f"--until: {until:,} steps are {until / per_epoch:,.0f} epochs, allowed: at most "
+                f"{MAX_EPOCHS:,.0f}\nset --until to at most {int(per_epoch * MAX_EPOCHS)}"
+            )
+        occurrences = []
+        ends = [first - 1 for first, _ in self.parts[1:]] + [until]
+        for (first, recoveries), end in zip(self.parts, ends, strict=True):
+            stop = min(end, until)
+            if first <= stop:
+                order = self._require_examples(recoveries).order
+                occurrences += self._describe_occurrences(
+                    order.occurrences(example, first - 1, stop), order
+                )
+        return occurrences
+
+    def describe_example(self, step: int, row: int) -> dict[str, Any]:
+        """Returns what is known about the example in a row of a step."""
+        examples = self._require_examples(self.recoveries(step))
+        return examples.describe(examples.order.rows(step - 1), np.array([row]))[0]
+
+    def _describe_occurrences(self, part: Occurrences, order: StepOrder) -> list[dict[str, Any]]:
+        occurrences = []
+        columns = (part.steps, part.epochs, part.places, part.rows)
+        for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
+            occurrence = {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
+            if step + 1 in self.skipped:
+                occurrence["skipped"] = True
+            if self.placement.replicas > 1:
+                workers, replicas = self._owners(len(order.rows(step).examples))
+                occurrence |= self._owner(workers[row], replicas[row])
+            occurrences.append(occurrence)
+        return occurrences
+
+    def _owners(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the worker and the replica of each row."""
+        replicas = self.placement.replicas
+        if rows % replicas:
+            raise RunnerError(
+                f"a batch of {rows} rows cannot be divided by {replicas} replicas\n"
+                "run `runner validate` to check the settings"
+            )
+        return row_owners(rows, replicas, self.placement.workers)
+
+    def _owner(self, worker: np.int64, replica: np.int64) -> dict[str, int]:
+        owner = {"worker": int(worker)} if self.placement.workers > 1 else {}
+        return owner | ({"replica": int(replica)} if self.placement.replicas > 1 else {})
+
+    def _require_examples(self, recoveries: int) -> TrainingExamples:
+        examples = self.examples(recoveries)
+        assert examples is not None, "the order is only known by running the input pipeline"
+        return examples
+
+    def _load(self, recoveries: int) -> TrainingExamples | None:
+        if self.config.is_official:
+            return None
+        task = self.config.task
+        data = resolve_data_config(task.train_data, self.config.runtime, recoveries)
+        try:
+            examples: TrainingExamples | None = task.training_examples(
+                data, str(self.run) if self.run else None
+            )
+        except DataError as error:
+            raise SettingError(f"task.train_data.{error.field}", str(error)) from error
+        return examples
+
+
+def _row_numbers(rows: Rows, row: int) -> dict[str, Any]:
+    example = int(rows.examples[row])
+    return {
+        "row": row,
+        "example": None if example < 0 else example,
+        "epoch": int(rows.epochs[row]) + 1,
+        "position": int(rows.places[row]),
+    }
+
+
+def _placement(config: ExperimentConfig, run: Path | None) -> Placement:
+    runtime = config.runtime
+    if runtime.traits.is_asynchronous:
+        return Placement(note="which asynchronous worker trains on which step is not determined")
+    replicas = _recorded_replicas(run) or runtime.num_replicas()
+    if not replicas:
+        return Placement(note="the number of replicas depends on the devices that are found")
+    if not runtime.traits.synchronous_workers:
+        return Placement(replicas=replicas)
+    note = "" if run or runtime.num_workers else "set runtime.num_workers to see their shares"
+    return Placement(
+        replicas=replicas, workers=max(1, replicas // max(1, runtime.num_gpus)), note=note
+    )
+
+
+def _recorded_replicas(run: Path | None) -> int | None:
+    if run is None:
+        return None
+    try:
+        attempts = read_json_object(RunDirectory(run).record("train"))["attempts"]
+        replicas = attempts[-1]["replicas"]
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+    return replicas if isinstance(replicas, int) and 1 <= replicas <= INT_MAX else None

@@ -1,0 +1,424 @@
+"""Observes a step that runs eagerly: the ops whose outputs are not finite, layers, gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.checkpoint.finite_check import count_non_finite
+from orbit_runner.step.layers import replaced_methods_scope
+from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE, LayerOutput
+from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.layer_names import layers_by_name
+from orbit_runner.tf_internals import (
+    add_op_callback,
+    gradient_function,
+    remove_op_callback,
+    set_gradient_function,
+)
+from orbit_runner.train.evaluator import as_scalar
+
+_READ_OP = "ReadVariableOp"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class BadOutput:
+    """An output of an op that is not finite."""
+
+    order: int
+    op: str
+    kind: str
+    phase: str
+    layer: str
+    replica: int
+    rows: tuple[int, ...]
+    source: str
+    parents: tuple[BadOutput, ...]  # the outputs of earlier ops that the op read
+    tensor: Any = dataclasses.field(repr=False)  # kept, so that no other tensor has its `id`
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossCall:
+    """A call of a function that computes losses."""
+
+    replica: int
+    function: Callable[..., Any]
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    result: Any  # None if the call failed
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Where an op raised an error."""
+
+    layer: str
+    phase: str
+    replica: int
+
+
+class _ThreadState(threading.local):
+    """What a replica does at the moment; `MirroredStrategy` runs each one in a thread."""
+
+    def __init__(self) -> None:
+        self.layers: list[str] = []
+        self.phase = FORWARD
+        self.gradient_of: str | None = None  # the layer whose gradient is computed
+        self.calls = 0  # of the whole model
+        self.rows = 0  # of the last of these calls
+
+
+class Instruments:
+    """Observes the ops of a step on all replicas.
+
+    `starts` are the first rows of the replicas in the global batch, and `batch` its tensors.
+    `pieces` is the number of parts into which gradient accumulation splits a batch. The outputs of
+    `kept_layers` are kept as arrays.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        model: Any,
+        *,
+        starts: Sequence[int],
+        batch: Sequence[Any],
+        pieces: int,
+        kept_layers: Sequence[str],
+    ) -> None:
+        self._task, self._model = task, model
+        self._layers = layers_by_name(model)
+        self._names = {id(layer): name for name, layer in self._layers.items()}
+        self._starts, self._pieces = starts, pieces
+        self._batch = {id(tensor) for tensor in batch}
+        self._shapes = {tuple(variable.shape.as_list()) for variable in model.trainable_variables}
+        # The layers of the ops in the forward pass, by their outputs, and by op and input.
+        self._output_layers: dict[int, str] = {}
+        self._input_layers: dict[tuple[str, int], str] = {}
+        self._thread = _ThreadState()
+        self._bad: dict[int, BadOutput] = {}
+        self._stored: list[BadOutput] = []  # values that an op without outputs stored
+        self.layers = LayerOutputs(kept_layers)
+        self.losses: list[Any] = []  # of each replica, or of each piece
+        self.gradients: list[tuple[Any, Any]] = []  # (gradient, variable) of each replica
+        self.loss_calls: list[LossCall] = []  # of `example_losses`
+        self.batch_loss_calls: list[LossCall] = []  # of `build_losses`
+        self.failure: Failure | None = None
+
+    @contextlib.contextmanager
+    def installed_scope(self, optimizer: Any) -> Iterator[None]:
+        """Observes the ops in a `with` block. Functions must run eagerly."""
+        task, layers = [self._task], [*self._layers.values()]
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced_methods_scope(layers, "call", self._wrap_call))
+            stack.enter_context(replaced_methods_scope(task, "train_step", self._wrap_train_step))
+            if hasattr(self._task, "build_losses"):
+                stack.enter_context(
+                    replaced_methods_scope(task, "build_losses", self._wrap_build_losses)
+                )
+            if has_example_losses(self._task):
+                stack.enter_context(
+                    replaced_methods_scope(task, "example_losses", self._wrap_example_losses)
+                )
+            stack.enter_context(
+                replaced_methods_scope([optimizer], "apply_gradients", self._wrap_apply_gradients)
+            )
+            stack.enter_context(self._ops_scope())
+            yield
+
+    @contextlib.contextmanager
+    def _ops_scope(self) -> Iterator[None]:
+        add_op_callback(self._on_op)
+        set_gradient_function(self._gradient_function)
+        try:
+            yield
+        finally:
+            set_gradient_function(gradient_function)
+            remove_op_callback(self._on_op)
+
+    def origin(self) -> BadOutput | None:
+        """Returns the first bad output of those that led to a bad loss, gradient or weight.
+
+        Returns None if none did. Infinities that a later op masks led to nothing.
+        """
+        finals = [
+            self._bad[id(one)] for one in self._losses_and_gradients() if id(one) in self._bad
+        ]
+        waiting, seen, origins = [*finals, *self._stored], set[int](), list[BadOutput]()
+        while waiting:
+            one = waiting.pop()
+            if one.order in seen:
+                continue
+            seen.add(one.order)
+            # If an op read NaN, that is why its output is NaN; an infinity may have been a mask.
+            nan = [parent for parent in one.parents if parent.kind == "nan"]
+            waiting += nan or one.parents
+            if not one.parents:
+                origins.append(one)
+        return min(origins, key=lambda one: one.order, default=None)
+
+    def has_bad_result(self) -> bool:
+        """Returns whether the loss or a gradient is not finite."""
+        return any(count_non_finite(value.numpy()) for value in self._losses_and_gradients())
+
+    def _losses_and_gradients(self) -> list[Any]:
+        gradients = (getattr(gradient, "values", gradient) for gradient, _ in self.gradients)
+        values = [*self.losses, *gradients]
+        return [value for value in values if tf.is_tensor(value)]
+
+    def _on_op(
+        self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:
+        if graph is not None:  # An op is added to a graph, not run.
+            return
+        op = op.decode() if isinstance(op, bytes) else op
+        if self._thread.layers:
+            layer = self._thread.layers[-1]
+            self._output_layers.update((id(one), layer) for one in outputs or ())
+            self._input_layers.update(((op, id(one)), layer) for one in inputs or ())
+        for output in outputs or ():
+            if _is_float(output):
+                value = output.numpy()
+                if count_non_finite(value):
+                    self._record_bad_output(op, inputs or (), output, value)
+        if not outputs and self._phase() == UPDATE:
+            self._stored += [self._bad[id(one)] for one in inputs or () if id(one) in self._bad]
+
+    def _record_bad_output(self, op: str, inputs: Any, output: Any, value: np.ndarray) -> None:
+        parents = tuple(self._bad[id(one)] for one in inputs if id(one) in self._bad)
+        phase = self._phase()
+        self._bad[id(output)] = BadOutput(
+            order=len(self._bad),
+            op=op,
+            kind="nan" if np.isnan(value).any() else "inf",
+            phase=phase,
+            layer=self._layer(phase),
+            replica=_replica(),
+            rows=() if op == _READ_OP else self._rows(value, phase),
+            source="" if parents else self._source(op, inputs),
+            parents=parents,
+            tensor=output,
+        )
+
+    def _gradient_function(
+        self, op: str, attrs: Any, count: int, inputs: Any, outputs: Any, *rest: Any
+    ) -> Any:
+        """Computes the gradient of an op. TensorFlow calls this function."""
+        # TensorFlow keeps only the inputs and outputs that the gradient needs.
+        made = [self._output_layers.get(id(one)) for one in outputs or ()]
+        read = [self._input_layers.get((op, id(one))) for one in inputs or ()]
+        self._thread.gradient_of = next((one for one in (*made, *read) if one is not None), "")
+        try:
+            return gradient_function(op, attrs, count, inputs, outputs, *rest)
+        finally:
+            self._thread.gradient_of = None
+
+    def _phase(self) -> str:
+        if tf.distribute.in_cross_replica_context():
+            return UPDATE
+        return self._thread.phase if self._thread.gradient_of is None else BACKWARD
+
+    def _layer(self, phase: str) -> str:
+        if phase == BACKWARD:
+            return self._thread.gradient_of or ""
+        return self._thread.layers[-1] if self._thread.layers else ""
+
+    def _source(self, op: str, inputs: Any) -> str:
+        """Returns where an op got values that are not finite, if no other op computed them."""
+        if op == _READ_OP:
+            return "weights"
+        bad = [one for one in inputs if _is_float(one) and count_non_finite(one.numpy())]
+        if any(id(one) in self._batch for one in bad):
+            return "batch"
+        return "weights" if bad else ""
+
+    def _rows(self, value: np.ndarray, phase: str) -> tuple[int, ...]:
+        """Returns the rows of the global batch with values that are not finite, if it has rows."""
+        rows = self._thread.rows
+        # A gradient may be that of a weight with as many rows.
+        of_weight = phase == BACKWARD and value.shape in self._shapes
+        if phase == UPDATE or not value.ndim or value.shape[0] != rows or of_weight:
+            return ()
+        piece = max(0, self._thread.calls - 1) if self._pieces > 1 else 0
+        first = self._starts[_replica()] + piece * rows
+        bad = ~np.isfinite(value.astype(np.float64)).reshape(rows, -1).all(axis=1)
+        return tuple(int(row) + first for row in np.flatnonzero(bad))
+
+    def _wrap_call(self, layer: Any) -> Callable[..., Any]:
+        original, name, thread = layer.call, self._names[id(layer)], self._thread
+
+        @tf.autograph.experimental.do_not_convert
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not thread.layers:
+                thread.calls += layer is self._model
+                thread.rows = rows_of((args, kwargs))
+            with self._place_scope(name, FORWARD):
+                outputs = original(*args, **kwargs)
+            self.layers.add(name, outputs)
+            return outputs
+
+        return call
+
+    @contextlib.contextmanager
+    def _place_scope(self, layer: str, phase: str, after: str = FORWARD) -> Iterator[None]:
+        """Attributes the ops in a `with` block to a layer and a phase; `after` follows it."""
+        thread = self._thread
+        thread.phase = phase
+        thread.layers.append(layer)
+        try:
+            yield
+        except Exception:
+            # The innermost layer is the first to see an error.
+            self.failure = self.failure or Failure(layer, phase, _replica())
+            raise
+        finally:
+            thread.layers.pop()
+            thread.phase = after
+
+    def _wrap_train_step(self, task: Any) -> Callable[..., Any]:
+        original = task.train_step
+
+        def train_step(*args: Any, **kwargs: Any) -> Any:
+            self._thread.phase = FORWARD
+            with self._failures_scope():
+                logs = original(*args, **kwargs)
+            self.losses.append(as_scalar(logs[task.loss]))
+            return logs
+
+        return tf.autograph.experimental.do_not_convert(train_step)
+
+    @contextlib.contextmanager
+    def _failures_scope(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self.failure = self.failure or Failure("", self._phase(), _replica())
+            raise
+
+    def _wrap_build_losses(self, task: Any) -> Callable[..., Any]:
+        return self._wrap_loss(task.build_losses, self.batch_loss_calls, after=BACKWARD)
+
+    def _wrap_example_losses(self, task: Any) -> Callable[..., Any]:
+        return self._wrap_loss(task.example_losses, self.loss_calls, after=FORWARD)
+
+    def _wrap_loss(
+        self, function: Callable[..., Any], calls: list[LossCall], after: str
+    ) -> Callable[..., Any]:
+        def loss(*args: Any, **kwargs: Any) -> Any:
+            result = None
+            try:
+                with self._place_scope(LOSS, FORWARD, after):
+                    result = function(*args, **kwargs)
+                return result
+            finally:
+                calls.append(
+                    LossCall(
+                        replica=_replica(),
+                        function=function,
+                        arguments=(args, kwargs),
+                        result=result,
+                    )
+                )
+
+        return tf.autograph.experimental.do_not_convert(loss)
+
+    def _wrap_apply_gradients(self, optimizer: Any) -> Callable[..., Any]:
+        original = optimizer.apply_gradients
+
+        def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+            pairs = list(grads_and_vars)
+            self.gradients += [pair for pair in pairs if pair[0] is not None]
+            with self._place_scope("", UPDATE):
+                return original(pairs, *args, **kwargs)
+
+        return tf.autograph.experimental.do_not_convert(apply_gradients)
+
+
+def has_example_losses(task: Any) -> bool:
+    """Returns whether a task defines the loss of each example."""
+    return isinstance(task, Task) and type(task).example_losses is not Task.example_losses
+
+
+def rows_of(nested: Any) -> int:
+    """Returns the number of rows of nested tensors: the first size of the first one that has any.
+
+    Returns 0 if none has any.
+    """
+    for tensor in tf.nest.flatten(nested):
+        if isinstance(tensor, tf.RaggedTensor):
+            return int(tensor.nrows())
+        if tf.is_tensor(tensor) and tensor.shape.rank:
+            return int(tensor.shape[0])
+    return 0
+
+
+def _replica() -> int:
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else int(context.replica_id_in_sync_group)
+
+
+def _is_float(value: Any) -> bool:
+    return hasattr(value, "numpy") and (value.dtype.is_floating or value.dtype.is_complex)
+
+
+class LayerOutputs:
+    """Collects the outputs of layers over all replicas; keeps the arrays of `kept_layers`."""
+
+    def __init__(self, kept_layers: Sequence[str]) -> None:
+        self._kept_arrays = {name: list[np.ndarray]() for name in kept_layers}
+        self._parts: dict[str, list[_Part]] = {}
+
+    def add(self, layer: str, outputs: Any) -> None:
+        """Adds the result of a call of a layer; of several tensors, only the first one counts."""
+        tensors = (tensor for tensor in tf.nest.flatten(outputs) if hasattr(tensor, "numpy"))
+        output = next((tensor for tensor in tensors if tensor.dtype.is_floating), None)
+        if output is None:
+            return
+        value = output.numpy()
+        self._parts.setdefault(layer, []).append(_Part(value))
+        if layer in self._kept_arrays:
+            self._kept_arrays[layer].append(value)
+
+    def summaries(self) -> list[LayerOutput]:
+        """Returns the outputs of all layers that were called."""
+        return [_merge_parts(layer, parts) for layer, parts in self._parts.items()]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns the outputs of the layers to keep; those of several calls are concatenated."""
+        arrays = {}
+        for layer, values in self._kept_arrays.items():
+            if values:
+                alike = values[0].ndim and len({value.shape[1:] for value in values}) == 1
+                arrays[f"{layer}/output"] = np.concatenate(values) if alike else values[0]
+        return arrays
+
+
+class _Part:
+    """The range of an output. Half precision is read as float32."""
+
+    def __init__(self, value: np.ndarray) -> None:
+        wide = value if value.dtype in (np.float32, np.float64) else value.astype(np.float32)
+        finite = np.isfinite(wide)
+        good = wide[finite] if not finite.all() else wide
+        self.shape, self.size = value.shape, int(good.size)
+        self.non_finite = int(wide.size - good.size)
+        self.sum = float(good.sum(dtype=np.float64)) if good.size else 0.0
+        self.min = float(good.min()) if good.size else None
+        self.max = float(good.max()) if good.size else None
+
+
+def _merge_parts(layer: str, parts: Sequence[_Part]) -> LayerOutput:
+    size = sum(part.size for part in parts)
+    return LayerOutput(
+        layer=layer,
+        shape=parts[0].shape,
+        mean=sum(part.sum for part in parts) / size if size else None,
+        min=min((part.min for part in parts if part.min is not None), default=None),
+        max=max((part.max for part in parts if part.max is not None), default=None),
+        non_finite=sum(part.non_finite for part in parts),
+    )

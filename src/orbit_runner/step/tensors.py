@@ -1,0 +1,182 @@
+"""Runs one training step of a run and returns its tensors, from the batch to the new weights."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.compare.step_records import PLACES, StepRecord, StepTensor, digest_of
+from orbit_runner.distribute.sharded_variables import is_variable, name_of
+from orbit_runner.errors import RunnerError
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.step.batches import named_tensors
+from orbit_runner.step.layers import LayerCalls
+from orbit_runner.train.run import Run
+from orbit_runner.train.trainer import Trainer
+from orbit_runner.utils.autograph import convert
+
+NamedTensor = tuple[str, str, Any]  # (place, name, tensor)
+
+
+def record_step(run: Run, examples: Sequence[int | None] | None) -> StepRecord:
+    """Runs the next step, outside of any loop, and returns its tensors.
+
+    `examples` are the indices of the examples in its batch; None if they are not known. Raises
+    `RunnerError` if the run trains several tasks, or asynchronously.
+    """
+    if type(run.trainer) is not Trainer:
+        raise RunnerError(
+            "cannot record the tensors of a step of several tasks or of asynchronous training"
+        )
+    step = run.step + 1
+    before = [*weight_values(run.state), *slot_values(run.state)]
+    inside = _run_step(run, run.trainer)
+    after = [StepTensor("update", tensor.name, tensor.value) for tensor in weight_values(run.state)]
+    # A task computes its gradients before it returns the loss.
+    tensors = sorted([*before, *inside, *after], key=lambda tensor: PLACES.index(tensor.place))
+    digests = [digest_of(tensor.value) for tensor in tensors]
+    return StepRecord(step=step, tensors=tensors, digests=digests, examples=examples)
+
+
+def weight_values(state: TrainState) -> Iterator[StepTensor]:
+    """Yields the variables of the model."""
+    variables = [
+        variable
+        for variable in tf.train.TrackableView(state.model).descendants()
+        if is_variable(variable)
+    ]
+    # Those of layers in the order of the layers, then others, such as counters.
+    order = {id(variable): index for index, variable in enumerate(state.model.weights)}
+    for variable in sorted(variables, key=lambda variable: order.get(id(variable), len(order))):
+        yield StepTensor("weights", name_of(variable), np.asarray(variable.numpy()))
+
+
+def slot_values(state: TrainState) -> Iterator[StepTensor]:
+    """Yields the variables of the optimizer, without its settings."""
+    variables = getattr(state.optimizer, "variables", ())
+    settings = {id(variable) for variable in state.hyperparameters()}
+    for variable in variables() if callable(variables) else variables:
+        if is_variable(variable) and id(variable) not in settings:
+            yield StepTensor("slots", name_of(variable), np.asarray(variable.numpy()))
+
+
+def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
+    recorder = _Recorder(run.model)
+    step = trainer._make_step()
+    loss, strategy = run.task.loss, run.strategy
+
+    def run_recorded_step(batch: Any) -> Any:
+        recorder.add_batch(batch)
+        logs = step(batch)
+        recorder.add("loss", "", logs[loss])
+        return logs
+
+    def run_replica(inputs: Any) -> Any:
+        recorder.begin()
+        trainer._replica_step(inputs)
+        return recorder.tensors()
+
+    def run_all_replicas(inputs: Any) -> Any:
+        tensors = strategy.run(run_replica, args=(inputs,), options=trainer._partition.options)
+        trainer._update_average()
+        return tensors
+
+    original, trainer._step = trainer._step, run_recorded_step
+    try:
+        with recorder.recorded_scope(), _gradients_scope(run.state.optimizer, recorder):
+            function = tf.function(convert(run_all_replicas, run.task), autograph=False)
+            tensors = function(next(iter(trainer._make_dataset(run.step))))
+    finally:
+        trainer._step = original
+    return [*_local_values(strategy, recorder.names, tensors)]
+
+
+def _local_values(
+    strategy: tf.distribute.Strategy, names: Sequence[tuple[str, str]], tensors: Sequence[Any]
+) -> Iterator[StepTensor]:
+    counts: dict[tuple[str, str], int] = {}
+    for (place, name), tensor in zip(names, tensors, strict=True):
+        counts[place, name] = counts.get((place, name), 0) + 1
+        if counts[place, name] > 1:  # A layer that is called several times.
+            name = f"{name}, call {counts[place, name]}"
+        values = strategy.experimental_local_results(tensor)
+        for replica, value in enumerate(values):
+            shown = f"{name}, replica {replica}" if len(values) > 1 else name
+            yield StepTensor(place, shown, np.asarray(value.numpy()))
+
+
+class _Recorder(LayerCalls):
+    """Collects the tensors of a step while it is traced, in each replica."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.names: list[tuple[str, str]] = []  # of all tensors, the same in each replica
+        self._found = _ReplicaTensors()
+
+    def begin(self) -> None:
+        """Starts in the graph that is being built, that of a replica."""
+        self._found.graph = _graph()
+        self._found.named = []
+
+    def add(self, place: str, name: str, tensor: Any) -> None:
+        """Adds a tensor. Those inside loops and compiled functions cannot be returned."""
+        if isinstance(tensor, tf.IndexedSlices):
+            tensor = tf.convert_to_tensor(tensor)
+        if tf.is_tensor(tensor) and getattr(tensor, "graph", None) is self._found.graph:
+            self._found.named.append((place, name, tensor))
+
+    def add_batch(self, batch: Any) -> None:
+        """Adds the tensors of a batch."""
+        for name, tensor in named_tensors(batch):
+            self.add("batch", name, tensor)
+
+    def record(self, layer: Any, ops: Sequence[Any], outputs: Any) -> None:
+        """Adds the output of a layer."""
+        tensors = [one for one in tf.nest.flatten(outputs) if tf.is_tensor(one)]
+        for index, tensor in enumerate(tensors):
+            self.add("output", f"{layer.name}[{index}]" if index else layer.name, tensor)
+
+    def tensors(self) -> list[Any]:
+        """Returns the tensors of this replica, and stores their names."""
+        self.names = [(place, name) for place, name, _ in self._found.named]
+        return [tensor for _, _, tensor in self._found.named]
+
+
+class _ReplicaTensors(threading.local):
+    """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
+
+    graph: Any = None
+    named: list[NamedTensor]
+
+    def __init__(self) -> None:
+        self.named = []
+
+
+def _graph() -> Any:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+@contextlib.contextmanager
+def _gradients_scope(optimizer: Any, recorder: _Recorder) -> Iterator[None]:
+    """Records the gradients that the optimizer receives in a `with` block."""
+    apply: Callable[..., Any] = optimizer.apply_gradients
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        for gradient, variable in pairs:
+            if gradient is not None:
+                recorder.add("gradient", name_of(variable), gradient)
+        return apply(pairs, *args, **kwargs)
+
+    # Not by assignment, because the optimizer tracks what is assigned to it.
+    vars(optimizer)["apply_gradients"] = apply_gradients
+    try:
+        yield
+    finally:
+        del vars(optimizer)["apply_gradients"]

@@ -1,1 +1,0 @@
-"""Reads the sweep file, and checks it against the experiment."""

@@ -1,0 +1,377 @@
+"""The space of a sweep, and the searches that choose the settings of its trials.
+
+In random and grid search, the settings of a trial do not depend on those of any other. TPE and
+CMA-ES are those of Optuna, with `ask` and `tell` in the order of trial numbers. Their state is not
+saved. It is rebuilt by repeating `ask` and `tell`: the samplers are seeded, so the same results
+give the same settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.errors import RunnerError
+
+# Digits of drawn numbers: enough for any setting, and readable.
+_DIGITS = 6
+
+
+def round_significant(value: float) -> float:
+    """Returns a number with six significant digits."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of several values."""
+
+    values: tuple[Any, ...]
+
+    def quantile(self, fraction: float) -> Any:
+        """Returns the value for a fraction from 0 to 1."""
+        return self.values[min(int(fraction * len(self.values)), len(self.values) - 1)]
+
+    def samples(self) -> list[Any]:
+        """Returns the values with which a config is checked."""
+        return [*self.values]
+
+    def grid(self) -> list[Any] | None:
+        """Returns the values that a grid search uses; None if it needs their number."""
+        return [*self.values]
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """A number between two others."""
+
+    low: float
+    high: float
+    log: bool = False  # whether its logarithm is uniform
+    count: int | None = None  # how many values a grid search uses
+
+    def quantile(self, fraction: float) -> float:
+        """Returns the number for a fraction from 0 to 1."""
+        if self.log:
+            low, high = math.log(self.low), math.log(self.high)
+            return self.clip(math.exp(low + (high - low) * fraction))
+        return self.clip(self.low + (self.high - self.low) * fraction)
+
+    def clip(self, value: float) -> float:
+        """Rounds a number to few digits, within the range."""
+        return min(max(round_significant(value), self.low), self.high)
+
+    def samples(self) -> list[float]:
+        """Returns both ends."""
+        return [self.low, self.high]
+
+    def grid(self) -> list[float] | None:
+        """Returns the values that a grid search uses, evenly spaced; None without `count`."""
+        if self.count is None:
+            return None
+        if self.count == 1:
+            return [self.quantile(0.5)]
+        return [self.quantile(index / (self.count - 1)) for index in range(self.count)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Integers:
+    """An integer from `low` to `high`, in steps."""
+
+    low: int
+    high: int
+    step: int = 1
+    log: bool = False
+    count: int | None = None
+
+    def quantile(self, fraction: float) -> int:
+        """Returns the number for a fraction from 0 to 1."""
+        if self.log:
+            # 0.5 is added on both sides, so that the ends are as likely as the others.
+            low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
+            return min(max(round(math.exp(low + (high - low) * fraction)), self.low), self.high)
+        count = (self.high - self.low) // self.step + 1
+        return self.low + min(int(fraction * count), count - 1) * self.step
+
+    def samples(self) -> list[int]:
+        """Returns the first and the last value."""
+        return [self.low, self.quantile(1.0)]
+
+    def grid(self) -> list[int] | None:
+        """Returns the values that a grid search uses."""
+        if self.count is None:
+            return None if self.log else [*range(self.low, self.high + 1, self.step)]
+        points = [index / max(self.count - 1, 1) for index in range(self.count)]
+        return [*dict.fromkeys(self.quantile(point) for point in points)]
+
+
+Values = Choice | Uniform | Integers
+
+
+@dataclasses.dataclass(frozen=True)
+class Dimension:
+    """A setting of the space.
+
+    Attributes:
+        path: The dotted path of the setting.
+        values: Its values.
+        when: Values of other settings of the space, by dotted path. The setting is set only if
+            each of them has one of these values.
+    """
+
+    path: str
+    values: Values
+    when: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+
+    def is_active(self, settings: Mapping[str, Any]) -> bool:
+        """Returns whether the setting is set, given those that it depends on."""
+        return all(
+            path in settings and settings[path] in allowed for path, allowed in self.when.items()
+        )
+
+
+Space = tuple[Dimension, ...]
+
+
+def find_cycle(conditions: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns settings that depend on each other, the first one also last; [] if there are none.
+
+    `conditions` maps a setting to those that it depends on.
+    """
+    done: set[str] = set()
+
+    def visit(path: str, above: list[str]) -> list[str]:
+        if path in above:
+            return [*above[above.index(path) :], path]
+        if path in done:
+            return []
+        for parent in conditions.get(path, ()):
+            if found := visit(parent, [*above, path]):
+                return found
+        done.add(path)
+        return []
+
+    return next((found for path in conditions if (found := visit(path, []))), [])
+
+
+def sort_by_dependency(dimensions: Sequence[Dimension]) -> Space:
+    """Returns the settings, each after those that it depends on. There must be no cycle."""
+    by_path = {one.path: one for one in dimensions}
+    found: dict[str, Dimension] = {}
+
+    def add(one: Dimension) -> None:
+        for parent in one.when:
+            add(by_path[parent])
+        found.setdefault(one.path, one)
+
+    for one in dimensions:
+        add(one)
+    return tuple(found.values())
+
+
+def make_sample(space: Space, path: str, value: Any) -> dict[str, Any]:
+    """Returns settings in which a setting has a value, and all others their first value."""
+    forced: dict[str, Any] = {path: value}
+    by_path = {one.path: one for one in space}
+    open_paths = [path]
+    while open_paths:
+        for parent, allowed in by_path[open_paths.pop()].when.items():
+            if parent not in forced:
+                forced[parent] = allowed[0]
+                open_paths.append(parent)
+    settings: dict[str, Any] = {}
+    for one in space:
+        if one.is_active(settings):
+            settings[one.path] = forced.get(one.path, one.values.samples()[0])
+    return settings
+
+
+def samples(space: Space) -> list[dict[str, Any]]:
+    """Returns settings in which each value of a choice and both ends of each range occur."""
+    found = [make_sample(space, one.path, v) for one in space for v in one.values.samples()]
+    return [one for index, one in enumerate(found) if one not in found[:index]] or [{}]
+
+
+MAX_GRID = 100_000
+
+
+def draw(seed: int, number: int, path: str) -> float:
+    """Returns a number in [0, 1) for a setting of a trial.
+
+    It depends on nothing else, so a larger budget or another setting in the space changes no
+    value that was drawn before.
+    """
+    digest = hashlib.sha256(f"{seed}:{number}:{path}".encode()).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
+
+
+def random_settings(space: Space, seed: int, number: int) -> dict[str, Any]:
+    """Returns the settings of a trial of a random search."""
+    settings: dict[str, Any] = {}
+    for one in space:
+        if one.is_active(settings):
+            settings[one.path] = one.values.quantile(draw(seed, number, one.path))
+    return settings
+
+
+def grid_settings(space: Space) -> list[dict[str, Any]]:
+    """Returns the settings of all trials of a grid search; the last setting varies fastest.
+
+    Stops after `MAX_GRID` trials. Each range must have a number of values.
+    """
+    found: list[dict[str, Any]] = []
+    _extend(space, {}, found.append, lambda: len(found) >= MAX_GRID)
+    return found
+
+
+def _extend(
+    rest: Space,
+    settings: dict[str, Any],
+    add: Callable[[dict[str, Any]], None],
+    is_full: Callable[[], bool],
+) -> None:
+    if is_full():
+        return
+    if not rest:
+        add(settings)
+        return
+    first, others = rest[0], rest[1:]
+    if not first.is_active(settings):
+        _extend(others, settings, add, is_full)
+        return
+    for value in first.values.grid() or ():
+        _extend(others, {**settings, first.path: value}, add, is_full)
+
+
+def select_best(objectives: Mapping[int, float | None], fraction: float, mode: str) -> list[int]:
+    """Returns the trials that continue after a rung, in the order of their numbers.
+
+    Args:
+        objectives: The objective at the rung of each trial that was to reach it. None is worse than
+            any number: the trial diverged or failed, or its objective is NaN or infinite.
+        fraction: The part that is kept, rounded up.
+        mode: "max" or "min".
+
+    Returns:
+        The best trials, the first ones of equals. Trials without an objective are never kept.
+    """
+    sign = 1 if mode == "min" else -1
+    ranked = sorted(
+        (sign * value, number)
+        for number, value in objectives.items()
+        if value is not None and math.isfinite(value)
+    )
+    return sorted(number for _, number in ranked[: count_kept(len(objectives), fraction)])
+
+
+def count_kept(count: int, fraction: float) -> int:
+    """Returns how many of `count` trials are kept: at least one."""
+    # The product of 0.1 and 30 is a little more than 3.
+    return max(1, math.ceil(round(count * fraction, 9)))
+
+
+_NOT_INSTALLED = (
+    "search.type: {kind} requires optuna, which is not installed\n"
+    "install it with `pip install 'orbit-runner[sweep]'`, or use `type: random`"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialOutcome:
+    """The result of a trial.
+
+    Attributes:
+        objective: The objective; None if the trial diverged, failed or has no number.
+        stopped_at: The rung at which the trial was stopped; None if it was not.
+    """
+
+    objective: float | None
+    stopped_at: int | None = None
+
+
+class OptunaSearch:
+    """Proposes the settings of trials, and learns from their results.
+
+    Args:
+        kind: "tpe" or "cma_es".
+        space: The space.
+        seed: The seed of the sampler.
+        mode: "max" or "min".
+
+    Raises:
+        RunnerError: If optuna is not installed.
+    """
+
+    def __init__(self, kind: str, space: Space, seed: int, mode: str) -> None:
+        try:
+            import optuna
+        except ImportError:
+            raise RunnerError(_NOT_INSTALLED.format(kind=kind)) from None
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._optuna: Any = optuna
+        self._space = space
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CMA-ES is experimental in optuna.
+            sampler = _sampler(optuna, kind, seed)
+        direction = "maximize" if mode == "max" else "minimize"
+        self._study = self._optuna.create_study(sampler=sampler, direction=direction)
+        self._trials: list[Any] = []
+        self.settings: list[dict[str, Any]] = []  # of each trial that was asked for
+
+    def ask(self) -> dict[str, Any]:
+        """Returns the settings of the next trial."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial = self._study.ask()
+            settings: dict[str, Any] = {}
+            for one in self._space:
+                if one.is_active(settings):
+                    settings[one.path] = _suggest(trial, one.path, one.values)
+        self._trials.append(trial)
+        self.settings.append(settings)
+        return settings
+
+    def tell(self, number: int, outcome: TrialOutcome) -> None:
+        """Reports the result of a trial. Must be called in the order of trial numbers."""
+        trial, state = self._trials[number], self._optuna.trial.TrialState
+        objective = outcome.objective
+        if objective is None or not math.isfinite(objective):
+            self._study.tell(trial, state=state.FAIL)
+        elif outcome.stopped_at is not None:
+            trial.report(objective, outcome.stopped_at)
+            self._study.tell(trial, state=state.PRUNED)
+        else:
+            self._study.tell(trial, objective)
+
+
+def _sampler(optuna: Any, kind: str, seed: int) -> Any:
+    samplers = optuna.samplers
+    if kind == "tpe":
+        return samplers.TPESampler(seed=seed)
+    try:
+        importlib.import_module("cmaes")  # Optuna imports it at the first trial.
+    except ImportError:
+        raise RunnerError(_NOT_INSTALLED.format(kind=kind).replace("optuna,", "cmaes,")) from None
+    return samplers.CmaEsSampler(
+        seed=seed,
+        # For settings that are not numbers, or not always set.
+        independent_sampler=samplers.RandomSampler(seed=seed),
+        warn_independent_sampling=False,
+    )
+
+
+def _suggest(trial: Any, path: str, values: Any) -> Any:
+    if isinstance(values, Choice):
+        # By number: optuna compares and stores only scalars.
+        return values.values[trial.suggest_categorical(path, [*range(len(values.values))])]
+    if isinstance(values, Integers):
+        step = {} if values.log else {"step": values.step}
+        return int(
+            trial.suggest_int(path, values.low, values.quantile(1.0), log=values.log, **step)
+        )
+    return values.clip(trial.suggest_float(path, values.low, values.high, log=values.log))

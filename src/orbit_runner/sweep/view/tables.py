@@ -1,0 +1,168 @@
+"""The trials of a sweep as text: a table for terminals, the results, the plan of a dry run."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.reporting.setting_texts import cut_middle, value_text
+from orbit_runner.sweep.definition import new_sweep
+from orbit_runner.sweep.results import SweepResults, TrialResult
+from orbit_runner.sweep.run_state import RunState
+from orbit_runner.sweep.schedule import Schedule
+from orbit_runner.sweep.sweep_file import SweepFile
+from orbit_runner.sweep.view.files import PAGE_FILE
+from orbit_runner.sweep.view.page import BEST_CONFIG
+from orbit_runner.sweep.view.ranking import (
+    lead_text,
+    objective_of,
+    objective_text,
+    rank_trials,
+    repeats_text,
+    status_counts,
+)
+from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings
+from orbit_runner.utils.streams import use_utf8
+
+_GAP = 2
+_MOST_VALUE = 18  # characters of a value
+
+
+def trial_lines(
+    results: SweepResults,
+    trials: Sequence[TrialResult],
+    width: int,
+    *,
+    running: Mapping[int, str] | None = None,
+    interval: bool = False,
+) -> list[str]:
+    """Returns a line of titles and a line for each trial; lines that are too long are cut.
+
+    Args:
+        results: The sweep.
+        trials: The trials to show, in this order.
+        width: The number of characters in a line.
+        running: What the trials that are being trained do, by their number.
+        interval: Whether to show the confidence interval of the objective.
+    """
+    swept = {one.path for one in swept_settings(results)}
+    paths = [path for path in setting_names(results) if path in swept or not swept]
+    names = setting_names(results)
+    best = results.best
+    rows = [
+        ["", "trial", "status", "step", results.objective_name, *(names[path] for path in paths)]
+    ]
+    rows += [
+        [
+            "*" if best is not None and trial.number == best.number else "",
+            str(trial.number),
+            (running or {}).get(trial.number, trial.status) or "running",
+            f"{trial.step:,}",
+            objective_text(trial, interval=interval),
+            *(_value(trial, path) for path in paths),
+        ]
+        for trial in trials
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ((" " * _GAP).join(map(_cell, row, widths, range(len(row)))).rstrip() for row in rows)
+    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+
+
+def _cell(text: str, width: int, column: int) -> str:
+    is_integer = column in (1, 3)  # trial and step
+    return text.rjust(width) if is_integer else text.ljust(width)
+
+
+def _value(trial: TrialResult, path: str) -> str:
+    if path not in trial.settings:
+        return "-"
+    return cut_middle(value_text(trial.settings[path]), _MOST_VALUE)
+
+
+_MOST_SUMMARY_TRIALS = 10
+
+
+def print_summary(directory: Path, results: SweepResults, *, as_json: bool = False) -> None:
+    """Prints the results of a sweep on standard output, or `sweep.json` if `as_json`."""
+    use_utf8()
+    if as_json:
+        print(results.to_json(), end="")
+        return
+    width = shutil.get_terminal_size((120, 24)).columns
+    print("\n".join(summary_lines(directory, results, width)))
+
+
+def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterator[str]:
+    """Yields the lines: counts, the ten best trials, how far the best is ahead, and what to do."""
+    counts = status_counts(results)
+    trials = f"{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
+    yield f"{results.experiment}: {trials}{f': {counts}' if counts else ''}"
+    yield from filter(None, [repeats_text(results)])
+    shown = [trial for trial in rank_trials(results) if objective_of(trial) is not None][
+        :_MOST_SUMMARY_TRIALS
+    ]
+    if shown:
+        yield ""
+        yield from trial_lines(results, shown, width, interval=len(results.seeds) > 1)
+    best = results.best
+    if best is None:
+        yield f"no trial has finished with a value of {results.metric}"
+        return
+    if len(results.seeds) > 1:
+        yield ""
+        yield f"mean ± standard deviation [95 % interval] over {len(results.seeds)} seeds"
+    lead = lead_text(results)
+    if lead:
+        yield lead
+    yield ""
+    yield f"page    {directory / PAGE_FILE}"
+    config = shlex.quote(str(directory / BEST_CONFIG))
+    yield f"winner  runner --experiment={config} --model_dir=runs/best"
+
+
+_MOST_PLANNED_TRIALS = 20
+
+
+def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
+    """Returns the lines of the table, and what the sweep does."""
+    sweep = new_sweep(file, base)
+    found = Schedule(sweep).progress(lambda number, seed: RunState())
+    paths = [one.path for one in file.space]
+    names = [path.rpartition(".")[2] for path in paths]
+    rows = [
+        ["trial", *(n if names.count(n) == 1 else p for n, p in zip(names, paths, strict=True)), ""]
+    ]
+    trials = found.results.trials
+    for number, settings in enumerate(found.settings[:_MOST_PLANNED_TRIALS]):
+        cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
+        first = trials[number].same_as
+        rows.append([str(number), *cells, "" if first is None else f"same as trial {first}"])
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    more = sweep.trials - len(rows) + 1
+    repeats = repeats_text(found.results)
+    trained = sum(trial.same_as is None for trial in trials)
+    runs = trained * len(sweep.seeds)
+    steps = f" of {sweep.last_step} steps" if sweep.last_step else ""
+    search = file.search
+    halving = search.halving
+    return [
+        *table,
+        *([f"… and {more} more"] if more else []),
+        *(["", repeats] if repeats else []),
+        "",
+        f"{sweep.name}: {sweep.trials} trials ({search.type}), {runs} runs{steps}; "
+        f"seeds {', '.join(map(str, sweep.seeds))}",
+        *(
+            [f"after steps {', '.join(map(str, halving.rungs))}, {halving.keep:g} of them continue"]
+            if halving
+            else []
+        ),
+    ]

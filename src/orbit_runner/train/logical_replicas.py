@@ -1,0 +1,475 @@
+"""Training and evaluation whose results do not depend on the number of devices.
+
+`runtime.logical_replicas` cuts each global batch into parts, the shards, once in the experiment. A
+device computes whole shards, one after another, with the random draws that a replica of that number
+would have. What all shards compute is summed in one fixed tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.partitioning import unequal_shares_message
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.determinism.scopes import keyed_draws_scope
+from orbit_runner.distribute.logical_replica import logical_replica_scope
+from orbit_runner.errors import SettingError
+from orbit_runner.state.replica_state import replica_local_variables
+from orbit_runner.tasks.base import EXAMPLES, drop_padding, split_counts
+from orbit_runner.train.evaluator import MAX_BATCHES, Evaluator, as_scalar
+from orbit_runner.train.gradients import StepFn, cut_rows, gradient_function
+from orbit_runner.train.inputs.distribute import leading_size
+from orbit_runner.train.trainer import Trainer
+from orbit_runner.train.watch import Watch
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The shards of a global batch, cut into `logical` parts, on `physical` devices.
+
+    Raises SettingError if the devices cannot compute equally many shards.
+    """
+
+    logical: int
+    physical: int
+    seed: int
+    purpose: str  # separates the draws of training and evaluation
+
+    def __post_init__(self) -> None:
+        if self.logical % self.physical:
+            message = unequal_shares_message(self.logical, self.physical)
+            raise SettingError(LOGICAL_REPLICAS, message)
+
+    @property
+    def each(self) -> int:
+        """The number of shards of a device."""
+        return self.logical // self.physical
+
+    def sum_over_shards(
+        self,
+        function: Callable[[Any], Tensors],
+        inputs: Any,
+        step: tf.Tensor,
+        *,
+        metrics: Sequence[tf.Variable] = (),
+        averaged: Sequence[tf.Variable] = (),
+    ) -> Tensors:
+        """Returns the sums of what `function` returns, over the shards of all devices.
+
+        Must be called in a graph, in a replica context. `function` maps the inputs of a shard to
+        tensors with static shapes; `inputs` are those of this device, nested tensors [rows, …].
+        `step` (int64 scalar) and the number of the logical replica are the keys of its draws.
+
+        Each shard starts with the same values of the variables in `averaged`, which are then set to
+        the mean of their new values, such as moving averages. Those in `metrics` are sums over
+        examples that `function` adds to: the sum of all additions is added to them on the first
+        device, because their value is the sum over the devices.
+        """
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        first = tf.cast(replica, tf.int32) * self.each
+        cut = tf.nest.map_structure(lambda tensor: cut_rows(tensor, self.each), inputs)
+        old = [tf.identity(variable) for variable in averaged]
+        totals = [tf.identity(variable) for variable in metrics]
+
+        def compute(batch: Any, logical: tf.Tensor, step: tf.Tensor, old: Tensors) -> Tensors:
+            for variable, value in zip(averaged, old, strict=True):
+                variable.assign(value)
+            for variable in metrics:
+                variable.assign(tf.zeros(variable.shape, variable.dtype))
+            with self._replica_scope(logical, step):
+                results = function(batch)
+            return [*results, *map(tf.identity, averaged), *map(tf.identity, metrics)]
+
+        call = trace_function(
+            compute, tf.nest.map_structure(lambda shards: shards[0], cut), first, step, old
+        )
+
+        def shard(index: tf.Tensor) -> Tensors:
+            batch = tf.nest.map_structure(lambda tensor: tensor[index], cut)
+            return list(call(batch, first + index, step, old))
+
+        sums = self._sum_all_shards(
+            shard, [tf.TensorSpec(output.shape, output.dtype) for output in call.outputs]
+        )
+        count = len(sums) - len(averaged) - len(metrics)
+        means = sums[count : count + len(averaged)]
+        for variable, value in zip(averaged, means, strict=True):
+            variable.assign(value / tf.cast(self.logical, value.dtype))
+        added = sums[count + len(averaged) :]
+        for variable, before, value in zip(metrics, totals, added, strict=True):
+            variable.assign(before + keep_on_first_device(value))
+        return sums[:count]
+
+    @contextlib.contextmanager
+    def _replica_scope(self, logical: tf.Tensor, step: tf.Tensor) -> Any:
+        """Makes a device act as a logical replica: the keys of its draws, its share of the loss."""
+        with (
+            logical_replica_scope(self.logical),
+            keyed_draws_scope(self.seed, step, logical, self.purpose),
+        ):
+            yield
+
+    def _sum_all_shards(
+        self, shard: Callable[[tf.Tensor], Tensors], like: Sequence[tf.TensorSpec]
+    ) -> Tensors:
+        size = block_size(self.each)
+        blocks = self.each // size
+        if blocks == 1 and self.physical == 1:
+            return block_sum(shard, tf.constant(0), size, like)
+        block_sums = _sum_blocks(
+            lambda block: block_sum(shard, block * size, size, like), blocks, like
+        )
+        return _sum_over_devices(block_sums, like, self.physical)
+
+
+def trace_function(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns a concrete function that is optimized alone, the same for any number of devices."""
+    traced = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
+    specs = tf.nest.map_structure(tf.type_spec_from_value, arguments)
+    return traced.get_concrete_function(*specs)
+
+
+def _sum_blocks(
+    block_of: Callable[[tf.Tensor], Tensors], blocks: int, like: Sequence[tf.TensorSpec]
+) -> list[tf.Tensor]:
+    """Returns the sums of the blocks, flat: a tensor [blocks, n] for each dtype."""
+    if blocks == 1:
+        return _flatten_rows([tensor[tf.newaxis] for tensor in block_of(tf.constant(0))], 1)
+    arrays = [tf.TensorArray(spec.dtype, size=blocks, element_shape=spec.shape) for spec in like]
+
+    def take(block: tf.Tensor, arrays: Any) -> Any:
+        sums = block_of(block)
+        written = [a.write(block, total) for a, total in zip(arrays, sums, strict=True)]
+        return block + 1, written
+
+    _, arrays = tf.while_loop(
+        lambda block, _: block < blocks, take, (tf.constant(0), arrays), parallel_iterations=1
+    )
+    return _flatten_rows([array.stack() for array in arrays], blocks)
+
+
+def _flatten_rows(tensors: Tensors, rows: int) -> list[tf.Tensor]:
+    return [
+        tf.concat([tf.reshape(tensors[place], [rows, -1]) for place in places], axis=1)
+        for places in _group_by_dtype(tensors)
+    ]
+
+
+def _group_by_dtype(tensors: Sequence[Any]) -> list[list[int]]:
+    groups: dict[tf.DType, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        groups.setdefault(tensor.dtype, []).append(place)
+    return [*groups.values()]
+
+
+def _sum_over_devices(
+    sums_by_dtype: list[tf.Tensor], like: Sequence[tf.TensorSpec], devices: int
+) -> Tensors:
+    """Returns the sums of all devices' blocks, which every device adds in the same tree."""
+    sums: list[Any] = [None] * len(like)
+    for flat, places in zip(sums_by_dtype, _group_by_dtype(like), strict=True):
+        rows = flat
+        if devices > 1:
+            # Gathered, not reduced: the order in which a reduction adds depends on its algorithm.
+            rows = tf.distribute.get_replica_context().all_gather(flat, axis=0)
+            rows = tf.ensure_shape(rows, [devices * flat.shape[0], flat.shape[1]])
+        sizes = [like[place].shape.num_elements() for place in places]
+        for place, part in zip(places, tf.split(tree_sum(rows), sizes), strict=True):
+            sums[place] = tf.reshape(part, like[place].shape)
+    return sums
+
+
+def keep_on_first_device(value: tf.Tensor) -> tf.Tensor:
+    """Returns the value on the first device, and zeros on the others."""
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return tf.where(tf.equal(replica, 0), value, tf.zeros_like(value))
+
+
+def metric_variables(metrics: Collection[Any]) -> list[tf.Variable]:
+    """Returns the variables of metrics, each once."""
+    variables = [variable for metric in metrics for variable in getattr(metric, "variables", ())]
+    return list({id(variable): variable for variable in variables}.values())
+
+
+Tensors = list[tf.Tensor]
+
+
+# Terms are summed in one fixed binary tree, whichever devices compute them. Neighbors are added
+# pairwise, then neighboring sums, and so on; a last term without a neighbor moves up unchanged.
+# Floating-point addition is not associative, so the order determines the last bits.
+
+
+def tree_sum(rows: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of the rows of a tensor [n, …], n > 0, whose first size is static."""
+    count = rows.shape[0]
+    while count > 1:
+        paired = count // 2 * 2
+        # Of slices, not of single rows: TensorFlow would merge additions of equal shapes into one
+        # op, which adds from left to right.
+        sums = rows[0:paired:2] + rows[1:paired:2]
+        rows = sums if paired == count else tf.concat([sums, rows[paired:]], axis=0)
+        count = rows.shape[0]
+    return rows[0]
+
+
+def block_size(count: int) -> int:
+    """Returns the largest power of two that divides `count`.
+
+    If each device holds `count` neighboring terms, each aligned block of this size is a subtree.
+    """
+    return count & -count
+
+
+def block_sum(
+    compute: Callable[[tf.Tensor], Tensors],
+    first: tf.Tensor,
+    size: int,
+    like: Sequence[tf.TensorSpec],
+) -> Tensors:
+    """Returns the sum of `compute(first)` to `compute(first + size - 1)` in the tree.
+
+    Computes one term after another, and keeps one sum per level of the tree. `first` is an int32
+    scalar, `size` a power of two, and `like` has the static shapes of the terms.
+    """
+    if size == 1:
+        return compute(first)
+    half = size // 2
+
+    def add(turn: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
+        found = block_sum(compute, first + turn * half, half, like)
+        return turn + 1, [one + other for one, other in zip(total, found, strict=True)]
+
+    # A loop of two iterations, not two calls, so that the step is traced once and the memory of the
+    # first half is freed before the second one begins.
+    _, total = tf.while_loop(
+        lambda turn, _: turn < 2,
+        add,
+        (tf.constant(0), [_negative_zeros(spec) for spec in like]),
+        parallel_iterations=1,
+    )
+    return list(total)
+
+
+def _negative_zeros(spec: tf.TensorSpec) -> tf.Tensor:
+    # The sum of 0.0 and -0.0 is 0.0, so only -0.0 leaves every number as it is.
+    zero = -0.0 if spec.dtype.is_floating else 0
+    return tf.fill(spec.shape, tf.constant(zero, spec.dtype))
+
+
+class LogicalEvaluator(Evaluator):
+    """Sums metrics and losses of all logical replicas in one tree.
+
+    So the results of an evaluation are the same on any number of devices. For tasks whose batches
+    can all be divided equally, and which gather no outputs.
+    """
+
+    def __init__(self, logical: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        count = self._strategy.num_replicas_in_sync
+        self._shards = Shards(logical, count, self._seed, "evaluation")
+
+    def _replica_full_step(self, inputs: Any) -> None:
+        self._evaluate_shards(
+            inputs, lambda shard: self._evaluate(split_counts(self._task, shard)[0])
+        )
+
+    def _replica_partial_step(self, inputs: Any) -> None:
+        self._evaluate_shards(inputs, self._evaluate_examples)
+
+    def _replica_step(self, inputs: Any) -> dict[str, Any]:
+        self._evaluate_shards(inputs, self._evaluate)
+        return {}
+
+    def _evaluate_shards(self, inputs: Any, evaluate: Callable[[Any], list[tf.Tensor]]) -> None:
+        variables = metric_variables(self._metrics)
+        totals = self._shards.sum_over_shards(
+            evaluate, inputs, self._draws.assign_add(1), metrics=variables
+        )
+        if self._has_loss:
+            self._loss.add(*map(keep_on_first_device, totals))
+
+    def _evaluate(self, batch: Any) -> list[tf.Tensor]:
+        """Returns the loss of a shard times its weight, and its weight; 0 if it has no loss."""
+        # Counted first, because tasks may modify their inputs.
+        rows = leading_size(batch)
+        logs = self._task.validation_step(batch, model=self._model, metrics=self._metrics)
+        if self._task.loss not in logs:
+            return [tf.zeros([]), tf.zeros([])]
+        self._has_loss = True
+        count = tf.cast(logs.get(EXAMPLES, rows), tf.float32)
+        # A batch without examples may have a loss that is NaN.
+        return [tf.math.multiply_no_nan(as_scalar(logs[self._task.loss]), count), count]
+
+    def _evaluate_examples(self, batch: Any) -> list[tf.Tensor]:
+        """Returns the same for the rows of a shard that are examples, of which it may have none."""
+        examples, rows = drop_padding(self._task, batch)
+        if rows is None:
+            return self._evaluate(batch)
+        totals: list[tf.Tensor] = tf.cond(
+            rows > 0, lambda: self._evaluate(examples), lambda: [tf.zeros([]), tf.zeros([])]
+        )
+        return totals
+
+
+class ShardEvaluator(Evaluator):
+    """Takes one shard for each device in a step, and adds up metrics in the order of the shards.
+
+    So the results of an evaluation are the same on any number of devices. For tasks whose batches
+    cannot all be divided equally, and those that gather the outputs of their steps. The dataset has
+    a shard in each element.
+    """
+
+    def __init__(self, logical: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._logical = logical
+        self._physical = self._strategy.num_replicas_in_sync
+        self._full_batches = 0  # A step takes a part of a batch, which may be the last one.
+
+    def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
+        """Evaluates `num_steps` batches (int32 scalar, -1 for all), each of all logical replicas.
+
+        Returns `validation_loss`, `validation_examples` and the task's metrics.
+        """
+        steps = int(num_steps)
+        if steps > 0:
+            steps *= self._logical // self._physical
+        return super().evaluate(tf.constant(min(steps, tf.int32.max)))
+
+    def _replica_partial_step(self, inputs: Any) -> None:
+        self._replica_step(drop_padding(self._task, inputs)[0])
+
+    def _replica_step(self, inputs: Any) -> dict[str, Any]:
+        context = tf.distribute.get_replica_context()
+        replica = tf.cast(context.replica_id_in_sync_group, tf.int64)
+        count = self._draws.assign_add(1) - 1
+        shard = count % MAX_BATCHES * self._physical + replica
+        step = count // MAX_BATCHES * MAX_BATCHES + shard // self._logical
+        variables = metric_variables([self._loss, *self._metrics])
+        totals = [tf.identity(variable) for variable in variables]
+
+        def compute(batch: Any, step: tf.Tensor, logical: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
+            rows = leading_size(batch)
+            for variable in variables:
+                variable.assign(tf.zeros(variable.shape, variable.dtype))
+            with (
+                logical_replica_scope(self._logical),
+                keyed_draws_scope(self._seed, step, logical, "evaluation"),
+            ):
+                logs = self._task.validation_step(batch, model=self._model, metrics=self._metrics)
+            if self._task.loss in logs:
+                self._has_loss = True
+                weight = tf.cast(logs.get(EXAMPLES, rows), tf.float32)
+                self._loss.update_state(as_scalar(logs[self._task.loss]), sample_weight=weight)
+            # At the end of the data, devices without a shard get a batch without rows.
+            values = map(tf.identity, variables)
+            added = [tf.where(rows > 0, one, tf.zeros_like(one)) for one in values]
+            return logs, added
+
+        logical = tf.cast(shard % self._logical, tf.int32)
+        logs, added = trace_function(compute, inputs, step, logical)(inputs, step, logical)
+        for variable, total, value in zip(variables, totals, added, strict=True):
+            variable.assign(keep_on_first_device(self._add_in_order(total, value)))
+        return logs
+
+    def _add_in_order(self, total: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+        """Returns the total plus the values of all devices, which it adds one after another."""
+        if self._physical == 1:
+            return total + value
+        context = tf.distribute.get_replica_context()
+        rows = context.all_gather(value[tf.newaxis], axis=0)
+        # A loop, because TensorFlow would merge additions into one op, which adds in another order.
+        return tf.foldl(tf.add, rows, initializer=total, parallel_iterations=1)
+
+
+class LogicalTrainer(Trainer):
+    """Sums the gradients of all logical replicas in one tree, and applies them once.
+
+    So weights and state are the same on any number of devices that divides the logical replicas.
+    """
+
+    def __init__(self, config: ExperimentConfig, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        _reject_synchronized_normalization(self.state.model)
+
+    def _make_watch(self, config: ExperimentConfig) -> Watch | None:
+        # The gradients that the optimizer gets are summed already, so there is one of each.
+        return self._watch_of(config, replicas=1)
+
+    def _step_fn(self, config: ExperimentConfig) -> StepFn:
+        runtime = config.runtime
+        state = self.state
+        loss = self._task.loss
+        count = self._strategy.num_replicas_in_sync
+        self._shards = Shards(runtime.logical_replicas, count, runtime.seed, "train")
+        optimizer = self._wrap_optimizer()
+        gradients, variables = gradient_function(
+            self._convert(self._build_task_step()),
+            optimizer,
+            pieces=config.trainer.gradient_accumulation_steps,
+            jit_compile=config.uses_xla,
+            loss=loss,
+        )
+
+        def shard(inputs: Any) -> list[tf.Tensor]:
+            found, grads = gradients(inputs)
+            return [as_scalar(found), *grads]
+
+        def step(inputs: Any) -> dict[str, tf.Tensor]:
+            layers = state.trained_layers
+            unchanged = layers.frozen if layers is not None else ()
+            total, *grads = self._shards.sum_over_shards(
+                shard,
+                inputs,
+                state.global_step.read_value(),
+                metrics=metric_variables(self._metrics),
+                averaged=replica_local_variables(state.model, unchanged),
+            )
+            _apply(optimizer, grads, variables)
+            return {loss: total}
+
+        return step
+
+    def _replica_step(self, inputs: Any) -> None:
+        self._record(self._run_task_step(inputs))
+        self.state.global_step.assign_add(1)
+        self._inspect_graph()
+
+    def _record(self, logs: dict[str, Any]) -> None:
+        total = logs[self._task.loss]
+        count = tf.constant(float(self._shards.logical))
+        self._loss.add(keep_on_first_device(total), keep_on_first_device(count))
+
+    @tf.autograph.experimental.do_not_convert
+    def _inspect_graph(self) -> None:
+        super()._inspect_graph()
+        if self.flops is not None:
+            # The loops over shards cannot be told from those over the pieces of a batch.
+            known = self._shards.each == 1 or self._pieces <= 2
+            self.flops = self.flops * self._shards.each if known else None
+
+
+def _apply(optimizer: Any, grads: list[tf.Tensor], variables: list[tf.Variable]) -> None:
+    """Applies gradients that are the same on all devices, without summing them again."""
+    # The older AdamW of Model Garden clips only gradients that it sums itself.
+    norm = getattr(optimizer, "gradient_clip_norm", 0.0)
+    if norm:
+        grads, _ = tf.clip_by_global_norm(grads, norm)
+    pairs = list(zip(grads, variables, strict=True))
+    # Optimizers of both kinds, and those that scale the loss, accept this argument.
+    optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
+
+
+def _reject_synchronized_normalization(model: Any) -> None:
+    for layer in getattr(model, "submodules", ()):
+        if "SyncBatchNorm" in type(layer).__name__ or getattr(layer, "synchronized", False):
+            raise SettingError(
+                LOGICAL_REPLICAS,
+                f"is not supported: layer {layer.name!r} normalizes over all replicas at once\n"
+                "use batch normalization that is not synchronized (use_sync_bn: false)",
+            )

@@ -1,1 +1,0 @@
-"""Measurements of the training and of the machine."""

@@ -1,1 +1,0 @@
-"""Several tasks in one run, trained and evaluated on one model."""

@@ -1,1 +1,0 @@
-"""Trains and evaluates under `parameter_server`, with asynchronous workers."""

@@ -1,0 +1,170 @@
+"""Traces a range of training steps with TensorFlow's profiler.
+
+The loop is cut into pieces before the first of these steps and after the last. The graphs are those
+of all other steps, so the weights are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from orbit_runner.determinism.numerics_record import available_cores
+from orbit_runner.errors import first_line
+from orbit_runner.profiling.trace_files import (
+    FIRST,
+    MARKER,
+    STEPS,
+    TraceDescription,
+    newest_trace,
+    write_description,
+)
+from orbit_runner.tf_internals import inner_layers, is_keras_layer, optimizer_name
+from orbit_runner.utils.log import note
+
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.base import RunView
+
+Loop = Callable[[Any, tf.Tensor], None]
+_WAITING = "waiting"
+_TRACING = "tracing"
+_DONE = "done"
+
+
+class StepProfiler:
+    """Traces the steps from `first` to `last` once. A failure is a warning, never an error."""
+
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        directory: Path,  # TensorBoard's directory of the training
+        describe: Callable[[], TraceDescription],
+    ) -> None:
+        self._first = first
+        self._last = last
+        self._directory = directory
+        self._describe = describe
+        self._state = _WAITING
+        self._cpu_seconds = 0.0
+
+    def piece_length(self, step: int, steps: int) -> int:
+        """Returns how many of the next `steps` steps can run as one piece, from a global step."""
+        if self._state == _TRACING or self._starts_after(step):
+            return min(steps, self._last - step)
+        if self._state == _WAITING and step < self._first:
+            return min(steps, self._first - 1 - step)
+        return steps
+
+    def wrap_loop(self, loop: Loop, step: Callable[[], int]) -> Loop:
+        """Returns a loop that traces the pieces of the range; `step` returns the global step."""
+
+        def run(iterator: Any, steps: tf.Tensor) -> None:
+            if self._state == _DONE:
+                loop(iterator, steps)
+                return
+            before = step()
+            if self._starts_after(before):
+                self._start()
+            if self._state != _TRACING:
+                loop(iterator, steps)
+                return
+            with self._marked_scope(before + 1, int(steps)):
+                loop(iterator, steps)
+                after = step()  # Waits for the steps on a GPU.
+            if after >= self._last:
+                self.stop()
+
+        return run
+
+    def stop(self) -> None:
+        """Writes the trace, if steps are being traced."""
+        if self._state != _TRACING:
+            return
+        self._state = _DONE
+        try:
+            tf.profiler.experimental.stop()
+            trace = newest_trace(self._directory)
+            if trace is not None:
+                described = dataclasses.replace(self._describe(), cpu_seconds=self._cpu_seconds)
+                write_description(trace, described)
+        except Exception as error:
+            _warn("the trace cannot be written", error)
+
+    def _starts_after(self, step: int) -> bool:
+        return self._state == _WAITING and step == self._first - 1
+
+    def _start(self) -> None:
+        try:
+            tf.profiler.experimental.start(str(self._directory))
+        except Exception as error:
+            self._state = _DONE
+            _warn("the profiler does not start", error)
+        else:
+            self._state = _TRACING
+
+    @contextlib.contextmanager
+    def _marked_scope(self, first: int, steps: int) -> Iterator[None]:
+        start = time.process_time()
+        with tf.profiler.experimental.Trace(MARKER) as marker:
+            yield
+            # Only here, so that a piece that an error ended does not count.
+            marker.set_metadata(**{FIRST: first, STEPS: steps})
+        self._cpu_seconds += time.process_time() - start
+
+
+def build_step_profiler(run: RunView) -> StepProfiler | None:
+    """Returns the profiler of a run; None if nothing is profiled, or another process does it."""
+    steps = run.config.trainer.profile_steps
+    if not steps or not run.is_chief:
+        return None
+    first, last = steps
+    # TensorBoard looks for traces next to the events of the training.
+    return StepProfiler(first, last, run.directory.profiles.parents[1], lambda: _describe_run(run))
+
+
+@contextlib.contextmanager
+def profile_scope(profiler: StepProfiler | None) -> Iterator[None]:
+    """Writes the trace at the end of a `with` block, if the steps did not all run."""
+    try:
+        yield
+    finally:
+        if profiler is not None:
+            profiler.stop()
+
+
+def layer_paths(model: Any) -> tuple[str, ...]:
+    """Returns the names of the layers of a model, each with those of the layers around it."""
+    return tuple(_paths(model, ""))
+
+
+def _paths(layer: Any, inside: str) -> Iterator[str]:
+    # Models of several tasks are modules without layers.
+    for one in inner_layers(layer) if is_keras_layer(layer) else ():
+        yield f"{inside}{one.name}"
+        yield from _paths(one, f"{inside}{one.name}/")
+
+
+def _describe_run(run: RunView) -> TraceDescription:
+    optimizer = run.state.optimizer
+    model = run.model
+    inner = [getattr(optimizer, name, None) for name in ("inner_optimizer", "optimizer")]
+    every = (optimizer, *inner, *getattr(optimizer, "optimizers", ()))
+    names = map(optimizer_name, every)
+    return TraceDescription(
+        experiment=run.config.name or "",
+        model=getattr(model, "name", ""),
+        layers=layer_paths(model),
+        optimizers=tuple(dict.fromkeys(name for name in names if isinstance(name, str))),
+        cores=available_cores(),
+    )
+
+
+def _warn(what: str, error: Exception) -> None:
+    note(f"warning: trainer.profile_steps: {what}: {first_line(error)}")

@@ -1,0 +1,215 @@
+"""The records of two runs are compared without running them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.compare.explanation import Explanation, Reruns, format_explanation
+from orbit_runner.compare.histories import LossDiff
+from orbit_runner.compare.records import RecordedDifferences, compare_recorded, read_recorded_run
+from orbit_runner.compare.step_records import TensorDifference
+from tests.support.run_directories import write_run
+
+WEIGHTS = {100: "a", 200: "b", 300: "c"}
+OTHER = {100: "a", 200: "x", 300: "y"}
+SOFTWARE = {"tensorflow": "2.20.0", "numpy": "2.0.0"}
+
+
+def _compare(folder: Path) -> RecordedDifferences:
+    runs = [read_recorded_run(folder / name, name.upper()) for name in ("a", "b")]
+    return compare_recorded(*runs)
+
+
+def _verdict(found: RecordedDifferences, reruns: Reruns | None = None) -> str:
+    return Explanation(left="a", right="b", recorded=found, reruns=reruns).verdict
+
+
+def _write_data(run: Path, **files: tuple[int, str]) -> None:
+    rows = [
+        {"name": name, "bytes": size, "mtime_ns": 0, "digest": digest, "files": 1}
+        for name, (size, digest) in files.items()
+    ]
+    record = {"format": 1, "sections": {"train_data": rows}, "changes": []}
+    (run / "data.json").write_text(json.dumps(record))
+
+
+def _code(**changed: str) -> dict[str, Any]:
+    return {"revision": "ab" * 20, "changed": {f"{name}.py": one for name, one in changed.items()}}
+
+
+def _pair(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> RecordedDifferences:
+    base: dict[str, Any] = {"software": SOFTWARE, "code": _code()}
+    for name, weights, values in (("a", WEIGHTS, left), ("b", OTHER, right)):
+        run = write_run(folder / name, **{**base, "weights": weights, **values})
+        if not (run / "data.json").exists():
+            _write_data(run, one=(3, "sha256:1"))
+    return _compare(folder)
+
+
+def test_equal_runs(tmp_path: Path) -> None:
+    found = _pair(tmp_path, {}, {"weights": WEIGHTS})
+    assert found.equal
+    assert _verdict(found) == "equal: 3 checkpoints up to step 300"
+    assert found.findings == []
+    assert found.unknown == [f"the numerics of {name}: no checkpoint has a record" for name in "AB"]
+
+
+def test_runs_of_other_lengths_are_equal_as_far_as_both_go(tmp_path: Path) -> None:
+    found = _pair(tmp_path, {}, {"weights": {100: "a", 200: "b"}})
+    assert _verdict(found) == "equal: 2 checkpoints up to step 200"
+
+
+def test_setting_and_first_checkpoint_are_named(tmp_path: Path) -> None:
+    flags = [("task.model.dropout_rate", "0.3"), ("trainer.max_to_keep", "9")]
+    found = _pair(tmp_path, {}, {"flags": flags})
+    assert not found.equal
+    assert _verdict(found) == (
+        "task.model.dropout_rate differs (0.4 and 0.3); "
+        "the weights differ at step 200, and are equal at step 100"
+    )
+    explanation = Explanation(left="a", right="b", recorded=found)
+    assert [one.name for one in explanation.others] == ["trainer.max_to_keep"]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "cause"),
+    [
+        ({}, {"software": {**SOFTWARE, "numpy": "1.26.0"}}, "numpy differs (2.0.0 and 1.26.0)"),
+        ({}, {"devices": {"gpus": ["H200"]}}, "devices differ (CPU and H200)"),
+    ],
+)
+def test_what_is_equal_is_said_first_if_no_setting_explains_it(
+    left: dict[str, Any], right: dict[str, Any], cause: str, tmp_path: Path
+) -> None:
+    found = _pair(tmp_path, left, right)
+    assert _verdict(found).startswith(f"equal settings, code and data; {cause}; ")
+
+
+def test_data_is_compared_file_by_file(tmp_path: Path) -> None:
+    for name, digest, size in (("a", "sha256:22", 4), ("b", "sha256:33", 5)):
+        (tmp_path / name).mkdir()
+        _write_data(tmp_path / name, one=(3, "sha256:1"), two=(4, digest), three=(size, ""))
+    records = {name: (tmp_path / name / "data.json").read_text() for name in "ab"}
+    for name in "ab":
+        (tmp_path / name / "data.json").unlink()
+        (tmp_path / name).rmdir()
+    _pair(tmp_path, {}, {})
+    for name, text in records.items():
+        (tmp_path / name / "data.json").write_text(text)
+    found = _compare(tmp_path)
+    assert [(one.name, one.values) for one in found.findings] == [
+        ("train_data: two", "sha256:22 and sha256:33"),
+        ("train_data: three", "4 bytes and 5 bytes"),
+    ]
+    assert _verdict(found).startswith("train_data: two differs (sha256:22 and sha256:33); ")
+
+
+def test_code_that_differs_is_named_with_its_lines(tmp_path: Path) -> None:
+    patch = (
+        "diff --git a/net.py b/net.py\n--- a/net.py\n+++ b/net.py\n@@ -1 +1 @@\n-x = 1\n+x = {}\n"
+    )
+    sides = [{**_code(net=digest), "patch": "code.patch"} for digest in ("1" * 16, "2" * 16)]
+    _pair(tmp_path, {"code": sides[0]}, {"code": sides[1]})
+    for name, value in (("a", 2), ("b", 3)):
+        (tmp_path / name / "code.patch").write_text(patch.format(value))
+    found = _compare(tmp_path)
+    (finding,) = found.findings
+    assert (finding.kind, finding.name) == ("code", "net.py")
+    assert finding.details == ["A: +x = 2", "B: +x = 3"]
+    assert _verdict(found).startswith("the code differs: net.py; the weights differ at step 200")
+
+
+def test_files_that_only_one_run_changed_and_other_revisions_are_named(tmp_path: Path) -> None:
+    other = {"revision": "cd" * 20, "changed": {"net.py": "1" * 16}}
+    found = _pair(tmp_path, {}, {"code": other})
+    assert [(one.name, one.values) for one in found.findings] == [
+        ("git revision", "abababababab and cdcdcdcdcdcd"),
+        ("net.py", "as committed and changed (11111111)"),
+    ]
+
+
+def test_missing_records_are_listed(tmp_path: Path) -> None:
+    found = _pair(tmp_path, {}, {"software": None, "code": None})
+    (tmp_path / "b/data.json").unlink()
+    (tmp_path / "b/config.yaml").unlink()
+    found = _compare(tmp_path)
+    assert found.findings == []
+    assert [line for line in found.unknown if " of B" in line] == [
+        "the settings of B: it has no config.yaml",
+        "the data of B: it has no data.json that can be read",
+        "the code of B: run.json has no git revision",
+        "the package versions of B: run.json has none",
+        "the numerics of B: no checkpoint has a record",
+    ]
+    assert _verdict(found).startswith("no recorded difference explains it; ")
+
+
+def test_config_that_cannot_be_built_is_compared_as_it_is_written(tmp_path: Path) -> None:
+    _pair(tmp_path, {}, {})
+    path = tmp_path / "b/config.yaml"
+    text = path.read_text().replace("name: image_classification", "name: not_installed")
+    path.write_text(text.replace("dropout_rate: 0.4", "dropout_rate: 0.3"))
+    found = _compare(tmp_path)
+    assert [(one.name, one.values) for one in found.findings] == [
+        ("task.name", "image_classification and not_installed"),
+        ("task.model.dropout_rate", "0.4 and 0.3"),
+    ]
+    assert "which settings of B can change its weights: task.name: " in "\n".join(found.unknown)
+
+
+@pytest.mark.parametrize(
+    ("flags", "loss"),
+    [([], LossDiff(200, 1.0, 1.5)), ([("trainer.summary_interval", "25")], None)],
+)
+def test_losses_are_compared_if_they_are_means_over_the_same_steps(
+    flags: list[tuple[str, str]], loss: LossDiff | None, tmp_path: Path
+) -> None:
+    found = _pair(tmp_path, {}, {"losses": (2.0, 1.5, 0.5), "flags": flags})
+    assert found.parting.loss == loss
+
+
+def test_runs_without_a_common_checkpoint_are_not_equal(tmp_path: Path) -> None:
+    found = _pair(tmp_path, {}, {"weights": {150: "a"}})
+    assert not found.equal
+    assert _verdict(found).endswith("; no checkpoint of the same step")
+
+
+def _reruns(**values: Any) -> Reruns:
+    tensor = TensorDifference(place="gradient", name="w", step=150)
+    base = {"start": 100, "end": 200, "first_step": 150, "tensor": tensor, "repeats": (True, True)}
+    return Reruns(**{**base, **values})
+
+
+def test_only_records_count_if_a_rerun_does_not_repeat_its_run(tmp_path: Path) -> None:
+    found = _pair(tmp_path, {}, {"software": {**SOFTWARE, "numpy": "1.26.0"}})
+    assert _verdict(found, _reruns()).endswith(
+        "; first differing tensor: gradient of w at step 150"
+    )
+    verdict = _verdict(found, _reruns(repeats=(True, False), notes=["a rerun of B does not"]))
+    assert verdict.endswith("; the weights differ at step 200, and are equal at step 100")
+
+
+def test_run_whose_repetition_is_the_other_run_is_named(tmp_path: Path) -> None:
+    found = _pair(tmp_path, {}, {})
+    reruns = _reruns(first_step=None, tensor=None, repeats=(True, False), gives_other=(False, True))
+    assert _verdict(found, reruns) == (
+        "no recorded difference explains it, but a rerun of B gives the weights of A at step 200; "
+        "the weights differ at step 200, and are equal at step 100"
+    )
+
+
+def test_text_begins_with_the_verdict(tmp_path: Path) -> None:
+    flags = [("task.model.dropout_rate", "0.3"), ("trainer.max_to_keep", "9")]
+    found = _pair(tmp_path, {}, {"flags": flags})
+    explanation = Explanation(left="a", right="b", recorded=found, reruns=_reruns())
+    lines = [*format_explanation(explanation)]
+    assert lines[0] == explanation.verdict
+    assert "  differs      task.model.dropout_rate: 0.4 and 0.3" in lines
+    assert "  no effect    trainer.max_to_keep: 2 and 9" in lines
+    assert "  recorded     checkpoints of steps 100, 200, 300 were compared" in lines
+    assert "  run again    from step 100 to 200" in lines
+    assert "               they first differ after step 150" in lines
+    assert "  tensor       the gradient of w at step 150" in lines
+    assert json.dumps(explanation.as_dict())

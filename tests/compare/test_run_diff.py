@@ -1,0 +1,200 @@
+"""Where two runs begin to differ, determined from the files they left on disk."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.compare.histories import (
+    LargestDifference,
+    LossDiff,
+    TensorDiff,
+    compare_runs,
+    compare_tensors,
+)
+from orbit_runner.run_directory.history import Fingerprints, RunHistory, read_history
+
+
+def _history(weights: str, state: str = "", **values: Any) -> RunHistory:
+    """Returns the history of a run with a checkpoint every ten steps, one letter for each."""
+    pairs = zip(weights, state or weights, strict=True)
+    fingerprints = {10 * n + 10: Fingerprints(*pair) for n, pair in enumerate(pairs)}
+    return RunHistory(folder=Path("nowhere"), **{"losses": {}, **values}, fingerprints=fingerprints)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        (_history("abc"), _history("abc"), (True, None, None, None)),
+        (_history("abc"), _history("abx"), (False, 30, 30, 20)),
+        (_history("abc"), _history("xbc"), (False, 10, 10, None)),
+        (_history("abc"), _history("abc", "axc"), (False, 20, None, 10)),
+        (_history("abc"), _history("abx", "axx"), (False, 20, 30, 10)),
+        (_history("abc"), _history("ab"), (False, None, None, 20)),
+        (_history("abc"), _history("abcd"), (True, None, None, None)),
+        (_history("abc"), _history(""), (False, None, None, None)),
+        (_history(""), _history(""), (False, None, None, None)),
+    ],
+)
+def test_comparison_finds_the_first_differing_checkpoint(
+    left: RunHistory, right: RunHistory, expected: Any
+) -> None:
+    found = compare_runs(left, right, step=30)
+    assert (found.equal, found.first, found.first_weights, found.last_equal) == expected
+
+
+def test_only_checkpoints_in_the_given_range_are_compared() -> None:
+    found = compare_runs(_history("abcd"), _history("xbcy"), step=30, after=10)
+    assert found.equal
+    assert found.compared == (20, 30)
+
+
+@pytest.mark.parametrize(
+    ("right", "attempts", "after", "expected"),
+    [
+        # A loss that differs before the last equal checkpoint does not concern the weights.
+        ({6: 9.0, 12: 2.0, 18: 3.0}, 1, -1, None),
+        ({6: 1.0, 12: 9.0, 18: 9.0}, 1, -1, 12),
+        ({6: 1.0, 12: 2.0, 18: 9.0}, 1, -1, 18),
+        ({6: 1.0, 12: 2.0, 18: None}, 1, -1, 18),
+        # The record of step 12 began at step 6; a run that resumed at step 10 restarted it.
+        ({6: 1.0, 12: 9.0, 18: 3.0}, 2, -1, None),
+        ({6: 1.0, 12: 9.0, 18: 3.0}, 1, 10, None),
+        ({6: 1.0, 12: 9.0, 18: 9.0}, 2, -1, 18),
+        # Differences after the first differing checkpoint are ignored.
+        ({6: 1.0, 12: 2.0, 24: 9.0}, 1, -1, None),
+        ({18: 3.0}, 1, -1, None),
+    ],
+)
+def test_logged_loss_narrows_down_the_first_difference(
+    right: dict[int, float], attempts: int, after: int, expected: int | None
+) -> None:
+    losses = {6: 1.0, 12: 2.0, 18: 3.0, 24: 4.0}
+    one = _history("ab", losses=losses, attempts=({},) * attempts)
+    found = compare_runs(
+        one, _history("ax", losses=right), step=20, after=after, summary_interval=6
+    )
+    assert (found.loss and found.loss.step) == expected
+    if expected == 12:
+        assert found.loss == LossDiff(12, 2.0, 9.0)
+
+
+def test_loss_difference_before_a_missing_checkpoint_is_found() -> None:
+    one = _history("abc", losses={25: 1.0})
+    other = _history("ab", losses={25: None})
+    assert compare_runs(one, other, step=30).loss == LossDiff(25, 1.0, None)
+
+
+def test_history_of_a_killed_process_is_read(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    lines = [{"step": 1, "weights": "a", "state": "b"}, {"step": 1, "weights": "c", "state": "d"}]
+    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2, "wei'
+    (tmp_path / "checkpoints/fingerprints.jsonl").write_text(text)
+    CheckpointRecord(step=2, weights="e", state="f").write(tmp_path / "checkpoints/ckpt-2.json")
+    (tmp_path / "checkpoints/ckpt-3.json").write_text("[]")
+    records = [
+        {"step": 1, "split": "train", "training_loss": 0.5},
+        {"step": 1, "split": "validation", "training_loss": 0.7},
+        {"step": 2, "split": "train", "training_loss": None},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    found = read_history(tmp_path)
+    # The process was killed between writing the checkpoint of step 2 and its line.
+    assert found.fingerprints == {1: Fingerprints("c", "d"), 2: Fingerprints("e", "f")}
+    assert found.losses == {1: 0.5, 2: None}
+    assert (found.attempts, found.mode, found.ends) == ((), "train_and_eval", [])
+
+
+def test_history_reads_mode_ends_and_override_from_attempts(tmp_path: Path) -> None:
+    attempts = [
+        {"mode": "train", "outcome": "done", "step": 7},
+        {"mode": "train_and_eval", "outcome": "Diverged: …", "step": 9},
+        {"mode": "eval", "outcome": "done", "argv": ["runner", "--resume", "override"]},
+        "none",
+    ]
+    (tmp_path / "run.json").write_text(json.dumps({"attempts": attempts}))
+    found = read_history(tmp_path)
+    assert (found.mode, found.ends, found.is_overridden) == ("train_and_eval", [7], True)
+    assert len(found.attempts) == 3
+
+
+def _saved(path: Path, weights: dict[str, Any], **rest: Any) -> Path:
+    model = tf.train.Checkpoint(**{name: tf.Variable(v, name=name) for name, v in weights.items()})
+    others = {name: tf.Variable(value) for name, value in rest.items()}
+    return Path(tf.train.Checkpoint(model=model, **others).write(str(path)))
+
+
+WEIGHTS = {f"layer-{n}": np.full([2, 3], n, np.float32) for n in (1, 2, 10)}
+
+
+def _compared(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> TensorDiff | None:
+    for name, weights in (("a", left), ("b", right)):
+        _saved(folder / name, weights)
+    return compare_tensors(folder / "a", folder / "b", 7)
+
+
+def test_equal_tensors_show_no_difference(tmp_path: Path) -> None:
+    nan = {"layer-1": np.float32([np.nan, -0.0])}
+    assert _compared(tmp_path, {**WEIGHTS, **nan}, {**WEIGHTS, **nan}) is None
+
+
+def test_comparison_finds_first_differing_tensor_and_largest_difference(tmp_path: Path) -> None:
+    other = {name: value.copy() for name, value in WEIGHTS.items()}
+    other["layer-10"][1, 2] += 4
+    other["layer-2"][0, 1] -= 0.5
+    found = _compared(tmp_path, WEIGHTS, other)
+    assert found is not None
+    assert (found.step, found.kind, found.differing, found.total) == (7, "weights", 2, 3)
+    # Layer 10 comes after layer 2.
+    assert found.first == "layer-2"
+    assert found.largest == LargestDifference("layer-10", (1, 2), 10.0, 14.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ([1.0, 2.0], [1.0, np.nan], ((1,), np.inf)),
+        ([np.inf, 2.0], [np.inf, 2.5], ((1,), 0.5)),
+        ([np.nan, 2.0], [np.nan, 2.5], ((1,), 0.5)),
+        ([0.0, 2.0], [-0.0, 2.0], ((0,), 0.0)),
+        (1.0, 3.0, ((), 2.0)),
+        ([True, False], [True, True], ((1,), 1.0)),
+        ([1, 2], [1, 5], ((1,), 3.0)),
+        ([b"a"], [b"b"], None),
+        ([1.0], [1.0, 2.0], None),
+    ],
+    ids=str,
+)
+def test_difference_is_found_in_values_of_every_type(
+    left: Any, right: Any, expected: Any, tmp_path: Path
+) -> None:
+    found = _compared(tmp_path, {"v": left}, {"v": right})
+    assert found is not None
+    assert (found.differing, found.total) == (1, 1)
+    largest = found.largest
+    assert (largest and (largest.index, largest.difference)) == expected
+
+
+def test_tensor_missing_from_one_checkpoint_counts_as_different(tmp_path: Path) -> None:
+    found = _compared(tmp_path, WEIGHTS, {**WEIGHTS, "layer-3": [1.0]})
+    assert found is not None
+    assert (found.differing, found.total, found.largest) == (1, 4, None)
+
+
+def test_remaining_state_is_compared_if_weights_are_equal(tmp_path: Path) -> None:
+    for name, best in (("a", 0.5), ("b", 0.75)):
+        _saved(tmp_path / name, WEIGHTS, best=[best], recoveries=1)
+    found = compare_tensors(tmp_path / "a", tmp_path / "b", 7)
+    assert found == TensorDiff(
+        step=7, kind="state", first="best", differing=1, total=5,
+        largest=LargestDifference("best", (0,), 0.5, 0.75, 0.25),
+    )  # fmt: skip
+
+
+def test_missing_checkpoint_yields_no_tensor_comparison(tmp_path: Path) -> None:
+    _saved(tmp_path / "a", WEIGHTS)
+    assert compare_tensors(tmp_path / "a", tmp_path / "b", 7) is None

@@ -1,0 +1,71 @@
+"""Whether a replayed step is the one that the run took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.compare.histories import judge_step
+from orbit_runner.errors import Diverged
+from orbit_runner.run_directory.history import Fingerprints, RunHistory
+
+
+def _history(
+    weights: dict[int, str], losses: dict[int, float | None] | None = None, outcome: str = "done"
+) -> RunHistory:
+    prints = {step: Fingerprints(name, f"state {name}") for step, name in weights.items()}
+    return RunHistory(
+        folder=Path(),
+        fingerprints=prints,
+        losses=losses or {},
+        attempts=({"outcome": outcome},),
+    )
+
+
+def _judge(original: RunHistory, replay: RunHistory, **changes: Any) -> tuple[str, str]:
+    arguments = {"step": 23, "after": 20, "end": 30, "summary_interval": 5, **changes}
+    found = judge_step(original, replay, **arguments)
+    return found.verdict, found.reason
+
+
+@pytest.mark.parametrize(
+    ("original", "replay", "expected"),
+    [
+        (_history({20: "a", 30: "b"}), _history({20: "a", 30: "b"}),
+         ("own", "the weights of step 30 have the fingerprint of the run")),
+        (_history({20: "a", 30: "b"}), _history({20: "a", 30: "c"}),
+         ("differs", "the weights of step 30 are not those of its checkpoint")),
+        (_history({20: "a", 30: "b"}, {25: 1.0}), _history({20: "a", 30: "b"}, {25: 2.0}),
+         ("differs", "the loss in the record of step 25: 1 → 2")),
+        (_history({20: "a"}, {25: None}), _history({20: "a"}, {25: None}),
+         ("own", "the record of step 25 has the loss of the run")),
+        # A record that began before the replay is over other steps.
+        (_history({20: "a"}, {25: 1.0}), _history({20: "a"}, {25: 2.0}),
+         ("unknown", "the records of the run and of the replay are over different steps")),
+        (_history({20: "a"}), _history({20: "a", 23: "b"}),
+         ("unknown", "the run has no checkpoint and no record at that step or after it")),
+        (_history({20: "a", 900: "b"}), _history({20: "a"}),
+         ("unknown", "the next checkpoint or record of the run is that of step 900; --verify "
+                     "continues to it")),
+    ],
+)  # fmt: skip
+def test_verdict_is_that_of_the_next_checkpoint_or_record(
+    original: RunHistory, replay: RunHistory, expected: tuple[str, str]
+) -> None:
+    interval = 25 if "over different steps" in expected[1] else 5
+    assert _judge(original, replay, summary_interval=interval) == expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ("Diverged: training diverged: the loss is nan at step 24\nlower the rate", "own"),
+        ("Diverged: training diverged: the loss is nan at step 29", "unknown"),
+    ],
+)
+def test_replay_that_ends_with_the_error_of_the_run_is_its_own(outcome: str, expected: str) -> None:
+    error = Diverged("the loss is nan at step 24")
+    original = _history({20: "a"}, outcome=outcome)
+    assert _judge(original, _history({20: "a"}), error=error)[0] == expected

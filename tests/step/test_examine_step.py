@@ -1,0 +1,200 @@
+"""A step under instruments: losses, the first bad value, and a run that stays as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from official.core import exp_factory
+
+import tests.support.official_toys  # noqa: F401 (registers the experiment)
+from orbit_runner import Callback
+from orbit_runner.checkpoint.fingerprint import fingerprint, tensor_line, weights_fingerprint
+from orbit_runner.errors import RunnerError
+from orbit_runner.step.examine import ExamineAtStep, KeptState, StepExamined, examine_step
+from orbit_runner.step.results import COMPUTED_IN_STEP, COMPUTED_PER_ROW, Examination
+from tests.support.digits import digits_config
+from tests.support.faulty_images import BATCH, MIRRORED, ROW, STEP, faulty_config
+from tests.support.official_runs import run_official
+from tests.support.ratings import ratings_config
+from tests.support.toy import records, run, toy_config
+
+_EVERYTHING = {
+    "trainer__train_steps": 12,
+    "trainer__summary_interval": 1,
+    "trainer__steps_per_loop": 5,
+    "trainer__gradient_accumulation_steps": 2,
+    "trainer__optimizer_config__ema": "{average_decay: 0.9}",
+    "task__model__dropout_rate": 0.3,
+}
+
+
+def _examine(config: Any, folder: Path, step: int, strategy: str, **kwargs: Any) -> Examination:
+    """Trains up to a step and returns what is found in it."""
+    found: list[Examination] = []
+
+    def examine(run: Any) -> None:
+        found.append(examine_step(run, **kwargs))
+
+    with pytest.raises(StepExamined):
+        run(config, folder, "train", strategy, callbacks=[ExamineAtStep(step, examine, stops=True)])
+    return found[0]
+
+
+# Fault: step, layer, op, kind, phase, rows, source.
+_FAULTS = {
+    "image": (STEP, "conv", "Conv2D", "inf", "forward", [ROW], "batch"),
+    "log": (STEP, "log", "Log", "inf", "forward", [ROW], ""),
+    "root": (STEP, "root", "SqrtGrad", "inf", "backward", [ROW], ""),
+    "label": (STEP, "loss", "GatherV2", "error", "forward", [ROW], ""),
+    "target": (STEP, "loss", "Sub", "nan", "forward", [ROW], "batch"),
+    "rate": (2, "hidden", "MatMul", "inf", "forward", None, ""),
+}
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_first_bad_value_names_layer_op_and_example(
+    fault: str, strategy: str, tmp_path: Path
+) -> None:
+    step, layer, op, kind, phase, rows, source = _FAULTS[fault]
+    is_mirrored = strategy == "mirrored2"
+    config = faulty_config(fault, **(MIRRORED if is_mirrored else {}))
+    found = _examine(config, tmp_path, step, strategy)
+
+    bad = found.first_bad
+    assert bad is not None
+    assert (bad.layer, bad.op, bad.kind, bad.phase) == (layer, op, kind, phase)
+    assert bad.source == source
+    if rows is not None:
+        assert [one.row for one in found.culprits] == rows
+        assert bad.replica == (1 if is_mirrored else None)  # the one with the second half
+    else:
+        assert len(found.culprits) == (BATCH // 2 if is_mirrored else BATCH)
+    assert len(found.examples) == BATCH
+
+
+def test_corrupt_label_is_the_worst_example(tmp_path: Path) -> None:
+    found = _examine(faulty_config("label"), tmp_path, STEP, "one_device")
+    assert found.examples[0].row == ROW
+    assert found.examples[0].error == "indices[0] = 99 is not in [0, 3)"
+    assert all(one.loss is not None and np.isfinite(one.loss) for one in found.examples[1:])
+    assert found.error == f"indices[{ROW}] = 99 is not in [0, 3)"
+
+
+def test_masked_infinity_is_not_reported(tmp_path: Path) -> None:
+    found = _examine(faulty_config(""), tmp_path, STEP, "one_device")
+    assert found.first_bad is None
+    assert found.is_finite
+    assert found.culprits == []
+
+
+class _Examine(Callback):
+    """Examines the step after a given one, and keeps fingerprints of the state around it."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.states = step, list[str]()
+        self.found: Examination | None = None
+
+    def on_loop_end(self, run: Any, logs: Any) -> None:
+        if run.step == self.step and self.found is None:
+            self.states.append(_state(run))
+            self.found = examine_step(run)
+            self.states.append(_state(run))
+
+
+def _state(run: Any) -> str:
+    values = [value for parts in KeptState(run)._copies.values() for _, value in parts]
+    return fingerprint(tensor_line(str(number), value) for number, value in enumerate(values))
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_training_continues_as_if_no_step_was_examined(strategy: str, tmp_path: Path) -> None:
+    config = digits_config(**_EVERYTHING, **(MIRRORED if strategy == "mirrored2" else {}))
+    examine, models = _Examine(5), []
+    for name, callbacks in {"plain": [], "examined": [examine]}.items():
+        model, _ = run(config, tmp_path / name, "train", strategy, callbacks=callbacks)
+        models.append(weights_fingerprint(model))
+    assert models[0] == models[1]
+    assert examine.states[0] == examine.states[1]
+    assert examine.found is not None
+    plain, examined = (records(tmp_path / name, "train") for name in ("plain", "examined"))
+    assert [one["training_loss"] for one in plain] == [one["training_loss"] for one in examined]
+    losses = [one.loss for one in examine.found.examples]
+    assert len(losses) == 64
+    np.testing.assert_allclose(np.mean(losses), plain[5]["training_loss"], rtol=1e-4)
+    np.testing.assert_allclose(examine.found.loss, plain[5]["training_loss"], rtol=1e-4)
+
+
+def test_gradient_norm_is_that_of_the_watched_step(tmp_path: Path) -> None:
+    config = digits_config(
+        trainer__summary_interval=5, trainer__watch_interval=5, trainer__train_steps=5
+    )
+    found: list[Examination] = []
+    at_step = ExamineAtStep(5, lambda run: found.append(examine_step(run)), stops=False)
+    run(config, tmp_path, "train", callbacks=[at_step])
+    norms = {one.name: one.gradient_norm for one in found[0].variables}
+    assert {*norms} == {"dense1/kernel", "dense1/bias", "logits/kernel", "logits/bias"}
+    watched = records(tmp_path, "train")[-1]
+    total = np.linalg.norm([*norms.values()])
+    np.testing.assert_allclose(total, watched["watch/gradient_norm"], rtol=1e-4)
+    for layer in ("dense1", "logits"):
+        parts = [one for one in found[0].variables if one.name.startswith(layer)]
+        update, weight = (
+            np.linalg.norm([getattr(one, name) for one in parts])
+            for name in ("update_norm", "weight_norm")
+        )
+        ratio = watched[f"watch/update_ratio/{layer}"]
+        np.testing.assert_allclose(update / weight, ratio, rtol=1e-3)
+
+
+def test_losses_of_a_recommendation_have_their_examples(tmp_path: Path) -> None:
+    found = _examine(ratings_config(), tmp_path, 3, "one_device")
+    assert found.losses == COMPUTED_IN_STEP
+    losses = [one.loss for one in found.examples]
+    assert losses == sorted(losses, reverse=True)
+    np.testing.assert_allclose(np.mean(losses), found.loss, rtol=1e-4)
+    assert {"example", "user", "item", "label"} <= {*found.examples[0].about}
+
+
+def test_loss_of_a_garden_task_is_computed_row_by_row(tmp_path: Path) -> None:
+    found: list[Examination] = []
+    at_step = ExamineAtStep(3, lambda run: found.append(examine_step(run)), stops=True)
+    with pytest.raises(StepExamined):
+        run_official(exp_factory.get_exp_config("my_line"), tmp_path, "train", callbacks=[at_step])
+    assert found[0].losses == COMPUTED_PER_ROW
+    losses = [one.loss for one in found[0].examples]
+    assert len(losses) == 8
+    np.testing.assert_allclose(np.mean(losses), found[0].loss, rtol=1e-4)
+
+
+def test_arrays_of_a_layer_are_its_outputs_and_gradients(tmp_path: Path) -> None:
+    found = _examine(digits_config(), tmp_path, 1, "one_device", layers=["dense1"])
+    assert {name: one.shape for name, one in found.arrays.items()} == {
+        "dense1/output": (64, 16),
+        "dense1/kernel/gradient": (64, 16),
+        "dense1/bias/gradient": (16,),
+    }
+    output = next(one for one in found.layers if one.layer == "dense1")
+    assert output.max == pytest.approx(float(found.arrays["dense1/output"].max()))
+
+
+def test_unknown_layer_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match="--layer: unknown layer 'dens1'; did you mean 'dense1'"):
+        run(
+            digits_config(),
+            tmp_path,
+            "train",
+            callbacks=[
+                ExamineAtStep(1, lambda run: examine_step(run, layers=["dens1"]), stops=True)
+            ],
+        )
+
+
+def test_step_of_a_run_that_starts_there_is_examined(tmp_path: Path) -> None:
+    found = _examine(toy_config(), tmp_path, 1, "one_device")
+    assert (found.step, found.rows) == (1, 8)

@@ -1,0 +1,232 @@
+"""The examples of steps if some are left out are those that the pipelines of the tasks read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.config.schema.data import resolve_data_config
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import SettingError
+from orbit_runner.serving.loader import make_task
+from orbit_runner.step.examples import TrainingOrder
+from orbit_runner.tasks.adapter import adapt
+from tests.support.batches import global_batches
+from tests.support.digits import digits_config
+from tests.support.images import write_folder
+from tests.support.keras_models import keras_config
+from tests.support.ratings import ratings_config, write_100k
+from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.tfrecords import write_set
+from tests.support.translations import translation_config
+from tests.support.translations import write_set as write_sentences
+
+_WORKERS = {"runtime__distribution_strategy": "multi_worker_mirrored", "runtime__num_workers": 2}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def excluding(config: ExperimentConfig, ids: Sequence[str | int] | str) -> ExperimentConfig:
+    """Returns the config without some training examples."""
+    data = config.task.train_data.replace(exclude=ids)
+    return config.replace(task=config.task.replace(train_data=data))
+
+
+def batches_of(config: ExperimentConfig, first: int, steps: int) -> list[Any]:
+    """Returns the batches from step `first` on, as two workers put them together."""
+    task = make_task(config, None)
+    data = resolve_data_config(config.task.train_data, config.runtime)
+    return global_batches(
+        lambda context: task.build_inputs(data, context, start_step=first - 1), 2, 2, steps
+    )
+
+
+def examples_of(config: ExperimentConfig, first: int, steps: int) -> list[list[dict[str, Any]]]:
+    """Returns the rows of steps, by the order that is computed."""
+    order = TrainingOrder(config, None)
+    return [order.step(step).chosen for step in range(first, first + steps)]
+
+
+def test_digits() -> None:
+    config = excluding(digits_config(**_WORKERS), [*range(300, 1100), "7", "7", 1437])
+
+    steps = examples_of(config, 9, 4)
+
+    seen = {row["example"] for rows in steps for row in rows}
+    assert not seen & {7, 1437, *range(300, 1100)}
+    for rows, (_, labels) in zip(steps, batches_of(config, 9, 4), strict=True):
+        assert [row["label"] for row in rows] == labels.tolist()
+    assert make_task(config, None).num_examples(config.task.train_data) == 1438 - 802
+
+
+def test_records_by_file_and_number(tmp_path: Path) -> None:
+    write_set(tmp_path)
+    config = digits_config(
+        task__train_data__source="tfrecord",
+        task__train_data__data_dir=str(tmp_path),
+        task__train_data__input_path="train-*",
+        task__train_data__global_batch_size=12,
+        task__train_data__shuffle_buffer_size=20,
+        task__model__num_classes=300,
+        **_WORKERS,
+    )
+    config = excluding(config, ["train-00:3", f"{tmp_path}/train-03:7", 200])
+
+    steps = examples_of(config, 1, 30)
+
+    # Labels are numbers of records, counted through all files.
+    for rows, (_, labels) in zip(steps, batches_of(config, 1, 30), strict=True):
+        assert [row["example"] for row in rows] == labels.tolist()
+    first_epoch = [row["example"] for rows in steps for row in rows if row["epoch"] == 1]
+    assert sorted({*range(270)} - {*first_epoch}) == [3, 78, 200]
+
+
+def test_image_files_by_path(tmp_path: Path) -> None:
+    paths = write_folder(tmp_path, {"cat": 9, "dog": 8})
+    config = digits_config(
+        task__train_data__source="image_folder",
+        task__train_data__data_dir=str(tmp_path),
+        task__train_data__global_batch_size=8,
+        task__model__input_size=[16, 16, 3],
+        **_WORKERS,
+    )
+    left_out = [str(paths[2]), f"dog/{paths[-1].relative_to(tmp_path / 'dog')}"]
+    config = excluding(config, left_out)
+
+    steps = examples_of(config, 1, 4)
+
+    for rows, (_, labels) in zip(steps, batches_of(config, 1, 4), strict=True):
+        assert [row["label"] for row in rows] == labels.tolist()
+    files = {row["file"] for rows in steps for row in rows}
+    assert {str(path) for path in paths} - files == {str(paths[2]), str(paths[-1])}
+
+
+@pytest.mark.parametrize(
+    "batching",
+    [{"batch_tokens": 256}, {"global_batch_size": 8}, {"batch_tokens": 256, "batch_shapes": 2}],
+)
+def test_lines_of_text(batching: dict[str, int], tmp_path: Path) -> None:
+    changes = {f"task__train_data__{name}": value for name, value in batching.items()}
+    changes |= {} if "batch_tokens" in batching else {"task__train_data__batch_tokens": 0}
+    config = translation_config(write_sentences(tmp_path), **changes, **_WORKERS)
+    config = excluding(config, ["train.en.gz:5", "train.de.gz:5", "train.de.gz:77"])
+
+    steps = examples_of(config, 1, 30)
+
+    for rows, (features, _) in zip(steps, batches_of(config, 1, 30), strict=True):
+        lengths = [0 if row["example"] is None else row["tokens"][0] for row in rows]
+        assert (features["inputs"] > 0).sum(axis=1).tolist() == lengths
+    examples = {row["example"] for rows in steps for row in rows if row["epoch"] == 1}
+    assert sorted({*range(200)} - examples) == [4, 76]
+
+
+def test_choices_of_users(tmp_path: Path) -> None:
+    write_100k(tmp_path)
+    config = ratings_config(
+        task__train_data__source="movielens",
+        task__train_data__data_dir=str(tmp_path),
+        **_WORKERS,
+    )
+    row = next(row for row in examples_of(config, 3, 1)[0] if row["label"])
+    pair = f"{row['user']}/{row['item']}"
+    config = excluding(config, [pair])
+
+    steps = examples_of(config, 1, 5)
+
+    for rows, (features, labels) in zip(steps, batches_of(config, 1, 5), strict=True):
+        # The published ids are ten times one plus the number of the user or the item.
+        assert [row["user"] for row in rows] == (10 * features["user"] + 10).tolist()
+        assert [row["item"] for row in rows] == (10 * features["item"] + 10).tolist()
+        assert [row["label"] for row in rows] == labels.tolist()
+    assert TrainingOrder(config, None).excluded_examples().tolist() == [row["example"]]
+    assert TrainingOrder(config, None).occurrences(row["example"], 10_000) == []
+
+
+def test_arrays_of_keras_models() -> None:
+    config = excluding(keras_config(**_WORKERS), [3, 5])
+
+    steps = examples_of(config, 1, 8)
+
+    for rows, (_, labels) in zip(steps, batches_of(config, 1, 8), strict=True):
+        assert [row["label"] for row in rows] == labels.tolist()
+    assert not {3, 5} & {row["example"] for rows in steps for row in rows}
+
+
+def test_rows_of_tables(tmp_path: Path) -> None:
+    config = excluding(
+        table_config(write_csv(tmp_path / "rows.csv", make_rows()), **_WORKERS), [0, 4]
+    )
+
+    steps = examples_of(config, 1, 8)
+
+    task = make_task(config, None)
+    for rows, (_, targets) in zip(steps, batches_of(config, 1, 8), strict=True):
+        classes = task.fitted.classes["y"]
+        expected = [classes[number] for number in targets["y"].tolist()]
+        assert [row["targets"]["y"] for row in rows] == expected
+    assert not {0, 4} & {row["example"] for rows in steps for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([3, 1500], "got 1500, allowed: 0 to 1437, the indices of examples"),
+        (["a.png", "b.png"], "got 'a.png'\nallowed: an index"),
+        (["a.png", "b.png"], "and 1 more of 2 IDs"),
+        ([*range(1438)], "leaves out all 1,438 examples, expected fewer"),
+    ],
+)
+def test_unknown_examples(ids: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=r"task\.train_data\.exclude") as error:
+        TrainingOrder(excluding(digits_config(), ids), None).examples()
+    assert message in error.value.reason
+
+
+def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
+    paths = write_folder(tmp_path, {"cat": 9, "dog": 8})
+    config = digits_config(
+        task__train_data__source="image_folder",
+        task__train_data__data_dir=str(tmp_path),
+        task__model__input_size=[16, 16, 3],
+    )
+    wrong = str(paths[3].relative_to(tmp_path)).replace("cat", "cart")
+
+    with pytest.raises(SettingError, match=f"did you mean '.*{paths[3].name}'"):
+        TrainingOrder(excluding(config, [wrong]), None).examples()
+
+
+def test_place_of_an_unknown_id_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("# mislabeled\n17\n\n9999  # a digit too many\n")
+    config = excluding(digits_config(), str(tmp_path / "ids.txt"))
+
+    with pytest.raises(SettingError, match=r"ids\.txt:4: got 9999, allowed: 0 to 1437"):
+        TrainingOrder(config, None).examples()
+
+
+def test_task_reports_unknown_examples_as_a_setting() -> None:
+    config = excluding(digits_config(), [1500])
+
+    with pytest.raises(SettingError, match=r"task\.train_data\.exclude: got 1500"):
+        make_task(config, None).num_examples(config.task.train_data)
+    assert np.array_equal(
+        make_task(config, None).excluded_examples(config.task.validation_data), []
+    )
+
+
+def test_epochs_are_shorter() -> None:
+    config = excluding(digits_config(), [*range(860, 1438)])
+    config = config.replace(trainer=config.trainer.replace(train_steps=0, train_epochs=0.5))
+
+    order = TrainingOrder(config, None)
+
+    assert order.last_step() == 7
+    task = adapt(make_task(config, None))
+    assert task.steps_per_epoch(config.task.train_data) == 860 / 64
+    assert task.num_examples(config.task.validation_data) == 359

@@ -1,0 +1,114 @@
+"""The table of layers: parameters and operations add up, for nested and repeated layers too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.inspection.measure import trace_model
+from orbit_runner.models.cnn import cnn
+from orbit_runner.models.resnet_cifar import resnet_cifar
+from orbit_runner.step.layers import MOST_ROWS, LayerCalls, layer_rows
+from orbit_runner.step.results import LayerRow, forward_flops, totals
+from orbit_runner.utils.flops import step_flops
+
+layers = tf_keras.layers
+
+
+def rows_of(model: Any, *, every: bool = False) -> list[LayerRow]:
+    calls = LayerCalls(model)
+    trace_model(model, calls)
+    return layer_rows(model, calls, every=every)
+
+
+def flops_of_graph(model: Any) -> int | None:
+    """Counts the operations of a call on one example, without regard to layers."""
+    specs = [tf.TensorSpec([1, *one.shape[1:]], one.dtype) for one in model.inputs]
+    call = tf.function(lambda x: model(x, training=True)).get_concrete_function(*specs)
+    return step_flops(call.graph)
+
+
+def nested() -> Any:
+    """A model with a model inside, whose weights another layer shares, and a frozen layer."""
+    inner = tf_keras.Sequential(
+        [layers.Dense(8, input_shape=(4,), name="a"), layers.Dense(4, name="b")], name="inner"
+    )
+    inputs = tf_keras.Input([4])
+    x = tf.reshape(inner(inner(inputs)), [-1, 2, 2])[:, 0]
+    frozen = layers.Dense(3, name="frozen", trainable=False)
+    return tf_keras.Model(inputs, frozen(x), name="outer")
+
+
+def small_cnn() -> Any:
+    return cnn(input_shape=(8, 8, 1), num_classes=10, filters=(4, 8), dense_units=16)
+
+
+def deep_resnet() -> Any:
+    return resnet_cifar(input_shape=(32, 32, 3), num_classes=10, depth=56)
+
+
+@pytest.mark.parametrize("build", [small_cnn, nested, deep_resnet])
+@pytest.mark.parametrize("every", [False, True])
+def test_rows_add_up_to_the_parameters_and_operations_of_the_model(build: Any, every: bool) -> None:
+    model = build()
+
+    rows = rows_of(model, every=every)
+
+    assert sum(totals(rows)) == model.count_params()
+    assert totals(rows)[0] == sum(one.shape.num_elements() for one in model.trainable_weights)
+    assert forward_flops(rows) == flops_of_graph(model)
+
+
+def test_rows_of_a_cnn_have_the_output_shapes_and_operations_of_its_layers() -> None:
+    found = {row.name: row for row in rows_of(small_cnn())}
+
+    assert found["conv1"].shape == (8, 8, 4)
+    assert found["conv1"].kind == "Conv2D"
+    assert found["conv1"].parameters == 5 * 5 * 4 + 4
+    assert found["conv1"].flops == 2 * 8 * 8 * 5 * 5 * 4
+    assert found["pool2"].shape == (2, 2, 8)
+
+
+def test_a_long_model_is_shortened_and_each_layer_is_shown_on_request() -> None:
+    model = deep_resnet()
+
+    short, long = rows_of(model), rows_of(model, every=True)
+
+    assert len(short) <= MOST_ROWS < len(long) == len(model.layers)
+    assert "Conv2D, BatchNormalization, ReLU" in {row.kind for row in short}
+
+
+def test_layers_of_a_nested_model_have_its_name_and_count_the_repeated_call() -> None:
+    found = {row.name: row for row in rows_of(nested())}
+
+    assert found["inner/a"].flops == 2 * (2 * 4 * 8)
+    assert found["frozen"].parameters == 2 * 3 + 3
+    assert found["frozen"].trainable == 0
+
+
+def test_recording_leaves_the_layers_as_they_were() -> None:
+    model = nested()
+    before = [vars(layer).get("call") for layer in model.layers]
+    assert {call is None for call in before} == {True, False}  # Single ops have their own.
+
+    rows_of(model)
+
+    assert [vars(layer).get("call") for layer in model.layers] == before
+
+
+def test_a_layer_in_two_places_counts_once() -> None:
+    shared, inputs = layers.Dense(4, name="shared"), tf_keras.Input([4])
+    inner = tf_keras.Sequential([tf_keras.Input([4]), shared], name="inner")
+    model = tf_keras.Model(inputs, layers.add([inner(inputs), shared(inputs)]))
+
+    rows = rows_of(model)
+
+    assert [row.name for row in rows if "shared" in row.name] in (
+        ["inner/shared", "shared"],
+        ["shared", "inner/shared"],
+    )
+    assert sum(totals(rows)) == model.count_params() == 4 * 4 + 4
+    assert forward_flops(rows) == flops_of_graph(model) == 2 * (2 * 4 * 4)

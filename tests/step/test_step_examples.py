@@ -1,0 +1,368 @@
+"""The examples of steps, from the config of each task, are those that its pipeline reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.schema.data import resolve_data_config
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import RunnerError
+from orbit_runner.serving.loader import make_task
+from orbit_runner.step.examples import TrainingOrder
+from tests.support.array_records import write_array_file
+from tests.support.batches import global_batches
+from tests.support.digits import digits_config
+from tests.support.images import write_folder, write_listed, write_records
+from tests.support.operations import apply_operation
+from tests.support.ratings import ratings_config, write_100k
+from tests.support.translations import translation_config, write_set
+
+_WORKERS = {"runtime__distribution_strategy": "multi_worker_mirrored", "runtime__num_workers": 2}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def _batches(config: ExperimentConfig, first: int, steps: int) -> list[Any]:
+    """Returns the batches from step `first` on, as two workers put them together."""
+    task = make_task(config, None)
+    data = resolve_data_config(config.task.train_data, config.runtime)
+    return global_batches(
+        lambda context: task.build_inputs(data, context, start_step=first - 1), 2, 2, steps
+    )
+
+
+def _rows(config: ExperimentConfig, step: int, **options: Any) -> list[dict[str, Any]]:
+    found = TrainingOrder(config, None).step(step, **options)
+    json.dumps(dataclasses.asdict(found))
+    assert [row["worker"] for row in found.chosen] == [
+        2 * row["row"] // found.rows for row in found.chosen
+    ]
+    return found.chosen
+
+
+def test_arrays() -> None:
+    config = digits_config(task__train_data__augment="crop", **_WORKERS)
+    for step, (_, labels) in enumerate(_batches(config, 50, 30), 50):
+        assert [row["label"] for row in _rows(config, step)] == labels.tolist()
+    drawn = [row["drawn"]["crop"] for row in _rows(config, 50)]
+    assert {value for crop in drawn for value in crop} == {*range(9)}
+
+
+def test_records_of_images(tmp_path: Path) -> None:
+    paths = write_records(tmp_path / "set", (70, 5, 0, 64), classes=1000, offset=1)
+    config = digits_config(
+        task__train_data__source="tfrecord",
+        task__train_data__data_dir=str(tmp_path / "set"),
+        task__train_data__input_path="train-*",
+        task__train_data__label_offset=1,
+        task__train_data__global_batch_size=12,
+        task__train_data__shuffle_buffer_size=20,
+        task__model__input_size=[8, 8, 3],
+        task__model__num_classes=1000,
+        **_WORKERS,
+    )
+    every = []
+    for step, (_, labels) in enumerate(_batches(config, 9, 14), 9):
+        rows = _rows(config, step)
+        every += rows
+        # Labels are numbers of records, counted through all files.
+        assert [row["label"] for row in rows] == labels.tolist()
+        assert [row["example"] for row in rows] == labels.tolist()
+    row = next(row for row in every if row["file"] == str(paths[0]))
+    assert row["record"] == row["example"]
+    content = paths[0].read_bytes()
+    assert content[row["offset"] :].count(b"image/encoded") == 70 - row["record"]
+    examples = TrainingOrder(config, None).examples()
+    assert examples is not None
+    assert examples.find("train-00003-of-00004:7") == 82
+    assert examples.find(f"{paths[1]}:4") == 74
+    with pytest.raises(RunnerError, match="FILE:RECORD"):
+        examples.find("train-00003-of-00004:64")
+
+
+def test_array_records_of_images(tmp_path: Path) -> None:
+    paths = write_records(
+        tmp_path / "set", (70, 5, 0, 64), classes=1000, offset=1, write=write_array_file
+    )
+    config = digits_config(
+        task__train_data__source="array_record",
+        task__train_data__data_dir=str(tmp_path / "set"),
+        task__train_data__input_path="train-*",
+        task__train_data__label_offset=1,
+        task__train_data__global_batch_size=12,
+        task__model__input_size=[8, 8, 3],
+        task__model__num_classes=1000,
+        **_WORKERS,
+    )
+    firsts = dict(zip(map(str, paths), (0, 70, 75, 75), strict=True))
+    for step, (_, labels) in enumerate(_batches(config, 9, 6), 9):
+        rows = _rows(config, step)
+        # Labels are numbers of records, counted through all files.
+        assert [row["label"] for row in rows] == labels.tolist()
+        assert [row["example"] for row in rows] == labels.tolist()
+        assert [firsts[row["file"]] + row["record"] for row in rows] == labels.tolist()
+    examples = TrainingOrder(config, None).examples()
+    assert examples is not None
+    assert examples.find("train-00003-of-00004:7") == 82
+    assert examples.find(f"{paths[1]}:4") == 74
+    with pytest.raises(RunnerError, match="FILE:RECORD"):
+        examples.find("train-00003-of-00004:64")
+
+
+def test_listed_images(tmp_path: Path) -> None:
+    labels = write_listed(tmp_path / "set", {"cat": 9, "dog": 8})
+    config = digits_config(
+        task__train_data__source="image_csv",
+        task__train_data__data_dir=str(labels.parent),
+        task__train_data__input_path="images",
+        task__train_data__labels_file=labels.name,
+        task__train_data__labels_split={"column": "part"},
+        task__train_data__global_batch_size=8,
+        task__model__input_size=[16, 16, 3],
+        **_WORKERS,
+    )
+    lines = [line.split(",") for line in labels.read_text().splitlines() if "train" in line]
+    examples = TrainingOrder(config, None).examples()
+    assert examples is not None
+    for step, (_, classes) in enumerate(_batches(config, 2, 4), 2):
+        rows = _rows(config, step)
+        assert [row["label"] for row in rows] == classes.tolist()
+        for row in rows:
+            file, kind, *_ = lines[row["example"]]
+            assert (row["file"], row["class"]) == (str(labels.parent / "images" / file), kind)
+            assert examples.find(file) == row["example"]
+
+
+def _folder_config(folder: Path, **changes: Any) -> ExperimentConfig:
+    return digits_config(
+        task__train_data__source="image_folder",
+        task__train_data__data_dir=str(folder),
+        task__train_data__global_batch_size=8,
+        task__model__input_size=[16, 16, 3],
+        **_WORKERS,
+        **changes,
+    )
+
+
+def test_files_of_images_and_their_augmentation(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
+    config = _folder_config(
+        tmp_path / "set",
+        task__train_data__augment="inception",
+        task__train_data__color_jitter=0.3,
+        task__train_data__random_erasing={"probability": 0.5},
+        task__train_data__mixup_and_cutmix={"label_smoothing": 0.0, "prob": 0.6},
+    )
+    kinds = set()
+    for step, (_, shares) in enumerate(_batches(config, 3, 10), 3):
+        rows = _rows(config, step)
+        labels = np.array([row["label"] for row in rows])
+        for row, share in zip(rows, shares, strict=True):
+            assert row["class"] == ("cat", "dog")[row["label"]]
+            assert f"/{row['class']}/" in row["file"]
+            mixed = row["drawn"].get("mixup") or row["drawn"].get("cutmix")
+            kinds |= {*row["drawn"]}
+            partner = labels[row["row"] ^ 1]
+            expected = np.eye(2)[row["label"]]
+            if mixed:
+                assert mixed["example"] == rows[mixed["row"]]["example"]
+                expected = expected * mixed["own_share"] + np.eye(2)[partner] * (
+                    1 - mixed["own_share"]
+                )
+            np.testing.assert_allclose(share, expected, atol=1e-4)
+    assert kinds == {"window", "flip", "jitter", "erased", "mixup", "cutmix"}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"type": "randaug", "randaug": {"magnitude": 6, "cutout_const": 5, "translate_const": 8}},
+        {"type": "autoaug", "autoaug": {"cutout_const": 5, "translate_const": 8}},
+    ],
+)
+def test_pictures_follow_from_the_drawn_operations(tmp_path: Path, policy: dict[str, Any]) -> None:
+    write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
+    config = _folder_config(tmp_path / "set", task__train_data__aug_type=policy)
+    plain = _batches(_folder_config(tmp_path / "set"), 5, 3)
+    drawn = set()
+    for step, ((images, _), (before, _)) in enumerate(
+        zip(_batches(config, 5, 3), plain, strict=True), 5
+    ):
+        for row, image, original in zip(_rows(config, step), images, before, strict=True):
+            names = row["drawn"][policy["type"]]
+            expected = tf.constant(original)
+            for name in () if names == "none" else names:
+                drawn.add(name)
+                expected = apply_operation(expected, name, 5, 8)
+            np.testing.assert_array_equal(image, expected, err_msg=str(names))
+    assert len(drawn) > 5
+
+
+def test_pictures_follow_from_the_drawn_window_and_flip(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
+    config = _folder_config(tmp_path / "set", task__train_data__augment="inception")
+    ((images, _),) = _batches(config, 5, 1)
+    for row, image in zip(_rows(config, 5), images, strict=True):
+        window = row["drawn"]["window"]
+        stored = tf.io.decode_image(Path(row["file"]).read_bytes())
+        if window == "center":
+            continue
+        top, left, height, width = window
+        part = stored[top : top + height, left : left + width]
+        expected = tf.image.resize(part, (16, 16))
+        expected = expected[:, ::-1] if row["drawn"]["flip"] else expected
+        # A JPEG that is decoded in part may differ slightly at the edges.
+        assert np.abs(expected - image).mean() < 2
+
+
+@pytest.mark.parametrize(
+    "batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}, {"batch_shapes": 2}]
+)
+def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set")
+    changes = {f"task__train_data__{name}": value for name, value in batching.items()}
+    # Some pairs are too long, so that numbers of pairs and of lines differ.
+    config = translation_config(folder, task__train_data__max_seq_length=7, **changes, **_WORKERS)
+    words = make_task(config, None).vocabulary
+    for step, (features, _) in enumerate(_batches(config, 30, 12), 30):
+        for row, inputs, targets in zip(
+            _rows(config, step, text=True), features["inputs"], features["targets"], strict=True
+        ):
+            if row["example"] is None:
+                assert not inputs.any()
+                continue
+            assert row["text"]["inputs"] == words.decode([inputs.tolist()])[0]
+            assert row["tokens"] == [(inputs > 0).sum(), (targets > 0).sum()]
+    lines = (folder / "train.de.gz", _lines(folder / "train.de.gz"))
+    examples = TrainingOrder(config, None).examples()
+    assert examples is not None
+    row = next(row for row in _rows(config, 30, text=True) if row["example"] is not None)
+    file, _, number = row["targets"].rpartition(":")
+    assert file == str(lines[0])
+    assert lines[1][int(number) - 1] == row["text"]["targets"]
+    assert examples.find(row["targets"]) == row["example"] == examples.find(row["inputs"])
+    long = next(n for n, line in enumerate(lines[1], 1) if len(line.split()) == 6)
+    with pytest.raises(RunnerError, match="not trained on: a side is empty or has more than 7"):
+        examples.find(f"train.de.gz:{long}")
+
+
+def _lines(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+def test_ratings_and_their_negatives(tmp_path: Path) -> None:
+    path = write_100k(tmp_path)
+    config = ratings_config(
+        task__train_data__source="movielens",
+        task__train_data__data_dir=str(tmp_path),
+        task__validation_data__source="movielens",
+        task__validation_data__data_dir=str(tmp_path),
+        **_WORKERS,
+    )
+    lines = path.read_text().splitlines()
+    for step, (features, labels) in enumerate(_batches(config, 99, 20), 99):
+        rows = _rows(config, step)
+        # The published ids are ten times one plus the number of the user or the item.
+        assert [row["user"] for row in rows] == (10 * features["user"] + 10).tolist()
+        assert [row["item"] for row in rows] == (10 * features["item"] + 10).tolist()
+        assert [row["label"] for row in rows] == labels.tolist()
+        for row in rows:
+            user, item, *_ = lines[row["line"] - 1].split("\t")
+            assert (int(user), int(item)) == (row["user"], row.get("negative_for", row["item"]))
+    examples = TrainingOrder(config, None).examples()
+    assert examples is not None
+    row = next(row for row in rows if row["label"])
+    for text in (f"u.data:{row['line']}", f"{row['user']}/{row['item']}", str(row["example"])):
+        assert examples.find(text) == row["example"]
+    last = max(n for n, line in enumerate(lines, 1) if line.startswith("10\t"))
+    with pytest.raises(RunnerError, match="is held out of training"):
+        examples.find(f"u.data:{last}")
+
+
+@pytest.mark.slow
+def test_ratings_of_a_thousand_steps(tmp_path: Path) -> None:
+    write_100k(tmp_path)
+    sections = ("train_data", "validation_data")
+    config = ratings_config(
+        **{f"task__{section}__source": "movielens" for section in sections},
+        **{f"task__{section}__data_dir": str(tmp_path) for section in sections},
+        **_WORKERS,
+    )
+    order = TrainingOrder(config, None)
+    epochs = set()
+    for step, (features, labels) in enumerate(_batches(config, 1, 1000), 1):
+        rows = order.step(step).chosen
+        epochs |= {row["epoch"] for row in rows}
+        found = [(row["user"], row["item"], row["label"]) for row in rows]
+        users, items = 10 * features["user"] + 10, 10 * features["item"] + 10
+        expected = np.stack([users, items, labels.astype(np.int64)], axis=1)
+        np.testing.assert_array_equal(found, expected, err_msg=f"step {step}")
+    assert len(epochs) > 1
+
+
+def test_occurrences_name_the_worker_and_the_epoch() -> None:
+    config = digits_config(**_WORKERS)
+    order = TrainingOrder(config, None)
+
+    found = order.occurrences(17, 60)
+
+    assert [one["epoch"] for one in found] == [1, 2, 3]
+    for one in found:
+        row = order.step(one["step"]).chosen[one["row"]]
+        assert row["example"] == 17
+        assert {name: row[name] for name in one if name != "step"} == {
+            name: value for name, value in one.items() if name != "step"
+        }
+
+
+def test_worker_selects_its_rows() -> None:
+    order = TrainingOrder(digits_config(**_WORKERS), None)
+
+    found = order.step(4, worker=1, most=5)
+
+    assert [row["row"] for row in found.chosen] == [*range(32, 37)]
+    assert found.count == 32
+    with pytest.raises(RunnerError, match="--worker: got 2, allowed: 0 to 1"):
+        order.check_worker(2)
+
+
+def test_skipped_steps_are_marked(tmp_path: Path) -> None:
+    event = {"event": "skipped", "split": "event", "step": 20, "skipped": [4, 31]}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(event) + "\n")
+    order = TrainingOrder(digits_config(trainer__skip_steps="[7]"), tmp_path)
+
+    assert [step for step in range(1, 40) if order.step(step).skipped] == [4, 7, 31]
+    example = order.step(31).chosen[0]["example"]
+    found = {one["step"]: one.get("skipped", False) for one in order.occurrences(example, 40)}
+    assert found[31]
+    assert not any(skipped for step, skipped in found.items() if step not in (4, 7, 31))
+
+
+def test_recoveries_change_the_order(tmp_path: Path) -> None:
+    events = [{"event": "recovered", "split": "event", "step": 20, "recoveries": 1}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
+    config = digits_config()
+    order = TrainingOrder(config, tmp_path)
+    seeded = digits_config(task__train_data__seed=17 + 1_000_003)
+    before, after = TrainingOrder(config, None), TrainingOrder(seeded, None)
+
+    assert order.step(20).chosen == before.step(20).chosen
+    assert order.step(21).chosen == after.step(21).chosen != before.step(21).chosen
+    assert (order.step(21).seed, order.step(21).recoveries) == (17 + 1_000_003, 1)
+    for step in (1, 20, 21, 60):
+        example = order.step(step).chosen[3]["example"]
+        assert step in [one["step"] for one in order.occurrences(example, 60)]
+    assert order.occurrences(5, 60) == before.occurrences(5, 20) + [
+        one for one in after.occurrences(5, 60) if one["step"] > 20
+    ]

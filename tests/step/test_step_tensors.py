@@ -1,0 +1,72 @@
+"""The tensors of a step of the toy, whose every number can be worked out by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.compare.step_records import PLACES, StepRecord
+from orbit_runner.step.tensors import record_step
+from orbit_runner.train.run import Run
+from tests.support.toy import descent, make_strategy, session_of, toy_config, toy_task, weights
+
+
+def _started(folder: Path, strategy: Any, **changes: Any) -> Run:
+    run = session_of(toy_config(**changes), folder, strategy)
+    run.restore_or_initialize()
+    return run
+
+
+def _values(record: StepRecord) -> dict[tuple[str, str], np.ndarray]:
+    return {(one.place, one.name): one.value for one in record.tensors}
+
+
+def test_step_has_the_batch_the_outputs_the_gradients_and_the_update(tmp_path: Path) -> None:
+    strategy = make_strategy("one_device")
+    run = _started(tmp_path, strategy)
+    with strategy.scope():
+        assert run.trainer is not None
+        run.trainer.train(tf.constant(1))
+        record = record_step(run, [3, 1])
+
+    found = _values(record)
+    (before, _, _), (kernel, loss, _), (after, _, _) = descent(run.config, 2)
+    rows = (8 + np.arange(8)) % 20
+    features, labels = (one[rows] for one in toy_task(run.config).arrays())
+    assert (record.step, record.examples) == (2, [3, 1])
+    assert not np.allclose(before, kernel)
+    np.testing.assert_array_equal(found["batch", "features"], features)
+    np.testing.assert_array_equal(found["batch", "labels"], labels)
+    np.testing.assert_allclose(found["weights", "w/kernel"], kernel, rtol=1e-5)
+    np.testing.assert_allclose(found["output", "w"], features @ kernel, rtol=1e-5)
+    np.testing.assert_allclose(found["loss", ""], loss, rtol=1e-5)
+    np.testing.assert_allclose(
+        found["gradient", "w/kernel"], (kernel - after) / 0.1, rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(found["update", "w/kernel"], after, rtol=1e-5)
+    places = [PLACES.index(one.place) for one in record.tensors]
+    assert places == sorted(places)
+    assert len(record.digests) == len(record.tensors)
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
+def test_recorded_step_gives_the_same_bits_as_the_usual_one(name: str, tmp_path: Path) -> None:
+    strategy = make_strategy(name)
+    plain, recorded = (
+        _started(tmp_path / place, strategy, task__batch_norm=True)
+        for place in ("plain", "recorded")
+    )
+    with strategy.scope():
+        assert plain.trainer is not None
+        plain.trainer.train(tf.constant(1))
+        found = _values(record_step(recorded, None))
+    for one, other in zip(weights(plain.model), weights(recorded.model), strict=True):
+        np.testing.assert_array_equal(one, other)
+    replicas = [key[1] for key in found if key[0] == "batch"]
+    assert replicas == (
+        ["features", "labels"]
+        if name == "one_device"
+        else [f"{part}, replica {k}" for part in ("features", "labels") for k in (0, 1)]
+    )
