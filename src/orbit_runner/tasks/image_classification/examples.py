@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.example_ids import (
+    find_row,
+    index_of,
+    is_same_file,
+    place_of,
+    unknown_id_error,
+)
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.order.epochs import EpochOrder, Rows, ShuffledOrder
 from orbit_runner.data.order.records import RecordOrder
@@ -16,15 +23,7 @@ from orbit_runner.data.source import ArraySource, stored_rows
 from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape, int_of
 from orbit_runner.data.tfrecord.framing import record_data, record_starts
 from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.tasks.examples import (
-    find_excluded,
-    find_row,
-    index_of,
-    is_same_file,
-    order_of,
-    place_of,
-    unknown_id_error,
-)
+from orbit_runner.tasks.examples import find_excluded, order_of
 from orbit_runner.tasks.image_classification.augmentation_draws import AugmentationDraws
 from orbit_runner.tasks.image_classification.classes import image_mixture
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
