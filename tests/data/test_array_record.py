@@ -63,7 +63,7 @@ def test_records_are_read_by_index_through_all_files(folder: Path) -> None:
     numbers = [0, 69, 70, 71, 134, 269, 5, 5, 269]
     stored = [_stored(number) for number in numbers]
     assert source.read(numbers) == stored
-    assert [source.place(n) for n in (69, 70, 71, 135)] == [(0, 69), (1, 0), (3, 0), (4, 0)]
+    assert [source.location(n) for n in (69, 70, 71, 135)] == [(0, 69), (1, 0), (3, 0), (4, 0)]
 
 
 def test_more_files_than_may_be_open_are_read(
