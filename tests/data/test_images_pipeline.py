@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images import files
-from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.images.dataset import ImageDataset, as_images
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images

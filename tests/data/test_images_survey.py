@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from orbit_runner.data.images import files
 from orbit_runner.data.images import survey as surveys
 from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.headers import ImageHeader, read_header, survey_rows
@@ -310,7 +311,7 @@ def test_usual_images_get_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_resized_images_are_sampled_and_their_channels_are_those_of_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(surveys, "_SAMPLED_FILES", 2)
+    monkeypatch.setattr(files, "_SAMPLED_FILES", 2)
     settings = _folder(tmp_path, _files("rotated", "color", "gray", "color", "rotated", "color"))
     config = _task(settings, settings)
     config = config.replace(model=config.model.replace(input_size=[4, 4, 1]))
@@ -334,7 +335,7 @@ def test_survey_is_cached_until_a_file_changes(
 
     assert load() == 1
     with monkeypatch.context() as patch:
-        patch.setattr(surveys, "_file_header", lambda path: pytest.fail("reads a header"))
+        patch.setattr(files, "_file_header", lambda path: pytest.fail("reads a header"))
         assert load() == 1
     (tmp_path / "data/train/b/000.png").write_bytes(_KINDS["color"](7))
     assert load() == 3
