@@ -59,11 +59,11 @@ def batches(
 def test_records_are_read_by_index_through_all_files(folder: Path) -> None:
     source = open_set(folder)
     assert (source.size, source.image_shape) == (COUNT, SHAPE)
-    assert source.records.counts == SIZES
+    assert source.record_files.counts == SIZES
     numbers = [0, 69, 70, 71, 134, 269, 5, 5, 269]
     stored = [_stored(number) for number in numbers]
     assert source.read(numbers) == stored
-    assert [source.place(n) for n in (69, 70, 71, 135)] == [(0, 69), (1, 0), (3, 0), (4, 0)]
+    assert [source.location(n) for n in (69, 70, 71, 135)] == [(0, 69), (1, 0), (3, 0), (4, 0)]
 
 
 def test_more_files_than_may_be_open_are_read(
@@ -74,7 +74,7 @@ def test_more_files_than_may_be_open_are_read(
     expected = open_set(folder)
     for numbers in ([0, 70, 80, 200, 269, 1], [269, 0]):
         assert source.read(numbers) == expected.read(numbers)
-    assert len(source.records._readers) == 2
+    assert len(source.record_files._readers) == 2
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 1), (2, 2)])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from orbit_runner.data.files import data_folder, named_files
+from orbit_runner.data.images.dataset import as_images
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.synthetic import load as synthetic
 from orbit_runner.data.tfds import images as tfds
@@ -19,7 +20,7 @@ from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.datasets import mnist, movielens
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import check_arrays, load_source
+from orbit_runner.tasks.image_classification.sources import load_source
 
 INFO: dict[str, Any] = {
     "name": "some", "fileFormat": "tfrecord", "splits": [{"name": "train", "shardLengths": ["1"]}]
@@ -123,17 +124,17 @@ _IMAGES = np.zeros((3, 2, 2, 1), np.uint8)
 )  # fmt: skip
 def test_invalid_labels_or_pixels_are_rejected(arrays: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=f"made: .*{message}"):
-        check_arrays(ArraySource("made", arrays))
+        as_images(ArraySource("made", arrays)).check()
 
 
 def test_valid_image_arrays_are_accepted() -> None:
-    check_arrays(ArraySource("made", {"image": _IMAGES, "label": np.arange(3)}))
-    check_arrays(ArraySource("made", {"image": _IMAGES * 1e38, "label": np.arange(3)}))
+    as_images(ArraySource("made", {"image": _IMAGES, "label": np.arange(3)})).check()
+    as_images(ArraySource("made", {"image": _IMAGES * 1e38, "label": np.arange(3)})).check()
     features = {
         "image": {"shape": [2, 2, 1]},
         "label": {"shape": [], "dtype": "int32", "high": 2},
     }
-    check_arrays(synthetic(features=features, num_examples=10**6, max_bytes=64))
+    as_images(synthetic(features=features, num_examples=10**6, max_bytes=64)).check()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])

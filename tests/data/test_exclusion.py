@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import train_dataset
-from orbit_runner.data.images.example_columns import training_columns
 from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.records import RecordOrder
@@ -133,7 +133,7 @@ def test_steps_of_records(records: Any, window: int, shards: Any, count: int) ->
 
     def make(context: Any, start: int = 0) -> tf.data.Dataset:
         slices = replica_slices(batch, context)
-        columns = training_columns(records, slices, SEED, start, window, excluded)
+        columns = make_reader(records).training_columns(slices, SEED, start, window, excluded)
         return columns.map(lambda found: found["id"])
 
     steps = -(-2 * (size - count) // batch)
@@ -166,7 +166,9 @@ def test_steps_of_image_files() -> None:
     excluded = some_of(45, 6)
 
     def make(context: Any) -> tf.data.Dataset:
-        columns = training_columns(source, replica_slices(8, context), SEED, 0, 100, excluded)
+        columns = make_reader(source).training_columns(
+            replica_slices(8, context), SEED, 0, 100, excluded
+        )
         return columns.map(lambda found: found["id"])
 
     found = read_steps(make, (2, 2), 10)

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.data.images.csv_labels import find_untrained_class, load
+from orbit_runner.data.images.csv_labels import load
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.image_classification.sources import source_files
 from tests.support.images import write_listed
 
 COLUMNS = {"path_column": "file", "label_column": "kind"}
@@ -196,20 +195,20 @@ def test_class_without_training_images_is_reported(listed: Path) -> None:
         open_listed(listed, row_split=RowSplit(column="part"), part=part)
         for part in ("train", "validation")
     )
-    assert find_untrained_class(train, validation) == (
+    assert validation.untrained_class(train) == (
         f"{listed}, row {row}: got the class 'wasp', which no training image has"
     )
-    assert find_untrained_class(train, train) == ""
+    assert train.untrained_class(train) == ""
 
 
 def test_fingerprint_covers_labels_and_images(listed: Path) -> None:
-    before = {row.name: row.digest for row in source_files(open_listed(listed))}
+    before = {row.name: row.digest for row in open_listed(listed).data_files()}
     assert list(before) == ["labels.csv", "images"]
     change(listed, 2, kind="ant")
-    labels = {row.name: row.digest for row in source_files(open_listed(listed))}
+    labels = {row.name: row.digest for row in open_listed(listed).data_files()}
     assert [labels[name] == before[name] for name in before] == [False, True]
     image = Path(open_listed(listed).paths[0])
     image.write_bytes(image.read_bytes() + b"\0")
-    images = {row.name: row.digest for row in source_files(open_listed(listed))}
+    images = {row.name: row.digest for row in open_listed(listed).data_files()}
     assert [images[name] == labels[name] for name in before] == [True, False]
     assert np.all(open_listed(listed).label >= 0)

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images import files
+from orbit_runner.data.images.dataset import ImageDataset, as_images
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.example_columns import ImageSource
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.images.train_image import Preprocessing
@@ -38,10 +38,10 @@ _COUNTS = {"ant": 9, "bee": 8, "cat": 6}
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ImageSource]:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ImageDataset]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def make(kind: str) -> ImageSource:
+    def make(kind: str) -> ImageDataset:
         place = tmp_path / kind
         if kind == "image_folder":
             write_folder(place, _COUNTS)
@@ -53,12 +53,13 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Ima
             write_tfds(place, "toy", {"train": (16, 9)}, ["a", "b", "c"])
             return load_tfds(tfds_name="toy", split="train[1:24]", data_dir=str(place))
         images = np.stack([photo(number, 20, 22) for number in range(23)])
-        return ArraySource("made", {"image": images, "label": np.arange(23, dtype=np.int32) % 3})
+        labels = np.arange(23, dtype=np.int32) % 3
+        return as_images(ArraySource("made", {"image": images, "label": labels}))
 
     return make
 
 
-def _train(source: ImageSource, **settings: Any) -> tf.data.Dataset:
+def _train(source: ImageDataset, **settings: Any) -> tf.data.Dataset:
     usual = {
         "shape": _SHAPE, "resize": True, "global_batch_size": 8, "seed": 5, "num_classes": 3,
         "shuffle_buffer_size": 10, "bad": BadImages("train_data", 0),
@@ -67,7 +68,7 @@ def _train(source: ImageSource, **settings: Any) -> tf.data.Dataset:
     return train_images(source, **{**usual, **settings})
 
 
-def _evaluate(source: ImageSource, **settings: Any) -> tf.data.Dataset:
+def _evaluate(source: ImageDataset, **settings: Any) -> tf.data.Dataset:
     usual = {"shape": _SHAPE, "resize": True, "num_classes": 3}
     return eval_images(source, **{**usual, "bad": BadImages("validation_data", 0), **settings})
 
@@ -81,7 +82,7 @@ def _take(dataset: tf.data.Dataset, count: int) -> list[Any]:
     ("kind", "replicas", "pipelines"), [("image_folder", 4, 2), ("tfrecord", 2, 1)]
 )
 def test_batches_depend_only_on_seed_and_step(
-    made: Callable[[str], ImageSource], kind: str, replicas: int, pipelines: int
+    made: Callable[[str], ImageDataset], kind: str, replicas: int, pipelines: int
 ) -> None:
     source = made(kind)
     assert source.size == 23
@@ -101,7 +102,7 @@ def test_batches_depend_only_on_seed_and_step(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tfds", "arrays"])
-def test_epoch_contains_each_image_once(made: Callable[[str], ImageSource], kind: str) -> None:
+def test_epoch_contains_each_image_once(made: Callable[[str], ImageDataset], kind: str) -> None:
     source = made(kind)
     middle = Preprocessing()
     batches = _take(_train(source, preprocessing=middle, global_batch_size=23), 2)
@@ -123,7 +124,7 @@ def _columns(batch: Any) -> tuple[Any, Any]:
     ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
 )
 def test_evaluation_counts_each_image_once(
-    made: Callable[[str], ImageSource], kind: str, drop_remainder: bool
+    made: Callable[[str], ImageDataset], kind: str, drop_remainder: bool
 ) -> None:
     source = made(kind)
     steps = 2 if drop_remainder else 3
@@ -141,12 +142,14 @@ def test_evaluation_counts_each_image_once(
     assert sum(len(list(rows(context))) for context in contexts(4, 2)) == 4 * steps
 
 
-def test_label_out_of_range_is_reported_with_its_record(made: Callable[[str], ImageSource]) -> None:
+def test_label_out_of_range_is_reported_with_its_record(
+    made: Callable[[str], ImageDataset],
+) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"record \d+: got label 2, expected"):
         list(_evaluate(made("tfrecord"), global_batch_size=8, num_classes=2))
 
 
-def test_mixing_requires_an_even_batch_per_replica(made: Callable[[str], ImageSource]) -> None:
+def test_mixing_requires_an_even_batch_per_replica(made: Callable[[str], ImageDataset]) -> None:
     context = contexts(8, 1)[0]
     with pytest.raises(DataError, match="got 1 examples per replica, expected an even number"):
         _train(made("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
@@ -262,7 +265,7 @@ def test_good_image_is_not_mixed_with_a_bad_one(spoilt: Callable[..., Any]) -> N
 
 @pytest.mark.slow
 def test_cached_batches_do_not_read_files_again(
-    made: Callable[[str], ImageSource], tmp_path: Path
+    made: Callable[[str], ImageDataset], tmp_path: Path
 ) -> None:
     dataset = _evaluate(made("image_folder"), global_batch_size=8, cache=True)
     expected = _take(dataset, 4)

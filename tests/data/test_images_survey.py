@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from orbit_runner.data.images import files
 from orbit_runner.data.images import survey as surveys
 from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.headers import ImageHeader, read_header, survey_rows
@@ -22,7 +23,7 @@ from orbit_runner.tasks.image_classification.config import ImageClassificationCo
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
 from orbit_runner.tasks.image_classification.models import CnnConfig
-from orbit_runner.tasks.image_classification.sources import image_spec, load_source
+from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.imbalance.config import MixtureSource
 from orbit_runner.utils import log
 from tests.support.array_records import write_array_file
@@ -165,7 +166,7 @@ def _forget_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path: Path) -> None:
     files = _files("gray", "color", "color", "color", "color")
     config = _config(_SOURCES[name](tmp_path, files))
-    assert image_spec(load_source(config)) == ((*_SIZE, 3), "uint8")
+    assert load_source(config).spec() == ((*_SIZE, 3), "uint8")
 
     images, _ = next(iter(train_inputs(config.replace(global_batch_size=5), None, 0, 2)))
     greens = {tuple(pixel) for image in images.numpy() for pixel in image.reshape(-1, 3)}
@@ -183,7 +184,7 @@ def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) 
         is_training=True, global_batch_size=4, source=parts[0].source, mixture=tuple(parts)
     )
     source = load_source(config)
-    assert image_spec(source)[0] == (*_SIZE, 3)
+    assert source.spec()[0] == (*_SIZE, 3)
     assert not isinstance(source, ArraySource)
     assert source.survey is not None
     assert dict(survey_rows(source.survey))["channels"] == "3 grayscale, 1 in color"
@@ -210,7 +211,7 @@ def test_channels_lose_no_color_and_every_image_can_be_decoded(
 ) -> None:
     config = _config(_folder(tmp_path, _files(*kinds)), is_training=False)
     source = load_source(config)
-    assert image_spec(source)[0][2] == channels
+    assert source.spec()[0][2] == channels
     batches = eval_inputs(config.replace(global_batch_size=len(kinds)), None, 2)
     images = next(iter(batches))[0].numpy()
     assert images.shape == (len(kinds), *_SIZE, channels)
@@ -310,13 +311,13 @@ def test_usual_images_get_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_resized_images_are_sampled_and_their_channels_are_those_of_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(surveys, "_SAMPLED_FILES", 2)
+    monkeypatch.setattr(files, "_SAMPLED_FILES", 2)
     settings = _folder(tmp_path, _files("rotated", "color", "gray", "color", "rotated", "color"))
     config = _task(settings, settings)
     config = config.replace(model=config.model.replace(input_size=[4, 4, 1]))
     assert [*config.preflight()] == []
     source = load_source(config.train_data, [4, 4, 1])
-    assert image_spec(source, [4, 4, 1])[0] == (4, 4, 1)
+    assert source.spec([4, 4, 1])[0] == (4, 4, 1)
     told = capsys.readouterr().err
     assert "1 of 2 images that were looked at" in told
     assert "grayscale" not in told
@@ -330,11 +331,11 @@ def test_survey_is_cached_until_a_file_changes(
 
     def load() -> int:
         sources._load_cached.cache_clear()
-        return image_spec(load_source(config))[0][2]
+        return load_source(config).spec()[0][2]
 
     assert load() == 1
     with monkeypatch.context() as patch:
-        patch.setattr(surveys, "_file_header", lambda path: pytest.fail("reads a header"))
+        patch.setattr(files, "_file_header", lambda path: pytest.fail("reads a header"))
         assert load() == 1
     (tmp_path / "data/train/b/000.png").write_bytes(_KINDS["color"](7))
     assert load() == 3

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.tfds.images import load
-from orbit_runner.data.tfrecord.locations import RecordNames
+from orbit_runner.data.tfrecord.example_reader import RecordNames
 from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError

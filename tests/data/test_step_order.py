@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import train_dataset
-from orbit_runner.data.images.example_columns import training_columns
 from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.order.epochs import ShuffledOrder
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.sharding import replica_slices
@@ -111,7 +111,7 @@ def test_steps_of_records(
 
     def make(context: Any) -> tf.data.Dataset:
         slices = replica_slices(12, context)
-        columns = training_columns(source, slices, SEED, first, window)
+        columns = make_reader(source).training_columns(slices, SEED, first, window)
         return columns.map(lambda found: found["id"])
 
     _assert_equal_steps(order, make, shards, first, steps)
@@ -126,7 +126,7 @@ def test_steps_of_image_files(first: int, shards: Any) -> None:
     order = RowOrder(ShuffledOrder(45, SEED), 8)
 
     def make(context: Any) -> tf.data.Dataset:
-        columns = training_columns(source, replica_slices(8, context), SEED, first, 100)
+        columns = make_reader(source).training_columns(replica_slices(8, context), SEED, first, 100)
         return columns.map(lambda found: found["id"])
 
     _assert_equal_steps(order, make, shards, first)

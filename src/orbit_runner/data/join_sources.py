@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.joined_records import JoinedArrayRecords
-from orbit_runner.data.array_record.source import ArrayRecordSource
-from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.images.headers import join_surveys
 from orbit_runner.data.source import ArraySource, RepeatedArray, leaves
-from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import CATEGORY, MISSING, Column, TableSource, sort_texts
 from orbit_runner.data.tables.summary import TablePart
-from orbit_runner.data.tfrecord.joined_records import JoinedRecords
-from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
-
-ImageSource = ArraySource | FileSource | RecordSource | ArrayRecordSource
 
 
 def join_arrays(sources: Sequence[ArraySource]) -> ArraySource:
@@ -30,8 +20,8 @@ def join_arrays(sources: Sequence[ArraySource]) -> ArraySource:
     """
     first = sources[0]
     for number, source in enumerate(sources[1:], 1):
-        _check_equal(number, source.name, first.name, _array_specs(source), _array_specs(first))
-        _check_classes(number, source, first)
+        check_equal(number, source.name, first.name, _array_specs(source), _array_specs(first))
+        check_classes(number, source, first)
 
     def join_trees(trees: list[Any]) -> Any:
         if isinstance(trees[0], Mapping):
@@ -40,14 +30,14 @@ def join_arrays(sources: Sequence[ArraySource]) -> ArraySource:
 
     counts = [source.num_classes for source in sources if source.num_classes is not None]
     return ArraySource(
-        name=_join_names(sources),
+        name=join_names(sources),
         arrays=join_trees([source.arrays for source in sources]),
         num_classes=max(counts) if counts else None,
         mean=first.mean,
         std=first.std,
         labels=first.labels,
         files=tuple(path for source in sources for path in source.files),
-        origins=_origins([source.size for source in sources]),
+        origins=origins_of([source.size for source in sources]),
         **_join_places(sources),
     )
 
@@ -67,132 +57,6 @@ def _join_places(sources: Sequence[ArraySource]) -> dict[str, Any]:
     return {"parts": tuple(parts), "rows": np.concatenate(rows)}
 
 
-def join_files(sources: Sequence[FileSource]) -> FileSource:
-    """Returns the image files of all sources. Raises `DataError` if their classes differ."""
-    first = sources[0]
-    for number, source in enumerate(sources[1:], 1):
-        _check_classes(number, source, first)
-    return FileSource(
-        name=_join_names(sources),
-        paths=tuple(path for source in sources for path in source.paths),
-        label=np.concatenate([source.label for source in sources]),
-        labels=first.labels,
-        **_joined_survey(sources),
-        left_out=tuple(dict.fromkeys(line for source in sources for line in source.left_out)),
-        mean=first.mean,
-        std=first.std,
-        directories=tuple(one for source in sources for one in source.directories),
-        label_files=tuple(path for source in sources for path in source.label_files),
-        origins=_origins([source.size for source in sources]),
-    )
-
-
-def join_records(sources: Sequence[RecordSource]) -> JoinedRecords:
-    """Returns the TFRecord files of all sources.
-
-    Raises `DataError` if their features or their classes differ.
-    """
-    return JoinedRecords(
-        **_shared_fields(sources),
-        files=tuple(path for source in sources for path in source.files),
-        indexes=tuple(index for source in sources for index in source.indexes),
-    )
-
-
-def join_array_records(sources: Sequence[ArrayRecordSource]) -> JoinedArrayRecords:
-    """Returns the ArrayRecord files of all sources. For the errors, see `join_records`."""
-    records = [source.records for source in sources]
-    for one in records:
-        one.close()  # The joined source opens the files itself.
-    return JoinedArrayRecords(
-        **_shared_fields(sources),
-        records=ArrayRecordFiles(
-            [path for one in records for path in one.paths],
-            [count for one in records for count in one.counts],
-        ),
-    )
-
-
-def _shared_fields(sources: Sequence[RecordSource | ArrayRecordSource]) -> dict[str, Any]:
-    """Returns the fields of joined records that both kinds of files have."""
-    first = sources[0]
-    for number, source in enumerate(sources[1:], 1):
-        _check_equal(number, source.name, first.name, _features(source), _features(first))
-        _check_classes(number, source, first)
-    names = ("mean", "std", "image_key", "label_key", "label_offset", "labels")
-    return {name: getattr(first, name) for name in names} | {
-        **_joined_survey(sources),
-        "name": _join_names(sources),
-        "sources": tuple(sources),
-        "origins": _origins([source.size for source in sources]),
-    }
-
-
-def _joined_survey(
-    sources: Sequence[FileSource | RecordSource | ArrayRecordSource],
-) -> dict[str, Any]:
-    """Returns the survey of all images, and the shape whose channels follow from it."""
-    surveys = [source.survey for source in sources if source.survey is not None]
-    height, width, channels = sources[0].image_shape
-    if len(surveys) < len(sources):
-        return {"image_shape": (height, width, channels)}
-    survey = join_surveys(surveys)
-    return {"survey": survey, "image_shape": (height, width, survey.channels or channels)}
-
-
-def _features(source: RecordSource | ArrayRecordSource) -> dict[str, str]:
-    return {
-        "the image in": source.image_key,
-        "the label in": source.label_key,
-        "label_offset": str(source.label_offset),
-    }
-
-
-# Each type of source, where its images are, and the function that joins such sources.
-_IMAGES: tuple[tuple[type, str, Callable[[Any], ImageSource]], ...] = (
-    (ArraySource, "in memory", join_arrays),
-    (FileSource, "in separate files", join_files),
-    (RecordSource, "in TFRecord files", join_records),
-    (ArrayRecordSource, "in ArrayRecord files", join_array_records),
-)
-
-
-@cache_source(maxsize=4)
-def join_images(sources: tuple[ImageSource, ...], *, resized: bool) -> ImageSource:
-    """Returns the images of all sources, which must be stored in the same way.
-
-    `resized` is whether images may have different sizes. Raises `DataError` if sources are not
-    stored in the same way, or if their images or classes differ.
-    """
-    (kind, place), *others = [_source_kind(source) for source in sources]
-    for number, (other, other_place) in enumerate(others, 1):
-        if other is not kind:
-            raise DataError(
-                f"{sources[number].name} cannot be mixed with {sources[0].name} of mixture[0]: the "
-                f"images of one are {other_place}, and those of the other {place}",
-                field=f"mixture[{number}].source",
-            )
-    if not resized:
-        _check_sizes(sources)
-    return next(join for one, _, join in _IMAGES if one is kind)(sources)
-
-
-def _source_kind(source: ImageSource) -> tuple[type, str]:
-    return next((kind, place) for kind, place, _ in _IMAGES if isinstance(source, kind))
-
-
-def _check_sizes(sources: Sequence[ImageSource]) -> None:
-    # Arrays are compared when they are joined. A first image that is corrupt has the height 0.
-    shapes = [(0, 0, 0) if isinstance(one, ArraySource) else one.image_shape for one in sources]
-    for number, shape in enumerate(shapes[1:], 1):
-        if shape[0] and shapes[0][0] and shape[:2] != shapes[0][:2]:
-            raise DataError(
-                f"{sources[number].name}: got images {list(shape)}, expected {list(shapes[0])} as "
-                f"in mixture[0], {sources[0].name}; set model.input_size to resize them",
-                field=f"mixture[{number}]",
-            )
-
-
 def join_tables(parts: Sequence[TablePart]) -> TablePart:
     """Returns the rows of all parts, whose tables must have the same columns."""
     sizes = [part.source.size for part in parts]
@@ -201,7 +65,7 @@ def join_tables(parts: Sequence[TablePart]) -> TablePart:
         for name in parts[0].source.columns
     }
     source = TableSource(
-        name=_join_names([part.source for part in parts]),
+        name=join_names([part.source for part in parts]),
         columns=columns,
         parts=[one for part in parts for one in part.source.parts],
         files=tuple(path for part in parts for path in part.source.files),
@@ -211,7 +75,7 @@ def join_tables(parts: Sequence[TablePart]) -> TablePart:
         for part, before in zip(parts, np.cumsum([0, *sizes]).tolist(), strict=False)
     ]
     every = all(part.rows is None for part in parts)
-    origins = _origins([part.size for part in parts])
+    origins = origins_of([part.size for part in parts])
     return TablePart(source, None if every else np.concatenate(rows), origins)
 
 
@@ -230,11 +94,13 @@ def _join_columns(columns: Sequence[Column]) -> Column:
     return Column(first.name, CATEGORY, np.concatenate(values), tuple(texts))
 
 
-def _origins(sizes: Sequence[int]) -> np.ndarray:
+def origins_of(sizes: Sequence[int]) -> np.ndarray:
+    """Returns the number of the source of each example, integers [n]."""
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def _join_names(sources: Sequence[Any]) -> str:
+def join_names(sources: Sequence[Any]) -> str:
+    """Returns the different names of sources."""
     return " and ".join(dict.fromkeys(source.name for source in sources))
 
 
@@ -252,9 +118,10 @@ def _array_specs(source: ArraySource) -> dict[str, str]:
     }
 
 
-def _check_equal(
+def check_equal(
     number: int, name: str, first: str, got: Mapping[str, str], expected: Mapping[str, str]
 ) -> None:
+    """Raises `DataError` if a source of a mixture differs from the first in a value by name."""
     for path in _all_keys(got, expected):
         if got.get(path) != expected.get(path):
             raise DataError(
@@ -268,7 +135,8 @@ def _all_keys(*mappings: Mapping[str, str]) -> Iterator[str]:
     yield from dict.fromkeys(key for mapping in mappings for key in mapping)
 
 
-def _check_classes(number: int, source: ImageSource, first: ImageSource) -> None:
+def check_classes(number: int, source: Any, first: Any) -> None:
+    """Raises `DataError` if the classes of a source of a mixture differ from those of the first."""
     if source.labels == first.labels:
         return
     odd = sorted(set(source.labels or ()) ^ set(first.labels or ()))

@@ -15,13 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.join_sources import ImageSource
 from orbit_runner.data.source import ArraySource, leaves, stored_rows
-from orbit_runner.data.tfrecord.example import bytes_of, features_of
-from orbit_runner.data.tfrecord.framing import record_data, record_starts
-from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.data.tfrecord.source import RecordDataset
 from orbit_runner.errors import DataError
 
 # Contents are compared up to these limits, which take about a second. Beyond them, only examples
@@ -125,8 +122,8 @@ def shared_arrays(
 
 
 def shared_images(
-    train: ImageSource,
-    validation: ImageSource,
+    train: ImageDataset,
+    validation: ImageDataset,
     advice: str = "",
     excluded: np.ndarray | None = None,
 ) -> SharedExamples | None:
@@ -139,10 +136,9 @@ def shared_images(
         keys = _file_keys(train.paths, validation.paths)
         paths = (train.paths.__getitem__, validation.paths.__getitem__)
         return compare_keys(_without(keys[0], excluded), keys[1], "images", paths, advice)
-    records = (RecordSource, ArrayRecordSource)
-    if isinstance(train, records) and isinstance(validation, records):
+    if isinstance(train, RecordDataset) and isinstance(validation, RecordDataset):
         keys = _record_keys(train, validation)
-        places = (_record_place(train), _record_place(validation))
+        places = (train.record_name, validation.record_name)
         return compare_keys(_without(keys[0], excluded), keys[1], "images", places, advice)
     return None
 
@@ -237,20 +233,18 @@ def _end_bytes(path: str | Path, size: int) -> bytes:
         return f"{size}:".encode() + content + file.read()
 
 
-def _record_keys(
-    train: RecordSource | ArrayRecordSource, validation: RecordSource | ArrayRecordSource
-) -> tuple[np.ndarray, np.ndarray]:
+def _record_keys(train: RecordDataset, validation: RecordDataset) -> tuple[np.ndarray, np.ndarray]:
     """Returns the keys of records: of their contents if there are few, else of their places."""
     sources = (train, validation)
     size = sum(os.path.getsize(path) for source in sources for path in source.files)
     if train.size + validation.size <= _MOST_RECORDS and size <= _MOST_BYTES:
         with contextlib.suppress(DataError, OSError):  # Damage is reported when a record is read.
-            return bytes_keys(_record_images(train)), bytes_keys(_record_images(validation))
+            return bytes_keys(train.encoded_images()), bytes_keys(validation.encoded_images())
     numbers: dict[bytes, int] = {}
     return _place_keys(train, numbers), _place_keys(validation, numbers)
 
 
-def _place_keys(source: RecordSource | ArrayRecordSource, numbers: dict[bytes, int]) -> np.ndarray:
+def _place_keys(source: RecordDataset, numbers: dict[bytes, int]) -> np.ndarray:
     """Returns a key for the file and the number of each record, int64 [n]."""
     ends = [_end_bytes(path, os.path.getsize(path)) for path in source.files]
     files = np.array([numbers.setdefault(one, len(numbers)) for one in ends], np.int64)
@@ -258,33 +252,3 @@ def _place_keys(source: RecordSource | ArrayRecordSource, numbers: dict[bytes, i
     within = np.arange(source.size) - np.repeat(blocks.first, blocks.records)
     place = np.repeat(blocks.place, blocks.records) + within
     return np.repeat(files[blocks.file], blocks.records) * 2**40 + place
-
-
-def _record_images(source: RecordSource | ArrayRecordSource) -> Iterable[bytes]:
-    """Yields the encoded image of each record, or the record if it has none."""
-    for record in _records(source):
-        try:
-            yield bytes_of(features_of(record)[source.image_key])
-        except (ValueError, KeyError):
-            yield record
-
-
-def _records(source: RecordSource | ArrayRecordSource) -> Iterable[bytes]:
-    if isinstance(source, ArrayRecordSource):
-        yield from source.read(range(source.size))
-        return
-    blocks = source.blocks
-    for file, offset, count in zip(blocks.file, blocks.offset, blocks.records, strict=True):
-        path = source.files[int(file)]
-        for start in record_starts(path, int(offset))[: int(count)]:
-            yield record_data(path, start)
-
-
-def _record_place(source: RecordSource | ArrayRecordSource) -> Describe:
-    def describe(number: int) -> str:
-        blocks = source.blocks
-        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
-        record = number - int(blocks.first[block]) + int(blocks.place[block])
-        return f"{source.files[int(blocks.file[block])]}: record {record}"
-
-    return describe

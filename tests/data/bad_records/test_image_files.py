@@ -17,7 +17,7 @@ from orbit_runner.data.bad_records import image_files
 from orbit_runner.data.bad_records.decoding import find_undecodable
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.image_classification.sources import load_source, source_files
+from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.digits import digits_config
 from tests.support.images import cut_short, write_folder, write_listed
@@ -80,8 +80,8 @@ def test_bad_files_are_left_out_as_if_they_did_not_exist(
     ]
     np.testing.assert_array_equal(found.label, expected.label)
     assert found.image_shape == expected.image_shape
-    assert [row.digest for row in source_files(found)] == [
-        row.digest for row in source_files(expected)
+    assert [row.digest for row in found.data_files()] == [
+        row.digest for row in expected.data_files()
     ]
     (text,) = [note for note in notes if "max_bad_records" in note]
     assert "3 of 24 images cannot be read and are left out, at most 3 (max_bad_records)" in text

@@ -16,7 +16,7 @@ from orbit_runner.data.tfrecord.framing import HEAD_BYTES, record_starts
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource, load
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.image_classification.sources import load_source, source_files
+from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.digits import digits_config
 from tests.support.tfrecords import example, pixels, write_file
@@ -89,7 +89,7 @@ def test_bad_records_are_counted_and_listed(folders: tuple[Path, Path]) -> None:
     notes: list[str] = []
     with log_scope(PlainMessages(notes.append)):
         source = _load(folders[0], 5)
-    assert source.left_out == tuple(BAD)
+    assert source.left_out_records == tuple(BAD)
     assert source.size == sum(SIZES) - len(BAD)
     (text,) = [note for note in notes if "max_bad_records" in note]
     first, second = folders[0] / "train-0", folders[0] / "train-1"
@@ -161,7 +161,7 @@ def test_examples_of_a_step_are_named_by_their_file_and_record(
 def test_other_bad_records_are_other_data(folders: tuple[Path, Path]) -> None:
     source = load_source(_config(folders[0]).task.train_data)  # type: ignore[arg-type]
     assert isinstance(source, RecordSource)
-    now = {"train_data": source_files(source)}
+    now = {"train_data": source.data_files()}
     before = {"train_data": now["train_data"][:-1]}
     (line,) = compare(before, now).changes
     assert line.startswith("train_data: records left out: new")

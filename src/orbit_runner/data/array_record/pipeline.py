@@ -10,6 +10,7 @@ import tensorflow as tf
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.decode_errors import zero_or_raise
 from orbit_runner.data.tfrecord.example import example_problem
+from orbit_runner.data.tfrecord.example_reader import ExampleReader
 from orbit_runner.errors import DataError
 
 _BATCHES_AHEAD = 2
@@ -33,7 +34,7 @@ def add_records(source: ArrayRecordSource, columns: tf.data.Dataset) -> tf.data.
             found = (
                 (n, example_problem(r, expected)) for n, r in zip(numbers, records, strict=True)
             )
-            problem = next((_format_problem(source, n, text) for n, text in found if text), "")
+            problem = next((f"{source.record_name(n)}: {text}" for n, text in found if text), "")
         return np.array(records, object), problem.encode()
 
     def add(batch: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +51,11 @@ def add_records(source: ArrayRecordSource, columns: tf.data.Dataset) -> tf.data.
     return columns.map(add).prefetch(_BATCHES_AHEAD)
 
 
-def _format_problem(source: ArrayRecordSource, number: int, problem: str) -> str:
-    file, record = source.place(number)
-    return f"{source.files[file]}: record {record}: {problem}"
+class ArrayRecordReader(ExampleReader):
+    """Reads images in ArrayRecord files."""
+
+    needs_python = True
+    dataset: ArrayRecordSource
+
+    def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
+        return add_records(self.dataset, columns)

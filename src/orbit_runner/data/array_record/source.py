@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.files import named_files
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
+from orbit_runner.data.images.dataset import spread_numbers
 from orbit_runner.data.images.headers import ImageSurvey
-from orbit_runner.data.tfrecord.source import IMAGE, LABEL, Blocks, shape_of_record
+from orbit_runner.data.tfrecord.source import (
+    IMAGE,
+    LABEL,
+    SAMPLED_RECORDS,
+    Blocks,
+    RecordDataset,
+    join_blocks,
+    joined_record_fields,
+    shape_of_record,
+)
 from orbit_runner.errors import DataError
+
+_RECORDS_AT_ONCE = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ArrayRecordSource:
+class ArrayRecordSource(RecordDataset):
     """A dataset of images in ArrayRecord files, which are read by index, in any order.
 
     The fields that `RecordSource` also has have the same meaning.
     """
 
     name: str
-    records: ArrayRecordFiles
+    record_files: ArrayRecordFiles
     image_shape: tuple[int, int, int]
     mean: tuple[float, ...] = (127.5,)
     std: tuple[float, ...] = (127.5,)
@@ -35,10 +49,13 @@ class ArrayRecordSource:
     part: tuple[int, int] | None = None
     survey: ImageSurvey | None = None
 
+    stored = "in ArrayRecord files"
+    graph_reader = "orbit_runner.data.array_record.pipeline:ArrayRecordReader"
+
     @property
-    def files(self) -> tuple[Path, ...]:
+    def files(self) -> tuple[Path, ...]:  # type: ignore[override]
         """The files, in the order in which records are numbered."""
-        return self.records.paths
+        return self.record_files.paths
 
     @property
     def size(self) -> int:
@@ -46,9 +63,9 @@ class ArrayRecordSource:
         return int(self.blocks.records.sum())
 
     @functools.cached_property
-    def blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:  # type: ignore[override]
         """The used records of each file, as one block, whose `offset` and `length` are 0."""
-        counts = np.array(self.records.counts, np.int64)
+        counts = np.array(self.record_files.counts, np.int64)
         firsts = np.cumsum(counts) - counts
         start, stop = self.part or (0, int(counts.sum()))
         begin = np.maximum(start, firsts)
@@ -64,24 +81,66 @@ class ArrayRecordSource:
             place=(begin - firsts)[file],
         )
 
-    def place(self, number: int) -> tuple[int, int]:
-        """Returns the index of the file of a record, and the index of the record in that file."""
-        blocks = self.blocks
-        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
-        return int(blocks.file[block]), number - int(blocks.first[block]) + int(blocks.place[block])
-
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """Returns some records; raises `DataError` if one cannot be read."""
-        places = [self.place(number) for number in numbers]
+        places = [self.location(number) for number in numbers]
         rows: dict[int, list[int]] = {}
         for row, (file, _) in enumerate(places):
             rows.setdefault(file, []).append(row)
         found = [b""] * len(places)
         for file, of_file in rows.items():
-            records = self.records.read(file, [places[row][1] for row in of_file])
+            records = self.record_files.read(file, [places[row][1] for row in of_file])
             for row, record in zip(of_file, records, strict=True):
                 found[row] = record
         return found
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files."""
+        return describe_files(self.files, content_digest)
+
+    def record(self, number: int) -> tuple[dict[str, Any], bytes]:
+        """Returns file and number of a record, and the record."""
+        file, record = self.location(number)
+        return {"file": str(self.files[file]), "record": record}, self.read([number])[0]
+
+    def records(self) -> Iterator[bytes]:
+        """Yields all records."""
+        yield from self.read(range(self.size))
+
+    def named_records(self, *, sampled: bool) -> Iterator[tuple[str, bytes]]:
+        """Yields the names of records and the records: all, or some."""
+        numbers = spread_numbers(self.size, SAMPLED_RECORDS if sampled else self.size)
+        for start in range(0, len(numbers), _RECORDS_AT_ONCE):
+            part = numbers[start : start + _RECORDS_AT_ONCE]
+            for number, record in zip(part, self.read(part), strict=True):
+                yield self.record_name(number), record
+
+    def join(self, datasets: Sequence[ArrayRecordSource]) -> JoinedArrayRecords:
+        """Returns the ArrayRecord files of several datasets."""
+        files = [dataset.record_files for dataset in datasets]
+        for one in files:
+            one.close()  # The joined dataset opens the files itself.
+        return JoinedArrayRecords(
+            **joined_record_fields(datasets),
+            record_files=ArrayRecordFiles(
+                [path for one in files for path in one.paths],
+                [count for one in files for count in one.counts],
+            ),
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class JoinedArrayRecords(ArrayRecordSource):
+    """The records of several datasets, one after the other."""
+
+    sources: tuple[ArrayRecordSource, ...] = ()
+    # The dataset of the mixture that each record comes from, integers [n].
+    origins: np.ndarray | None = None
+
+    @functools.cached_property
+    def blocks(self) -> Blocks:  # type: ignore[override]
+        """The records of each file that are used, as one block."""
+        return join_blocks([(source.blocks, len(source.files)) for source in self.sources])
 
 
 def load(

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import data_folder
-from orbit_runner.data.images.files import FileSource, first_image_shape
+from orbit_runner.data.images.files import FileSource, first_image_shape, format_others
 from orbit_runner.data.tables import csv_file
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.cell_texts import equal_numbers
@@ -192,7 +192,7 @@ def _check_duplicates(table: TableSource, name: str, paths: Sequence[str]) -> No
     before = int(rows[np.argmax(files == files[again[0]])])
     raise DataError(
         f"{table.row_location(row)}: column {name!r}: {column.text(row)!r} is also in "
-        f"{table.row_location(before)}{_format_others(len(again))}\nlist each image once",
+        f"{table.row_location(before)}{format_others(len(again))}\nlist each image once",
         field="labels_file",
     )
 
@@ -229,27 +229,6 @@ def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str)
     got = f"got {text!r}, which " if text else ""
     raise DataError(
         f"{listed.row_location(row)}: column {name!r}: {got}{problem}"
-        f"{_format_others(int(wrong.sum()))}",
+        f"{format_others(int(wrong.sum()))}",
         field="labels_file",
-    )
-
-
-def _format_others(count: int) -> str:
-    more = count - 1
-    return f" (and {more:,} other row{'s' if more > 1 else ''})" if more else ""
-
-
-def find_untrained_class(train: FileSource, validation: FileSource) -> str:
-    """Returns a message about validation images of a class that no training image has, or "".
-
-    Both sources are from `load`, and have the same classes.
-    """
-    new = ~np.isin(validation.label, train.label)
-    if not new.any() or validation.listed is None:
-        return ""
-    row = int(new.argmax())
-    return (
-        f"{validation.listed.row_location(row)}: got the class "
-        f"{validation.labels[validation.label[row]]!r}, which no training image has"
-        f"{_format_others(int(new.sum()))}"
     )

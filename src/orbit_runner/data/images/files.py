@@ -8,12 +8,27 @@ import functools
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.example_ids import find_row, is_same_file, place_of
 from orbit_runner.data.files import check_split, data_folder
-from orbit_runner.data.images.headers import ImageSurvey
+from orbit_runner.data.fingerprint import (
+    DataFile,
+    content_digest,
+    describe_directories,
+    describe_files,
+)
+from orbit_runner.data.images.dataset import (
+    Headers,
+    ImageDataset,
+    Place,
+    joined_fields,
+    spread_numbers,
+)
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.errors import DataError
@@ -26,11 +41,15 @@ _HINT = (
     "contain these"
 )
 _HEAD_BYTES = 2**16
+_HEADER_BYTES = (2**12, 2**18)  # Most headers are short, but some contain a large thumbnail.
+_THREADS = 8
+# Where images are resized, the config sets the channels, and these many show the rest.
+_SAMPLED_FILES = 10_000
 _PATIENCE_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FileSource:
+class FileSource(ImageDataset):
     """An image dataset that is read from its files."""
 
     name: str
@@ -51,10 +70,100 @@ class FileSource:
     survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
     left_out: tuple[str, ...] = ()  # What the directories contain besides, one line each.
 
+    stored = "in separate files"
+    graph_reader = "orbit_runner.data.images.readers:FileReader"
+
     @property
     def size(self) -> int:
         """The number of images."""
         return len(self.paths)
+
+    @property
+    def id_forms(self) -> str:  # type: ignore[override]
+        """The forms of IDs besides indices."""
+        return f", or the path of an image{', or FILE:ROW' if self.listed else ''}"
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the CSV files and of the class directories."""
+        ends = np.cumsum([count for _, count in self.directories]).tolist()
+        places = {
+            directory: self.paths[end - count : end]
+            for (directory, count), end in zip(self.directories, ends, strict=True)
+        }
+        return [
+            *describe_files(self.label_files, content_digest),
+            *describe_directories(places),
+        ]
+
+    def place(self, number: int) -> Place:
+        """Returns the file of an image, and its row in a CSV file if there is one."""
+        path = self.paths[number]
+        names = {"file": path}
+        if self.listed is not None:
+            names["place"] = self.listed.row_location(number)
+        return Place(names, int(self.label[number]), _size_of_file(path))
+
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the images that a path names, or a CSV file and a row."""
+        numbers = self._numbers_by_name.get(text.rpartition("/")[2], ())
+        yield from (number for number in numbers if is_same_file(self.paths[number], text))
+        if self.listed is not None and place_of(text) is not None and not numbers:
+            parts, rows = self.listed.source.parts, self.listed.rows
+            id_help = f"an index as `runner batch` prints it{self.id_forms}"
+            yield find_row(text, parts, rows, first=1, id_help=id_help)
+
+    def similar_ids(self, text: str) -> Iterator[str]:
+        """Yields the ends of all paths."""
+        return (path[-len(text) :] for path in self.paths)
+
+    @functools.cached_property
+    def _numbers_by_name(self) -> dict[str, list[int]]:
+        """The numbers of the image files by their names without directories."""
+        numbers: dict[str, list[int]] = {}
+        for number, path in enumerate(self.paths):
+            numbers.setdefault(path.rpartition("/")[2], []).append(number)
+        return numbers
+
+    def join(self, datasets: Sequence[FileSource]) -> FileSource:
+        """Returns the image files of several datasets."""
+        left_out = dict.fromkeys(line for dataset in datasets for line in dataset.left_out)
+        return FileSource(
+            **joined_fields(datasets),
+            paths=tuple(path for dataset in datasets for path in dataset.paths),
+            label=np.concatenate([dataset.label for dataset in datasets]),
+            left_out=tuple(left_out),
+            directories=tuple(pair for dataset in datasets for pair in dataset.directories),
+            label_files=tuple(path for dataset in datasets for path in dataset.label_files),
+        )
+
+    def class_numbers(self) -> np.ndarray:
+        """Returns the class of each image."""
+        return self.label
+
+    def untrained_class(self, train: ImageDataset) -> str:
+        """Returns a message about images of a class that no training image has, or ""."""
+        if self.listed is None or not isinstance(train, FileSource) or train.listed is None:
+            return ""
+        new = ~np.isin(self.label, train.label)
+        if train.labels != self.labels or not new.any():
+            return ""
+        row = int(new.argmax())
+        return (
+            f"{self.listed.row_location(row)}: got the class {self.labels[self.label[row]]!r}, "
+            f"which no training image has{format_others(int(new.sum()))}"
+        )
+
+    def headers(self, *, sampled: bool) -> Headers:
+        """Returns how the headers of the images are read."""
+        numbers = spread_numbers(self.size, _SAMPLED_FILES if sampled else self.size)
+        paths = [self.paths[number] for number in numbers]
+        return Headers(paths, ["survey", str(self.size)], _file_headers(paths))
+
+    def without_bad_images(self, limit: int) -> FileSource:
+        """Returns the images that can be decoded, as if the other files did not exist."""
+        from orbit_runner.data.bad_records.image_files import exclude_bad_images
+
+        return exclude_bad_images(self, limit)
 
 
 def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> FileSource:
@@ -263,3 +372,30 @@ def first_image_shape(path: str) -> tuple[int, int, int]:
     except ValueError:
         # Corrupt, or with a large thumbnail in its header. Decoding will report an error.
         return (0, 0, 0)
+
+
+def _file_headers(paths: Sequence[str]) -> Iterator[tuple[str, ImageHeader | None]]:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        yield from zip(paths, pool.map(_file_header, paths, chunksize=64), strict=True)
+
+
+def _file_header(path: str) -> ImageHeader | None:
+    with contextlib.suppress(OSError):
+        for size in _HEADER_BYTES:
+            with open(path, "rb") as file, contextlib.suppress(ValueError):
+                return read_header(file.read(size))
+    return None
+
+
+def _size_of_file(path: str) -> tuple[int, int] | None:
+    try:
+        with open(path, "rb") as file:
+            return image_shape(file.read(_HEAD_BYTES))[:2]
+    except (OSError, ValueError):
+        return None
+
+
+def format_others(count: int) -> str:
+    """Returns how many rows there are besides the one that a message names."""
+    more = count - 1
+    return f" (and {more:,} other row{'s' if more > 1 else ''})" if more else ""

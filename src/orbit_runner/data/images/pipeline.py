@@ -8,20 +8,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.images.batch_decode import MakeImage, decode_batches
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_window
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.example_columns import (
-    ExampleLookup,
-    evaluation_columns,
-    training_columns,
-)
-from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.mixing import Mixer, Mixing
+from orbit_runner.data.images.readers import ImageReader, make_reader
 from orbit_runner.data.images.train_image import Preprocessing, augment
-from orbit_runner.data.join_sources import ImageSource
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
@@ -33,7 +27,7 @@ Shape = tuple[int, int, int]
 
 
 def train_images(
-    source: ImageSource,
+    dataset: ImageDataset,
     *,
     shape: Shape,
     resize: bool,
@@ -70,17 +64,15 @@ def train_images(
     set and the batch size per replica is odd.
     """
     slices = replica_slices(global_batch_size, input_context)
-    _check_services(source, options)
+    reader = make_reader(dataset)
+    _check_services(reader, options)
     if mixing is not None and slices.batch_size % 2:
         raise DataError(
             f"got {slices.batch_size} examples per replica, expected an even number: "
             "mixup_and_cutmix mixes pairs",
             field="global_batch_size",
         )
-    look_up, make = (
-        ExampleLookup(source, num_classes),
-        _make_image_decoder(source, shape, resize, seed, preprocessing),
-    )
+    make = _make_image_decoder(reader, shape, resize, seed, preprocessing)
     mixer = None if mixing is None else Mixer(mixing, seed)
 
     def augment_batch(batch: dict[str, Any]) -> dict[str, Any]:
@@ -92,16 +84,19 @@ def train_images(
             batch["image"], batch["label"] = mixed
         return batch
 
+    def look_up(columns: dict[str, Any]) -> dict[str, Any]:
+        return reader.look_up(columns, num_classes)
+
     def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
-        found = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        made = decode_batches(found, make, shape, slices.batch_size)
+        raw = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        made = decode_batches(raw, make, shape, slices.batch_size)
         return made.map(augment_batch, num_parallel_calls=tf.data.AUTOTUNE)
 
-    columns = training_columns(
-        source, slices, seed, start_step, shuffle_buffer_size, excluded, mixture
+    columns = reader.training_columns(
+        slices, seed, start_step, shuffle_buffer_size, excluded, mixture
     )
     batches = apply_on_services(options.services, columns, decode_columns).map(
-        _make_bad_image_check(bad, look_up)
+        _make_bad_image_check(bad, reader)
     )
     # With a finite dataset, a distributed iterator would check in each step whether the data of any
     # replica has ended.
@@ -110,7 +105,7 @@ def train_images(
 
 
 def eval_images(
-    source: ImageSource,
+    dataset: ImageDataset,
     *,
     shape: Shape,
     resize: bool,
@@ -130,20 +125,21 @@ def eval_images(
     `DataError` if the batch is not divisible by the number of replicas, or if there is no batch.
     """
     slices = replica_slices(global_batch_size, input_context)
-    _check_services(source, options)
-    steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
-    look_up, make = (
-        ExampleLookup(source, num_classes),
-        _make_image_decoder(source, shape, resize, 0, preprocessing),
-    )
+    reader = make_reader(dataset)
+    _check_services(reader, options)
+    steps = count_eval_steps(dataset.name, dataset.size, global_batch_size, drop_remainder)
+    make = _make_image_decoder(reader, shape, resize, 0, preprocessing)
+
+    def look_up(columns: dict[str, Any]) -> dict[str, Any]:
+        return reader.look_up(columns, num_classes)
 
     def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
-        found = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        return decode_batches(found, make, shape, slices.batch_size)
+        raw = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        return decode_batches(raw, make, shape, slices.batch_size)
 
-    columns = evaluation_columns(source, slices, steps)
+    columns = reader.evaluation_columns(slices, steps)
     batches = apply_on_services(options.services, columns, decode_columns).map(
-        _make_bad_image_check(bad, look_up)
+        _make_bad_image_check(bad, reader)
     )
     if cache:
         batches = batches.cache()
@@ -151,20 +147,20 @@ def eval_images(
     return options.add_prefetch(batches).apply(count).with_options(options.tf_options())
 
 
-def _check_services(source: ImageSource, options: PipelineOptions) -> None:
-    if options.services and isinstance(source, ArrayRecordSource):
+def _check_services(reader: ImageReader[Any], options: PipelineOptions) -> None:
+    if options.services and reader.needs_python:
         raise DataError(
-            f"{source.name}: a tf.data service cannot read ArrayRecord files, which need Python; "
-            "remove the service, or use TFRecord files",
+            f"{reader.dataset.name}: a tf.data service cannot read ArrayRecord files, which need "
+            "Python; remove the service, or use TFRecord files",
             field="enable_tf_data_service",
         )
 
 
 def _make_image_decoder(
-    source: ImageSource, shape: Shape, resize: bool, seed: int, preprocessing: Preprocessing
+    reader: ImageReader[Any], shape: Shape, resize: bool, seed: int, preprocessing: Preprocessing
 ) -> MakeImage:
     def make(raw: tf.Tensor, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
-        data = tf.io.read_file(raw) if isinstance(source, FileSource) else raw
+        data = reader.read_raw(raw)
         if resize:
             return augment(data, number, epoch, shape=shape, seed=seed, preprocessing=preprocessing)
         return tf.ensure_shape(decode_window(data, shape[2]), shape)
@@ -173,7 +169,7 @@ def _make_image_decoder(
 
 
 def _make_bad_image_check(
-    bad: BadImages, look_up: ExampleLookup
+    bad: BadImages, reader: ImageReader[Any]
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Returns the function that counts bad images.
 
@@ -184,7 +180,7 @@ def _make_bad_image_check(
         image, weight = batch["image"], tf.cast(batch["good"], tf.float32)
         if "weight" in batch:
             weight *= batch["weight"]
-        zero = bad.check(batch["good"], batch["id"], look_up.names)
+        zero = bad.check(batch["good"], batch["id"], reader.names)
         # A slice of all images, which costs nothing but depends on the zero. If only the shape or
         # the weights depended on it, TensorFlow could optimize the check away.
         whole = tf.slice(image, [zero, 0, 0, 0], [-1, -1, -1, -1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.tfrecord.locations import RecordNames
+from orbit_runner.data.tfrecord.example_reader import RecordNames
 from orbit_runner.data.tfrecord.source import RecordSource
 
 

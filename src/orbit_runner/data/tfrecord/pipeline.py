@@ -9,14 +9,18 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
+from orbit_runner.data.images.readers import set_batch_size
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.decode import Decoder
+from orbit_runner.data.tfrecord.example_reader import ExampleReader
+from orbit_runner.data.tfrecord.random_access import add_records
 from orbit_runner.data.tfrecord.reader import Reader
-from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.data.tfrecord.source import JoinedRecords, RecordSource
 
 _Tree = dict[str, Any]
 _ENDLESS = 2**62
@@ -181,3 +185,60 @@ def _decode_batches(
     return apply_on_services(
         options.services, raw, lambda d: d.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
     )
+
+
+class RecordReader(ExampleReader):
+    """Reads images in TFRecord files, in blocks."""
+
+    dataset: RecordSource
+
+    def training_columns(
+        self,
+        slices: ReplicaSlices,
+        seed: int,
+        start_step: int | tf.Tensor,
+        shuffle_buffer_size: int,
+        excluded: np.ndarray = NO_EXAMPLES,
+        mixture: Mixture | None = None,
+    ) -> tf.data.Dataset:
+        """Returns an endless dataset of the columns of a pipeline's training batches."""
+        rows = training_rows(self.dataset, slices, seed, start_step, shuffle_buffer_size, excluded)
+        return rows.map(
+            lambda record, ids, epochs: set_batch_size(
+                slices.batch_size, {"record": record, "id": ids, "epoch": epochs}
+            )
+        )
+
+    def evaluation_columns(self, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
+        """Returns a dataset of the columns of a pipeline's evaluation batches."""
+        rows = evaluation_rows(self.dataset, slices, steps).rebatch(slices.batch_size)
+        return rows.take(slices.elements(steps)).map(
+            lambda record, ids, weights: set_batch_size(
+                slices.batch_size,
+                {"record": record, "id": ids, "epoch": tf.zeros_like(ids), "weight": weights},
+            )
+        )
+
+
+class JoinedRecordReader(RecordReader):
+    """Reads images in the TFRecord files of a mixture: by their numbers, in training."""
+
+    dataset: JoinedRecords
+
+    def training_columns(
+        self,
+        slices: ReplicaSlices,
+        seed: int,
+        start_step: int | tf.Tensor,
+        shuffle_buffer_size: int,
+        excluded: np.ndarray = NO_EXAMPLES,
+        mixture: Mixture | None = None,
+    ) -> tf.data.Dataset:
+        """Returns an endless dataset of the columns of a pipeline's training batches."""
+        kind = ExampleReader if mixture is not None else RecordReader
+        return kind.training_columns(
+            self, slices, seed, start_step, shuffle_buffer_size, excluded, mixture
+        )
+
+    def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
+        return add_records(self.dataset, columns)

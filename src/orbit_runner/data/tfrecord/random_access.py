@@ -12,7 +12,7 @@ from orbit_runner.data.table import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES
 from orbit_runner.data.tfrecord.index_cache import record_offsets
-from orbit_runner.data.tfrecord.joined_records import JoinedRecords
+from orbit_runner.data.tfrecord.source import JoinedRecords
 
 _BATCHES_AT_ONCE = 4
 

@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from orbit_runner.data.bad_records.tfrecords import find_bad_records
+from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files
-from orbit_runner.data.images.headers import ImageSurvey
-from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, image_shape
+from orbit_runner.data.fingerprint import DataFile, describe_arrays
+from orbit_runner.data.images.dataset import (
+    Headers,
+    ImageDataset,
+    Place,
+    joined_fields,
+    spread_numbers,
+)
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
+from orbit_runner.data.join_sources import check_equal
+from orbit_runner.data.order.epochs import EpochOrder
+from orbit_runner.data.order.records import RecordOrder
+from orbit_runner.data.tfrecord.example import (
+    bytes_of,
+    example_problem,
+    features_of,
+    image_shape,
+    int_of,
+)
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
+    HEAD_BYTES,
+    TAIL_BYTES,
     FileIndex,
     first_record,
     record_data,
+    record_files,
     record_starts,
+    unreadable_error,
 )
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
+# Where images are resized, the config sets the channels, and these many show the rest.
+SAMPLED_RECORDS = 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,9 +66,126 @@ class Blocks:
     place: np.ndarray  # Index of the first record in its own file.
 
 
+class RecordDataset(ImageDataset):
+    """Images in records that are tf.Examples.
+
+    Attributes:
+        files: The files, in the order in which records are numbered.
+        blocks: Where the records are.
+        image_key: The feature with a PNG or JPEG file.
+        label_key: The feature with the number of the class.
+        label_offset: The number of the first class in the files.
+    """
+
+    files: tuple[Path, ...]
+    blocks: Blocks
+    image_key: str
+    label_key: str
+    label_offset: int
+    part: tuple[int, int] | None
+
+    id_forms = ", or FILE:RECORD"
+
+    @abc.abstractmethod
+    def record(self, number: int) -> tuple[dict[str, Any], bytes]:
+        """Returns file, number and the like of a record by name, and the record."""
+
+    @abc.abstractmethod
+    def records(self) -> Iterator[bytes]:
+        """Yields all records."""
+
+    @abc.abstractmethod
+    def named_records(self, *, sampled: bool) -> Iterator[tuple[str, bytes]]:
+        """Yields the names of records and the records: all, or some if `sampled`."""
+
+    def place(self, number: int) -> Place:
+        """Returns the file of an image, and its record there."""
+        names, record = self.record(number)
+        try:
+            features = features_of(record)
+            label = int_of(features[self.label_key]) - self.label_offset
+            height, width, _ = image_shape(bytes_of(features[self.image_key]))
+        except (ValueError, KeyError):
+            return Place(names)  # The pipeline will report it.
+        return Place(names, label, (height, width))
+
+    def location(self, number: int) -> tuple[int, int]:
+        """Returns the index of the file of a record, and the index of the record in that file."""
+        blocks = self.blocks
+        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
+        return int(blocks.file[block]), number - int(blocks.first[block]) + int(blocks.place[block])
+
+    def record_name(self, number: int) -> str:
+        """Returns the name of a record, such as `train-00: record 3`."""
+        file, record = self.location(number)
+        return f"{self.files[file]}: record {record}"
+
+    def similar_ids(self, text: str) -> Iterator[str]:
+        """Yields the same number in each file."""
+        place = place_of(text)
+        return (f"{path.name}:{place[1]}" for path in (self.files if place else ()) if place)
+
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the image that a file and the number of a record name."""
+        place = place_of(text)
+        blocks = self.blocks
+        for number, path in enumerate(self.files if place else ()):
+            if place is None or not is_same_file(str(path), place[0]):
+                continue
+            inside = (blocks.file == number) & (blocks.place <= place[1])
+            inside &= place[1] < blocks.place + blocks.records
+            yield from (blocks.first + place[1] - blocks.place)[inside].tolist()
+
+    def encoded_images(self) -> Iterator[bytes]:
+        """Yields the encoded image of each record, or the record if it has none."""
+        for record in self.records():
+            try:
+                yield bytes_of(features_of(record)[self.image_key])
+            except (ValueError, KeyError):
+                yield record
+
+    def headers(self, *, sampled: bool) -> Headers:
+        """Returns how the headers of the images are read."""
+        settings = ["survey", self.image_key, str(self.part), str(sampled), str(self.size)]
+        return Headers(self.files, settings, self._headers(sampled))
+
+    def _headers(self, sampled: bool) -> Iterator[tuple[str, ImageHeader | None]]:
+        for name, record in self.named_records(sampled=sampled):
+            header = None
+            # The pipeline reports a record without an image.
+            with contextlib.suppress(ValueError, KeyError):
+                header = read_header(bytes_of(features_of(record)[self.image_key]))
+            yield name, header
+
+
+def joined_record_fields(datasets: Sequence[RecordDataset]) -> dict[str, Any]:
+    """Returns the fields of joined records that all kinds of files have.
+
+    Raises `DataError` if their features or their classes differ.
+    """
+    first = datasets[0]
+    for number, dataset in enumerate(datasets[1:], 1):
+        check_equal(number, dataset.name, first.name, _features(dataset), _features(first))
+    keys = {name: getattr(first, name) for name in ("image_key", "label_key", "label_offset")}
+    return joined_fields(datasets) | keys | {"sources": tuple(datasets)}
+
+
+def _features(dataset: RecordDataset) -> dict[str, str]:
+    return {
+        "the image in": dataset.image_key,
+        "the label in": dataset.label_key,
+        "label_offset": str(dataset.label_offset),
+    }
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class RecordSource:
+class RecordSource(RecordDataset):
     """A dataset of images in TFRecord files, which are not loaded into memory."""
+
+    stored = "in TFRecord files"
+    decodes_batches = True
+    file_reading = "all"  # They are read in blocks.
+    graph_reader = "orbit_runner.data.tfrecord.pipeline:RecordReader"
 
     name: str
     files: tuple[Path, ...]  # Records are numbered through the files in this order.
@@ -57,7 +201,7 @@ class RecordSource:
     # The first record that is used, and the one after the last; None for all records.
     part: tuple[int, int] | None = None
     # The records of all files that are left out because they cannot be read, ascending.
-    left_out: tuple[int, ...] = ()
+    left_out_records: tuple[int, ...] = ()
     survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
 
     @property
@@ -65,10 +209,10 @@ class RecordSource:
         """The number of records that are used."""
         if self.part is not None:
             return self.part[1] - self.part[0]
-        return sum(index.records for index in self.indexes) - len(self.left_out)
+        return sum(index.records for index in self.indexes) - len(self.left_out_records)
 
     @functools.cached_property
-    def blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:  # type: ignore[override]
         """The blocks of all files, or of the part that is used, without what is left out."""
         parts = [index.offsets for index in self.indexes]
         records = np.concatenate([_count_block_records(index) for index in self.indexes])
@@ -80,9 +224,108 @@ class RecordSource:
             first=np.cumsum(records) - records,
             place=np.concatenate([BLOCK_RECORDS * np.arange(len(part) - 1) for part in parts]),
         )
-        if self.left_out:
-            return _exclude_records(blocks, self.files, self.left_out)
+        if self.left_out_records:
+            return _exclude_records(blocks, self.files, self.left_out_records)
         return blocks if self.part is None else _select_records(blocks, self.files, *self.part)
+
+    def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
+        """Returns the order of the records in training, without a mixture."""
+        return RecordOrder(self.blocks.records, seed, shuffle_buffer_size)
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files, and of the records that are left out."""
+        rows = record_files(self.files, self.indexes)
+        if not self.left_out_records:
+            return rows
+        # If other records are left out, the steps have other examples.
+        left_out = {"records left out": np.array(self.left_out_records)}
+        return [*rows, *describe_arrays(left_out)]
+
+    def record(self, number: int) -> tuple[dict[str, Any], bytes]:
+        """Returns file, number and offset of a record, and the record."""
+        blocks = self.blocks
+        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
+        file, record = self.location(number)
+        path = self.files[file]
+        start = self._block_starts(block)[record - int(blocks.place[block])]
+        names = {"file": str(path), "record": record, "offset": start}
+        return names, record_data(path, start)
+
+    @functools.cached_property
+    def _starts(self) -> dict[int, list[int]]:
+        return {}
+
+    def _block_starts(self, block: int) -> list[int]:
+        """Returns the offsets of the records of a block."""
+        if block not in self._starts:
+            path = self.files[int(self.blocks.file[block])]
+            self._starts[block] = record_starts(path, int(self.blocks.offset[block]))
+        return self._starts[block]
+
+    def records(self) -> Iterator[bytes]:
+        """Yields all records."""
+        blocks = self.blocks
+        for file, offset, count in zip(blocks.file, blocks.offset, blocks.records, strict=True):
+            path = self.files[int(file)]
+            for start in record_starts(path, int(offset))[: int(count)]:
+                yield record_data(path, start)
+
+    def named_records(self, *, sampled: bool) -> Iterator[tuple[str, bytes]]:
+        """Yields the names of records and the records: all, or the first one of some blocks."""
+        blocks = self.blocks
+        count = len(blocks.file)
+        for block in spread_numbers(count, SAMPLED_RECORDS if sampled else count):
+            path, offset = self.files[int(blocks.file[block])], int(blocks.offset[block])
+            records = _records_from(path, offset, 1 if sampled else int(blocks.records[block]))
+            for number, record in enumerate(records):
+                yield f"{path}: record {int(blocks.place[block]) + number}", record
+
+    def join(self, datasets: Sequence[RecordSource]) -> JoinedRecords:
+        """Returns the TFRecord files of several datasets."""
+        return JoinedRecords(
+            **joined_record_fields(datasets),
+            files=tuple(path for dataset in datasets for path in dataset.files),
+            indexes=tuple(index for dataset in datasets for index in dataset.indexes),
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class JoinedRecords(RecordSource):
+    """The records of several datasets, one after the other, read by their index, in any order."""
+
+    file_reading = "own"
+    graph_reader = "orbit_runner.data.tfrecord.pipeline:JoinedRecordReader"
+
+    sources: tuple[RecordSource, ...] = ()
+    # The dataset of the mixture that each record comes from, integers [n].
+    origins: np.ndarray | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of records that are used."""
+        return sum(source.size for source in self.sources)
+
+    @functools.cached_property
+    def blocks(self) -> Blocks:  # type: ignore[override]
+        """The blocks of all datasets."""
+        return join_blocks([(source.blocks, len(source.files)) for source in self.sources])
+
+
+def join_blocks(parts: Sequence[tuple[Blocks, int]]) -> Blocks:
+    """Returns the blocks of several datasets as those of one.
+
+    `parts` are the blocks and the number of files of each dataset.
+    """
+    names = [field.name for field in dataclasses.fields(Blocks)]
+    columns = {
+        name: np.concatenate([getattr(blocks, name) for blocks, _ in parts]) for name in names
+    }
+    files = np.array([count for _, count in parts], np.int64)
+    columns["file"] += np.repeat(
+        np.cumsum(files) - files, [len(blocks.file) for blocks, _ in parts]
+    )
+    columns["first"] = np.cumsum(columns["records"]) - columns["records"]
+    return Blocks(**columns)
 
 
 def load(
@@ -130,7 +373,7 @@ def load(
         image_key=image_key,
         label_key=label_key,
         label_offset=label_offset,
-        left_out=left_out,
+        left_out_records=left_out,
     )
     if not left_out:
         return source
@@ -272,3 +515,15 @@ def _mismatch_error(where: str, got: str, image: str, label: str) -> DataError:
         f"{where}: got {got}, expected a tf.Example with {image} (a PNG or JPEG image) and {label}",
         field="input_path",
     )
+
+
+def _records_from(path: Path, offset: int, count: int) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            for _ in range(count):
+                head = file.read(HEAD_BYTES)
+                yield file.read(int.from_bytes(head[:8], "little"))
+                file.seek(TAIL_BYTES, 1)
+    except OSError as error:
+        raise unreadable_error(path, error) from None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.order.epochs import Rows
 from orbit_runner.data.order.image_draws import (
     area_crop,
@@ -18,7 +19,7 @@ from orbit_runner.data.order.image_draws import (
 )
 from orbit_runner.data.order.policy_draws import auto_augment, rand_augment
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import Size, Source, image_spec, is_ready
+from orbit_runner.tasks.image_classification.sources import Size, is_ready
 
 # Maps a row of the batch, and the height and width of its stored image (None if unknown), to the
 # draws for it by name.
@@ -36,12 +37,12 @@ _FACTORS = ("brightness", "contrast", "saturation")
 class AugmentationDraws:
     """The draws of the augmentation that `train_inputs` applies with these settings."""
 
-    def __init__(self, data: ImageDataConfig, source: Source, input_size: Size) -> None:
+    def __init__(self, data: ImageDataConfig, dataset: ImageDataset, input_size: Size) -> None:
         self._data, self._seed = data, data.seed or 0
-        streamed = not is_ready(source, data, input_size)
+        streamed = not is_ready(dataset, data, input_size)
         self._augments_images = streamed and input_size is not None
         self._mixes = data.mixup_and_cutmix if streamed else None
-        self._size = image_spec(source, input_size)[0][:2] if streamed else (0, 0)
+        self._size = dataset.spec(input_size)[0][:2] if streamed else (0, 0)
 
     def row_describer(self, rows: Rows) -> _DescribeRow:
         """Returns a function that describes the draws for a row: values by name, {} if none."""

@@ -129,9 +129,7 @@ class ImageClassificationConfig(TaskConfig):
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files of the datasets."""
         from orbit_runner.tasks.image_classification.sources import (
-            check_arrays,
             image_notes,
-            image_spec,
             mismatch_problems,
             size_problems,
         )
@@ -140,8 +138,8 @@ class ImageClassificationConfig(TaskConfig):
         for section in _SECTIONS:
             try:
                 source = self._source(section)
-                image_spec(source, self.model.input_size)
-                check_arrays(source)
+                source.spec(self.model.input_size)
+                source.check()
                 sources[section] = source
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
@@ -163,8 +161,7 @@ class ImageClassificationConfig(TaskConfig):
         from orbit_runner.tasks.image_classification.classes import classes_of
         from orbit_runner.tasks.imbalance.classes import imbalance_problems
 
-        origins = getattr(source, "origins", None)
-        yield from imbalance_problems(self, origins, lambda: classes_of(self, source))
+        yield from imbalance_problems(self, source.origins, lambda: classes_of(self, source))
 
     def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""
@@ -184,15 +181,12 @@ class ImageClassificationConfig(TaskConfig):
 
     def file_reading(self) -> str:
         """Returns how a worker reads the files of the training data."""
-        from orbit_runner.tasks.image_classification.sources import file_reading
-
-        return file_reading(self._source("train_data"))
+        reading: str = self._source("train_data").file_reading
+        return reading
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections."""
-        from orbit_runner.tasks.image_classification.sources import source_files
-
-        return {name: source_files(self._source(name)) for name in _SECTIONS}
+        return {name: self._source(name).data_files() for name in _SECTIONS}
 
     def shared_examples(self) -> Any:
         """Returns the validation images that are also training images, or None."""
@@ -207,14 +201,11 @@ class ImageClassificationConfig(TaskConfig):
 
         None if the dataset cannot be read, which `preflight` reports.
         """
-        from orbit_runner.tasks.image_classification.sources import image_spec
-
         try:
-            shape, _ = image_spec(self._source(section), self.model.input_size)
+            shape: tuple[int, int, int] = self._source(section).spec(self.model.input_size)[0]
         except DataError:
             return None
-        height, width, channels = shape
-        return height, width, channels
+        return shape
 
     def _source(self, section: str) -> Any:
         from orbit_runner.tasks.image_classification.sources import load_source

@@ -10,26 +10,19 @@ import tensorflow as tf
 from orbit_runner.data.array_batches import eval_chunks, train_chunks
 from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.classes import image_mixture
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import (
-    Size,
-    Source,
-    convert_channels,
-    image_spec,
-    is_ready,
-    load_source,
-)
+from orbit_runner.tasks.image_classification.sources import Size, is_ready, load_source
 
 
 def train_inputs(
@@ -52,7 +45,7 @@ def train_inputs(
     """
     source = load_source(params, input_size, num_classes)
     if channels is not None:
-        source = convert_channels(source, channels)
+        source = source.with_channels(channels)
     mixture = image_mixture(params, source, num_classes, excluded)
     settings: dict[str, Any] = _train_settings(params, excluded) | {
         "start_step": start_step,
@@ -70,13 +63,13 @@ def train_inputs(
     }
     if mixture is None and _can_decode_by_batch(source, params, input_size):
         return train_records(source, element=_train_element, **window, **settings)
-    shape, _ = image_spec(source, input_size)
+    shape, _ = source.spec(input_size)
     batches = train_images(
         source,
         shape=shape,
         resize=input_size is not None,
         bad=bad or BadImages("train_data", params.max_bad_images),
-        preprocessing=make_preprocessing(params, is_in_memory=isinstance(source, ArraySource)),
+        preprocessing=make_preprocessing(params, is_in_memory=source.is_in_memory),
         mixing=_make_mixing(params, num_classes),
         mixture=mixture,
         **window,
@@ -129,7 +122,7 @@ def eval_inputs(
     """
     source = load_source(params, input_size, num_classes)
     if channels is not None:
-        source = convert_channels(source, channels)
+        source = source.with_channels(channels)
     settings: dict[str, Any] = {
         "global_batch_size": params.global_batch_size,
         "drop_remainder": params.drop_remainder,
@@ -141,13 +134,13 @@ def eval_inputs(
         return eval_dataset(source, element=_eval_element, **settings)
     if _can_decode_by_batch(source, params, input_size):
         return eval_records(source, num_classes=num_classes, element=_eval_element, **settings)
-    shape, _ = image_spec(source, input_size)
+    shape, _ = source.spec(input_size)
     batches = eval_images(
         source,
         shape=shape,
         resize=input_size is not None,
         bad=bad or BadImages("validation_data", params.max_bad_images),
-        preprocessing=make_preprocessing(params, is_in_memory=isinstance(source, ArraySource)),
+        preprocessing=make_preprocessing(params, is_in_memory=source.is_in_memory),
         num_classes=num_classes,
         **settings,
     )
@@ -155,11 +148,11 @@ def eval_inputs(
 
 
 def _can_decode_by_batch(
-    source: Source, params: ImageDataConfig, size: Size
+    dataset: ImageDataset, params: ImageDataConfig, size: Size
 ) -> TypeGuard[RecordSource]:
     """Returns whether images need nothing but decoding, which works on whole batches."""
     needs_more = size is not None or params.max_bad_images or params.mixup_and_cutmix
-    return isinstance(source, RecordSource) and not needs_more
+    return dataset.decodes_batches and not needs_more
 
 
 def _train_element(batch: dict[str, Any]) -> Any:

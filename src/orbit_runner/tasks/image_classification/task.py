@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.registry import IMAGE_MODELS
@@ -25,10 +26,7 @@ from orbit_runner.tasks.image_classification.serving import (
     image_serving,
     make_decoder,
 )
-from orbit_runner.tasks.image_classification.sources import (
-    Source,
-    load_source,
-)
+from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.trained_images import TrainedImages, trained_images
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
@@ -253,7 +251,7 @@ class ImageClassificationTask(Task):
         source = load_source(params, model.input_size, model.num_classes)
         self.images.check(source, section, model.input_size)
 
-    def _training_source(self) -> Source:
+    def _training_source(self) -> ImageDataset:
         model = self.task_config.model
         return load_source(self.task_config.train_data, model.input_size, model.num_classes)
 

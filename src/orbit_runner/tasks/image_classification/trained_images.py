@@ -6,18 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.errors import DataError, SettingError, shorten
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
-from orbit_runner.tasks.image_classification.sources import (
-    Source,
-    convert_channels,
-    image_spec,
-    known_classes,
-    load_source,
-    pixel_statistics,
-)
+from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 
 # The asset of a run.
 IMAGES_FILE = "images.json"
@@ -50,7 +43,7 @@ class TrainedImages:
         """The names of the classes, or their numbers."""
         return [str(name) for name in self.labels or range(self.num_classes)]
 
-    def check(self, source: Source, section: str, input_size: Sequence[int] | None) -> None:
+    def check(self, source: ImageDataset, section: str, input_size: Sequence[int] | None) -> None:
         """Raises `SettingError` if the images of a section do not fit those of the run."""
         problem = ""
         if None not in (source.labels, self.labels) and source.labels != self.labels:
@@ -58,7 +51,7 @@ class TrainedImages:
                 f"got the classes {_format_names(source.labels)}, but the run was trained on "
                 f"{_format_names(self.labels)}"
             )
-        shape, dtype = image_spec(convert_channels(source, self.shape[2]), input_size)
+        shape, dtype = source.with_channels(self.shape[2]).spec(input_size)
         if (shape, dtype) != (self.shape, self.dtype):
             problem = (
                 f"got images {list(shape)} of {dtype}, but the run was trained on "
@@ -87,10 +80,10 @@ def _describe(config: ImageClassificationConfig) -> TrainedImages:
     model = config.model
     try:
         source = load_source(config.train_data, model.input_size, model.num_classes)
-        shape, dtype = image_spec(source, model.input_size)
+        shape, dtype = source.spec(model.input_size)
     except DataError as error:
         raise SettingError(f"task.train_data.{error.field}", str(error)) from error
-    classes = model.num_classes or known_classes(source)
+    classes = model.num_classes or source.known_classes()
     if classes is None:
         raise SettingError("task.model.num_classes", "is not set")
     mean, std = pixel_statistics(source, model.input_size)
@@ -101,7 +94,7 @@ def _describe(config: ImageClassificationConfig) -> TrainedImages:
         std=std,
         num_classes=classes,
         labels=source.labels,
-        is_in_memory=isinstance(source, ArraySource),
+        is_in_memory=source.is_in_memory,
     )
 
 

@@ -228,8 +228,8 @@ class KerasConfig(TaskConfig):
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""
+        from orbit_runner.data.example_ids import find_row
         from orbit_runner.tasks.array_examples import ArrayExamples, label_of
-        from orbit_runner.tasks.examples import find_row
         from orbit_runner.tasks.keras.sources import Y, array_mixture, section_source
 
         source = section_source(self, SECTIONS[0])

@@ -6,17 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.example_ids import index_of, is_same_file, place_of, unknown_id_error
 from orbit_runner.data.order.epochs import Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
 from orbit_runner.data.order.steps import RowOrder
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource
-from orbit_runner.tasks.examples import (
-    find_excluded,
-    index_of,
-    is_same_file,
-    place_of,
-    unknown_id_error,
-)
+from orbit_runner.tasks.examples import find_excluded
 from orbit_runner.tasks.recommendation.config import RatingTrainData
 from orbit_runner.tasks.recommendation.sources import load_interactions, load_source
 

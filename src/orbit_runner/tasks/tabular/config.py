@@ -199,8 +199,8 @@ class TabularConfig(TaskConfig):
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which rows are in the batch of each training step."""
+        from orbit_runner.data.example_ids import find_row
         from orbit_runner.tasks.array_examples import ArrayExamples
-        from orbit_runner.tasks.examples import find_row
         from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 
         part = load_part(self, SECTIONS[0])

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.example_ids import find_row
 from orbit_runner.data.order.epochs import Rows, ShuffledOrder
-from orbit_runner.tasks.examples import find_excluded, find_row, order_of
+from orbit_runner.tasks.examples import find_excluded, order_of
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig

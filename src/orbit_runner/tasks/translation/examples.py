@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.example_ids import index_of, is_same_file, place_of, unknown_id_error
 from orbit_runner.data.files import named_files
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.steps import RowOrder, StepOrder
@@ -21,13 +22,7 @@ from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.examples import (
-    find_excluded,
-    index_of,
-    is_same_file,
-    place_of,
-    unknown_id_error,
-)
+from orbit_runner.tasks.examples import find_excluded
 from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 from orbit_runner.tasks.translation.sources import (
     RECORDS,

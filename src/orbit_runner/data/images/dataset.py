@@ -1,0 +1,348 @@
+"""What a dataset of images is, however it is stored; does not import TensorFlow.
+
+Each way of storing images is a subclass beside its reader: arrays (here), files (`files.py`),
+TFRecord files (`data/tfrecord/`) and ArrayRecord files (`data/array_record/`). Tasks and commands
+ask a dataset, and never which of them it is.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from orbit_runner.data.example_ids import find_row
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, join_surveys
+from orbit_runner.data.join_sources import check_classes, join_arrays, join_names, origins_of
+from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder
+from orbit_runner.data.source import ArraySource, RepeatedArray, leaves, stored_rows
+from orbit_runner.data.source_cache import cache_source
+from orbit_runner.errors import DataError
+
+Size = Sequence[int] | None
+Shape = tuple[int, int, int]
+_Dataset = TypeVar("_Dataset", bound="ImageDataset")
+
+
+class Place(NamedTuple):
+    """Where an image is stored, and what is known about it.
+
+    Attributes:
+        names: File, record, index and the like, by name.
+        label: The number of the class, None if it is not known.
+        size: Height and width, None if they are not known.
+    """
+
+    names: dict[str, Any]
+    label: int | None = None
+    size: tuple[int, int] | None = None
+
+
+class Headers(NamedTuple):
+    """How the headers of the images of a dataset are read.
+
+    Attributes:
+        files: The files that contain them.
+        settings: What else decides what is read.
+        headers: Yields the name of each image, and its header (None if it is not valid).
+    """
+
+    files: Sequence[Any]
+    settings: Sequence[str]
+    headers: Iterable[tuple[str, ImageHeader | None]]
+
+
+class ImageDataset(abc.ABC):
+    """A dataset of images and their classes.
+
+    Attributes:
+        name: Name for messages.
+        labels: Names of the classes, None if they are not known.
+        mean: Mean of each channel, or of all, in the unit of the pixels; None if it is not known.
+        std: Standard deviation, likewise.
+        image_shape: Height, width and channels of the first image; 0 if they are not known.
+        origins: The dataset of a mixture that each image comes from, integers [n]; None if there is
+            only one.
+        survey: What the headers of all images tell; None if there are none.
+        left_out: What the directories contain besides the images, one line each.
+    """
+
+    name: str
+    labels: tuple[str, ...] | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    image_shape: Shape
+    origins: np.ndarray | None = None
+    survey: ImageSurvey | None = None
+    left_out: tuple[str, ...] = ()
+
+    stored: ClassVar[str]  # Where the images are, for messages.
+    id_forms: str = ""  # The forms of IDs besides indices, for messages.
+    is_in_memory: ClassVar[bool] = False
+    # Whether a pipeline of whole batches exists for images that need nothing but decoding.
+    decodes_batches: ClassVar[bool] = False
+    # Which files a worker reads: see `TaskConfig.file_reading`.
+    file_reading: str = "own"
+    graph_reader: ClassVar[str]  # The class that reads the images in a graph, `module:Class`.
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """The number of images."""
+
+    @abc.abstractmethod
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files of the dataset."""
+
+    @abc.abstractmethod
+    def place(self, number: int) -> Place:
+        """Returns where an image is stored."""
+
+    @abc.abstractmethod
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the images that an ID names, unless it is an index."""
+
+    @abc.abstractmethod
+    def join(self: _Dataset, datasets: Sequence[_Dataset]) -> _Dataset:
+        """Returns the images of several datasets of this class, of which this one is the first.
+
+        Raises `DataError` if their features or their classes differ.
+        """
+
+    def similar_ids(self, text: str) -> Iterator[str]:
+        """Yields the IDs that an unknown one may be a misspelling of."""
+        return iter(())
+
+    def class_numbers(self) -> np.ndarray | None:
+        """Returns the class of each image, integers [n]; None if only reading all would tell."""
+        return None
+
+    def known_classes(self) -> int | None:
+        """Returns the number of classes, or None if only reading all images would tell."""
+        return None if self.labels is None else len(self.labels)
+
+    def headers(self, *, sampled: bool) -> Headers | None:
+        """Returns how the headers are read, of some images if `sampled`; None if there are none."""
+        return None
+
+    def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
+        """Returns the order of the images in training, without a mixture."""
+        return ShuffledOrder(self.size, seed, shuffle_buffer_size > 1)
+
+    def spec(self, input_size: Size = None) -> tuple[Shape, str]:
+        """Returns the shape, (height, width, channels), and the dtype of the images.
+
+        `input_size` is the shape that images are resized to, if they are. Raises `DataError` if the
+        dataset has no images, or none that can be resized to it.
+        """
+        if input_size is not None:
+            return shape_tuple(input_size), "uint8"
+        if not self.image_shape[0]:
+            raise DataError(
+                f"{self.name}: the first image is corrupt, so the image size is unknown; "
+                "set model.input_size",
+                field="source",
+            )
+        return self.image_shape, "uint8"
+
+    def with_channels(self: _Dataset, channels: int) -> _Dataset:
+        """Returns a dataset whose images are converted to some channels when they are decoded."""
+        if self.is_in_memory or self.image_shape[2] in (0, channels):
+            return self
+        shape = (*self.image_shape[:2], channels)
+        return dataclasses.replace(self, image_shape=shape)  # type: ignore[type-var]
+
+    def without_bad_images(self: _Dataset, limit: int) -> _Dataset:
+        """Returns a dataset without the images that cannot be decoded, if that is decided here.
+
+        Raises `DataError` if these are more than `limit`.
+        """
+        return self
+
+    def untrained_class(self, train: ImageDataset) -> str:
+        """Returns a message about images of a class that no training image has, or ""."""
+        return ""
+
+    def check(self) -> None:
+        """Raises `DataError` if labels are negative or no integers, or pixels are not finite.
+
+        Call it once, because it checks every image that is in memory.
+        """
+        return
+
+
+def spread_numbers(size: int, most: int) -> list[int]:
+    """Returns at most `most` numbers below `size`, evenly spread, the first among them."""
+    count = min(size, most)
+    return [number * size // count for number in range(count)]
+
+
+def shape_tuple(shape: Sequence[int]) -> Shape:
+    """Returns height, width and channels as a tuple."""
+    height, width, channels = shape
+    return height, width, channels
+
+
+def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
+    """Returns the fields of joined datasets that are not in memory.
+
+    The channels follow from the headers of all images. Raises `DataError` if the classes differ.
+    """
+    first = datasets[0]
+    for number, dataset in enumerate(datasets[1:], 1):
+        check_classes(number, dataset, first)
+    fields = {
+        "name": join_names(datasets),
+        "labels": first.labels,
+        "mean": first.mean,
+        "std": first.std,
+        "origins": origins_of([dataset.size for dataset in datasets]),
+        "image_shape": first.image_shape,
+    }
+    surveys = [dataset.survey for dataset in datasets if dataset.survey is not None]
+    if len(surveys) < len(datasets):
+        return fields
+    survey = join_surveys(surveys)
+    height, width, channels = first.image_shape
+    shape = height, width, survey.channels or channels
+    return fields | {"survey": survey, "image_shape": shape}
+
+
+@cache_source(maxsize=4)
+def join_images(datasets: tuple[ImageDataset, ...], *, resized: bool) -> ImageDataset:
+    """Returns the images of all datasets, which must be stored in the same way.
+
+    `resized` is whether images may have different sizes. Raises `DataError` if datasets are not
+    stored in the same way, or if their images or classes differ.
+    """
+    first = datasets[0]
+    for number, dataset in enumerate(datasets[1:], 1):
+        if dataset.stored != first.stored:
+            raise DataError(
+                f"{dataset.name} cannot be mixed with {first.name} of mixture[0]: the images of "
+                f"one are {dataset.stored}, and those of the other {first.stored}",
+                field=f"mixture[{number}].source",
+            )
+    if not (resized or first.is_in_memory):  # Arrays are compared when they are joined.
+        _check_sizes(datasets)
+    return first.join(datasets)
+
+
+def _check_sizes(datasets: Sequence[ImageDataset]) -> None:
+    # A first image that is corrupt has the height 0.
+    first = datasets[0].image_shape
+    for number, dataset in enumerate(datasets[1:], 1):
+        shape = dataset.image_shape
+        if shape[0] and first[0] and shape[:2] != first[:2]:
+            raise DataError(
+                f"{dataset.name}: got images {list(shape)}, expected {list(first)} as in "
+                f"mixture[0], {datasets[0].name}; set model.input_size to resize them",
+                field=f"mixture[{number}]",
+            )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ImageArrays(ArraySource, ImageDataset):
+    """Images in memory: the arrays `image` [n, height, width, channels] and `label` [n]."""
+
+    stored = "in memory"
+    is_in_memory = True
+    file_reading = "memory"
+    graph_reader = "orbit_runner.data.images.readers:ArrayReader"
+
+    @classmethod
+    def from_source(cls, source: ArraySource) -> ImageArrays:
+        """Returns the images of a source of arrays."""
+        names = (field.name for field in dataclasses.fields(ArraySource))
+        return cls(**{name: getattr(source, name) for name in names})
+
+    @property
+    def id_forms(self) -> str:  # type: ignore[override]
+        """The forms of IDs besides indices."""
+        return ", or DATASET:INDEX" if self.parts else ""
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files of the dataset, or of the arrays."""
+        if self.files:
+            return describe_files(self.files, content_digest)
+        return [] if self.name == "synthetic" else describe_arrays(self.arrays)
+
+    def place(self, number: int) -> Place:
+        """Returns where an image is stored."""
+        label, image = (self.arrays.get(name) for name in ("label", "image"))
+        location = self.array_location(number)
+        rows = None if label is None else stored_rows(label)
+        return Place(
+            {"place": location} if location else {},
+            None if rows is None else rows[number % len(rows)].tolist(),
+            None if image is None else tuple(image.shape[1:3]),
+        )
+
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the image that an array and an index name."""
+        if self.parts:
+            id_help = f"an index as `runner batch` prints it{self.id_forms}"
+            yield find_row(text, self.parts, self.rows, first=0, id_help=id_help)
+
+    def join(self, datasets: Sequence[ImageArrays]) -> ImageArrays:
+        """Returns the images of several datasets."""
+        return self.from_source(join_arrays(datasets))
+
+    def class_numbers(self) -> np.ndarray | None:
+        """Returns the class of each image."""
+        labels: np.ndarray = self.arrays["label"]
+        return labels
+
+    def known_classes(self) -> int | None:
+        """Returns the number of classes."""
+        if self.labels is not None:
+            return len(self.labels)
+        return self.num_classes or int(self.arrays["label"].max()) + 1
+
+    def spec(self, input_size: Size = None) -> tuple[Shape, str]:
+        """Returns the shape and the dtype of the images."""
+        image: Any = self.arrays.get("image", 0)
+        if np.ndim(image) != 4:
+            names = ", ".join(path for path, _ in leaves(self.arrays))
+            raise DataError(
+                f"{self.name}: got arrays {names}, expected `image` [n, height, width, channels]",
+                field="source",
+            )
+        if input_size is None or tuple(input_size) == image.shape[1:]:
+            return shape_tuple(image.shape[1:]), image.dtype.name
+        if image.dtype != np.uint8 or image.shape[3] not in (1, 3):
+            raise DataError(
+                f"{self.name}: got images {list(image.shape[1:])} of {image.dtype}, expected uint8 "
+                f"images with 1 or 3 channels, to resize to {list(input_size)}",
+                field="source",
+            )
+        return shape_tuple(input_size), "uint8"
+
+    def check(self) -> None:
+        """Raises `DataError` if labels are negative or no integers, or pixels are not finite."""
+        arrays = self.arrays
+        label, image = (arrays.get(name, np.zeros(())) for name in ("label", "image"))
+        label, image = (a.rows if isinstance(a, RepeatedArray) else a for a in (label, image))
+        problem = ""
+        if "label" not in arrays or label.ndim != 1 or label.dtype.kind not in "iu":
+            got = f"{label.dtype} {list(label.shape)}" if "label" in arrays else "none"
+            problem = f"got labels {got}, expected `label` [n] of integers"
+        elif label.min() < 0:
+            problem = f"got label {label.min()} in example {label.argmin()}, expected 0 or more"
+        elif image.dtype.kind not in "iuf":
+            problem = f"got images of {image.dtype}, expected numbers"
+        elif image.dtype.kind == "f" and not np.isfinite(image.sum(dtype=np.float64)):
+            finite = np.isfinite(image.reshape(len(image), -1)).all(axis=1)
+            if not finite.all():
+                problem = f"got pixels that are not finite in example {finite.argmin()}"
+        if problem:
+            raise DataError(f"{self.name}: {problem}", field="source")
+
+
+def as_images(source: ArraySource | ImageDataset) -> ImageDataset:
+    """Returns a source of images as a dataset of images."""
+    return ImageArrays.from_source(source) if isinstance(source, ArraySource) else source
