@@ -70,7 +70,7 @@ def _runner(path: Path, step: int) -> tuple[float, Any]:
         Request(experiment="breast_cancer", params_overrides=tuple(changes))
     ).config
     start = time.perf_counter()
-    problems = [*config.task.preflight()]
+    problems = [*config.data.problems()]
     assert not problems, problems
     task = TabularTask(config.task)
     return start, task.build_inputs(config.task.train_data, start_step=step)

@@ -129,7 +129,7 @@ def test_experiment_trains_and_evaluates_on_small_files(name: str, tmp_path: Pat
     changes = FILES[name](tmp_path / "data") | _SHORT
     said = tuple(f"{path}={value}" for path, value in changes.items())
     config = resolve(Request(experiment=name, params_overrides=(*overrides(name), *said))).config
-    assert list(config.task.preflight()) == []
+    assert list(config.data.problems()) == []
     notes = Notes()
 
     _, logs = run(config, tmp_path / "run", notes=notes)

@@ -30,6 +30,7 @@ _MODULES = {
     "ExperimentConfig": "config.schema.experiment",
     "TaskConfig": "config.schema.experiment",
     "field": "config.schema.base",
+    "TaskData": "config.schema.task_data",
     "register_task": "registry",
     # Write a task.
     "ArraySource": "data.source",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Config, field
     from orbit_runner.config.schema.data import DataConfig
     from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
+    from orbit_runner.config.schema.task_data import TaskData
     from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
     from orbit_runner.data.fingerprint import DataFile, describe_files
     from orbit_runner.data.source import ArraySource

@@ -19,6 +19,7 @@ class Entry:
     config: Any  # The class, or "module:name".
     target: Any  # The implementation, or "module:name".
     help: str = ""  # One line for `runner list`.
+    data: Any = None  # Of a task: the class of what it reads, or "module:name".
 
     def load_config(self) -> Any:
         """Returns the config class. Raises RunnerError if it cannot be imported."""
@@ -27,6 +28,10 @@ class Entry:
     def load(self) -> Any:
         """Returns the implementation. Raises RunnerError if it cannot be imported."""
         return _load_reference(self.name, self.target)
+
+    def load_data(self) -> Any:
+        """Returns the class of what a task reads. Raises RunnerError if it cannot be imported."""
+        return _load_reference(self.name, self.data)
 
 
 def _load_reference(name: str, reference: Any) -> Any:
@@ -51,9 +56,11 @@ class Registry:
         self._group = entry_point_group
         self._entries: dict[str, Entry] = {}
 
-    def register(self, name: str, *, config: Any, target: Any, help: str = "") -> Entry:
+    def register(
+        self, name: str, *, config: Any, target: Any, help: str = "", data: Any = None
+    ) -> Entry:
         """Adds an entry and returns it. Raises RunnerError if another entry has the name."""
-        entry = Entry(name, config, target, help)
+        entry = Entry(name, config, target, help, data)
         existing = self._entries.get(name)
         # The same registration may run twice: for `--import` and for an entry point.
         if existing is not None and (existing.config, existing.target) != (config, target):

@@ -1,9 +1,15 @@
 """Registries of tasks, models and data sources, which are imported only when they are used.
 
 An entry has a config class and an implementation, each given as `"module:name"` or as the object
-itself. With strings, names can be listed and checked without importing TensorFlow:
+itself. With strings, names can be listed and checked without importing TensorFlow. A task has a
+third part between them, what it reads:
 
-    register_task("my_task", config="my_pkg.config:MyTaskConfig", task="my_pkg.task:MyTask")
+    register_task(
+        "my_task",
+        config="my_package.config:MyTaskConfig",
+        data="my_package.data:MyTaskData",
+        task="my_package.task:MyTask",
+    )
 """
 
 from __future__ import annotations
@@ -45,7 +51,7 @@ ARRAY_SOURCES = Registry("data source")
 TABLE_SOURCES = Registry("data source")
 
 
-def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
+def register_task(name: str, *, config: Any, task: Any, data: Any = None, help: str = "") -> None:
     """Registers a task, so that configs can refer to it by name.
 
     Args:
@@ -53,48 +59,57 @@ def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
         config: The config class, a subclass of `TaskConfig`, or `"module:name"`.
         task: The task class, a subclass of `Task`, or `"module:name"`. With a string, configs can
             be loaded without importing TensorFlow.
+        data: The class of what the task reads, a subclass of `TaskData`, or `"module:name"`. A
+            subclass of the config of another task has the data of that task. If None, the files
+            are neither checked before TensorFlow is imported nor compared by their contents.
         help: One line for `runner list`.
 
     Raises:
         RunnerError: If another task is registered under this name.
     """
-    TASKS.register(name, config=config, target=task, help=help)
+    TASKS.register(name, config=config, target=task, data=data, help=help)
 
 
 PROVIDERS.register("official", config=None, target="orbit_runner.model_garden.provider:Experiments")
 TASKS.register(
     "image_classification",
     config="orbit_runner.tasks.image_classification.config:ImageClassificationConfig",
+    data="orbit_runner.tasks.image_classification.data:ImageData",
     target="orbit_runner.tasks.image_classification.task:ImageClassificationTask",
     help="image classification with one label per image",
 )
 TASKS.register(
     "translation",
     config="orbit_runner.tasks.translation.config:TranslationConfig",
+    data="orbit_runner.tasks.translation.data:TranslationData",
     target="orbit_runner.tasks.translation.task:TranslationTask",
     help="translation of sentences from one language to another",
 )
 TASKS.register(
     "recommendation",
     config="orbit_runner.tasks.recommendation.config:RecommendationConfig",
+    data="orbit_runner.tasks.recommendation.data:RecommendationData",
     target="orbit_runner.tasks.recommendation.task:RecommendationTask",
     help="recommendation of items to users, based on their past choices",
 )
 TASKS.register(
     "keras",
     config="orbit_runner.tasks.keras.config:KerasConfig",
+    data="orbit_runner.tasks.keras.data:KerasData",
     target="orbit_runner.tasks.keras.task:KerasTask",
     help="any Keras model on arrays, with losses and metrics of Keras",
 )
 TASKS.register(
     "tabular",
     config="orbit_runner.tasks.tabular.config:TabularConfig",
+    data="orbit_runner.tasks.tabular.data:TabularData",
     target="orbit_runner.tasks.tabular.task:TabularTask",
     help="classification and regression of the rows of a table",
 )
 TASKS.register(
     "text_classification",
     config="orbit_runner.tasks.text_classification.config:TextClassificationConfig",
+    data="orbit_runner.tasks.text_classification.data:TextClassificationData",
     target="orbit_runner.tasks.text_classification.task:TextClassificationTask",
     help="classification of texts",
 )

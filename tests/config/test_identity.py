@@ -1,6 +1,7 @@
 """Which settings can affect the weights, and the fingerprint of a config."""
 
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -267,11 +268,6 @@ class _CustomTask(TaskConfig):
     verbose: bool = field(False, weights=NEVER, help="cannot change the weights")
     logging: _Logging = field(factory=_Logging, weights=NEVER, help="a section that cannot")
     metrics: list[str] = field((), help="has the name of a setting of another task")
-    moves_data: bool = field(False, weights=NEVER, help="whether data can move")
-
-    @property
-    def compares_data(self) -> bool:
-        return self.moves_data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -283,7 +279,7 @@ class _OtherTask(TaskConfig):
 def registered() -> Iterator[Callable[..., None]]:
     """Registers the config class of a task; afterwards, the registry is as before."""
     before = dict(TASKS._entries)
-    yield lambda name, config: TASKS.register(name, config=config, target="none:None")
+    yield functools.partial(TASKS.register, target="none:None")
     TASKS._entries.clear()
     TASKS._entries.update(before)
 
@@ -302,10 +298,14 @@ def test_custom_task_declares_what_can_affect_the_weights() -> None:
     )
 
 
-def test_setting_that_is_declared_again_keeps_its_effect_on_the_weights() -> None:
-    for moves, expected in ((True, False), (False, True)):
-        config = ExperimentConfig(task=_CustomTask(moves_data=moves))
-        assert can_affect_weights("task.train_data.data_dir", config) is expected
+def test_setting_that_is_declared_again_keeps_its_effect_on_the_weights(
+    registered: Callable[..., None],
+) -> None:
+    config = ExperimentConfig(task=_CustomTask())
+    assert can_affect_weights("task.train_data.data_dir", config)
+    # A task that declares its data detects that they have changed.
+    registered("custom", config=_CustomTask, data="none:None")
+    assert not can_affect_weights("task.train_data.data_dir", config)
 
 
 def test_path_alone_is_harmless_only_if_it_is_for_every_task(
@@ -314,10 +314,10 @@ def test_path_alone_is_harmless_only_if_it_is_for_every_task(
     assert cannot_affect_weights("task.validation_data.cache")
     assert not cannot_affect_weights("task.train_data.cache")
     assert not cannot_affect_weights("task.verbose")
-    registered("custom", _CustomTask)
+    registered("custom", config=_CustomTask)
     assert cannot_affect_weights("task.verbose")
     assert cannot_affect_weights("task.logging.level")
-    registered("other", _OtherTask)
+    registered("other", config=_OtherTask)
     assert not cannot_affect_weights("task.verbose")
     assert cannot_affect_weights("task.logging.level")
 

@@ -21,6 +21,7 @@ from orbit_runner.config.schema.partitioning import (
     run_problems,
     shape_problems,
 )
+from orbit_runner.config.schema.task_data import task_data
 
 TRAIN, EVAL = "runtime.train_input_partition_dims", "runtime.eval_input_partition_dims"
 TASK_TRAIN = "task.train_input_partition_dims"
@@ -342,11 +343,15 @@ def test_eval_modes_ignore_the_training_dims(over_digits: Over, mode: str) -> No
 
 def test_image_shape_is_determined_from_the_data_source(over_digits: Over) -> None:
     plain = config(over_digits).task
-    assert plain.image_shape("train_data") == (8, 8, 1)
+    assert task_data(plain).image_shape("train_data") == (8, 8, 1)
     made = config(over_digits, SYNTHETIC).task
-    assert made.image_shape("train_data") == made.image_shape("validation_data") == (32, 32, 3)
+    assert (
+        task_data(made).image_shape("train_data")
+        == task_data(made).image_shape("validation_data")
+        == (32, 32, 3)
+    )
     missing = "task.train_data={source: mnist, data_dir: nowhere, augment: none}"
-    assert config(over_digits, missing).task.image_shape("train_data") is None
+    assert config(over_digits, missing).data.image_shape("train_data") is None
 
 
 def test_image_size_is_read_from_tfrecords(over_digits: Over, tmp_path: Path) -> None:

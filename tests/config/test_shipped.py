@@ -10,6 +10,7 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files, shipped_root
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.task_data import task_data
 
 ROOT = shipped_root()
 SWEEPS = ROOT / "configs" / "sweeps"
@@ -71,7 +72,7 @@ def test_synthetic_data_fits_every_experiment_without_any_file(
 
     task: Any = resolved.config.task
     assert (task.train_data.source, task.validation_data.source) == ("synthetic", "synthetic")
-    assert [*task.preflight()] == []
+    assert [*task_data(task).problems()] == []
     assert resolved.config.trainer.best_checkpoint_export_subdir == ""
 
 

@@ -14,6 +14,7 @@ import pytest
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.fingerprint import (
     DataDifference,
     DataFile,
@@ -76,7 +77,7 @@ def _fingerprint(experiment: str, overrides: Sequence[str]) -> Fingerprint:
     of_images._load_cached.cache_clear()
     of_ratings._load.cache_clear()
     task = resolve(Request(experiment=experiment, params_overrides=tuple(overrides))).config.task
-    assert list(task.preflight()) == []
+    assert list(task_data(task).problems()) == []
     return fingerprint_of(task)
 
 

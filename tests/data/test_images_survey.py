@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.images import files
 from orbit_runner.data.images import survey as surveys
 from orbit_runner.data.images.eval_image import decode_for_evaluation
@@ -258,7 +259,7 @@ def test_validation_images_are_converted_to_the_channels_of_training(
         write(tmp_path / "train", _files(train, train)),
         write(tmp_path / "val", _files(validation, validation)),
     )
-    assert [*config.preflight()] == []
+    assert [*task_data(config).problems()] == []
     batches = eval_inputs(config.validation_data, None, 2, channels=channels)
     assert next(iter(batches))[0].shape == (2, *_SIZE, channels)
     told = [line for line in capsys.readouterr().err.splitlines() if "validation_data" in line]
@@ -292,7 +293,7 @@ def test_odd_image_is_named_once(
 ) -> None:
     settings = _SOURCES[name](tmp_path, _files(*kinds))
     config = _task(settings, settings)
-    assert [*config.preflight()] == [*config.preflight()] == []
+    assert [*task_data(config).problems()] == [*task_data(config).problems()] == []
     told = [line for line in capsys.readouterr().err.splitlines() if "train_data" in line]
     records = {"tfrecord": "train-0: record 0", "array_record": "train-0: record 0"}
     place = records.get(name, os.path.join("a", "000.png"))
@@ -304,7 +305,7 @@ def test_odd_image_is_named_once(
 def test_usual_images_get_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for kind in ("color", "gray", "jpeg", "rgba"):
         settings = _folder(tmp_path / kind, _files(kind, kind, kind))
-        assert [*_task(settings, settings).preflight()] == []
+        assert [*task_data(_task(settings, settings)).problems()] == []
     assert capsys.readouterr().err == ""
 
 
@@ -315,7 +316,7 @@ def test_resized_images_are_sampled_and_their_channels_are_those_of_the_config(
     settings = _folder(tmp_path, _files("rotated", "color", "gray", "color", "rotated", "color"))
     config = _task(settings, settings)
     config = config.replace(model=config.model.replace(input_size=[4, 4, 1]))
-    assert [*config.preflight()] == []
+    assert [*task_data(config).problems()] == []
     source = load_source(config.train_data, [4, 4, 1])
     assert source.spec([4, 4, 1])[0] == (4, 4, 1)
     told = capsys.readouterr().err
@@ -374,7 +375,7 @@ def test_inspection_lists_what_was_found_and_what_is_not_used(tmp_path: Path) ->
     (tmp_path / "train/a/.ipynb_checkpoints").mkdir()
     (tmp_path / "train/a/.ipynb_checkpoints/000.png").write_bytes(_KINDS["gray"](0))
     (tmp_path / "more/c").mkdir(parents=True)
-    rows = _task(settings, settings).data_rows()
+    rows = task_data(_task(settings, settings)).contents()
     train = dict(rows["train_data"][:3])
     assert train == {
         "images": "4",
@@ -397,12 +398,12 @@ def test_images_of_different_sizes_require_an_input_size(
     odd = bytes(tf.io.encode_png(np.zeros(shape, np.uint8)).numpy())
     settings = _SOURCES[name](tmp_path, [*_files("color", "color"), odd])
     config = _task(settings, settings)
-    (problem,) = config.preflight()
+    (problem,) = task_data(config).problems()
     sizes = "5 × 6 to 6 × 5" if turned else "6 × 5 to 9 × 4"
     assert problem[0] == "model.input_size"
     assert f"the images of train_data have from {sizes} pixels" in problem[1]
     resized = config.replace(model=config.model.replace(input_size=[4, 4, 3]))
-    assert [*resized.preflight()] == []
+    assert [*task_data(resized).problems()] == []
 
 
 def test_size_range_is_that_of_all_images(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_run_on_image_files_trains_and_evaluates(
 ) -> None:
     recipe = _RECIPE if kind == "tfds" else {f"{_TRAIN}augment": "inception"}
     config = files_config(kind, **recipe)
-    assert list(config.task.preflight()) == []
+    assert list(config.data.problems()) == []
     model, results = run(config, tmp_path / "run")
     assert model.input_shape == (None, *_SIZE)
     assert results["validation_examples"] == count
@@ -142,7 +142,7 @@ def test_classes_of_validation_images_must_be_those_of_training(
     row = next(n for n, line in enumerate(lines) if line.endswith("validation"))
     file, _, rest = lines[row].split(",", 2)
     labels.write_text("\n".join([*lines[:row], f"{file},wasp,{rest}", *lines[row + 1 :]]))
-    found = dict(files_config("image_csv", task__model__num_classes=4).task.preflight())
+    found = dict(files_config("image_csv", task__model__num_classes=4).data.problems())
     assert found == {
         "validation_data.labels_file": f"{labels}, row {row}: got the class 'wasp', which no "
         "training image has"
@@ -151,7 +151,7 @@ def test_classes_of_validation_images_must_be_those_of_training(
     other.write_text("file,kind\n" + "\n".join(",".join(one.split(",")[:2]) for one in lines[1:9]))
     both = {f"{_TRAIN}labels_split": None, f"{_EVAL}labels_split": None}
     named = {f"{_TRAIN}labels_file": "other.csv"}
-    found = dict(files_config("image_csv", **both, **named).task.preflight())
+    found = dict(files_config("image_csv", **both, **named).data.problems())
     assert found["validation_data.source"].endswith(
         "\nset validation_data.classes_file to the labels_file of train_data"
     )
@@ -259,13 +259,13 @@ def test_evaluation_uses_the_configured_center_crop(
 
 def test_preflight_reports_image_sizes_unsupported_by_the_network() -> None:
     config = digits_config(task__model={"name": "vit", "model_name": "vit-ti16"})
-    ((field, message),) = config.task.preflight()
+    ((field, message),) = config.data.problems()
     assert field == "model.input_size"
     assert message.startswith("got images of 8 × 8 pixels, expected multiples of 16")
     config = digits_config(
         task__model={"name": "vit", "model_name": "vit-ti16", "input_size": [32, 32, 1]}
     )
-    assert list(config.task.preflight()) == []
+    assert list(config.data.problems()) == []
 
 
 def test_preflight_reports_class_names_that_differ_between_sections(
@@ -273,7 +273,7 @@ def test_preflight_reports_class_names_that_differ_between_sections(
 ) -> None:
     write_folder(tmp_path / "other", {"ant": 1, "wasp": 1})
     config = files_config("image_folder", **{f"{_EVAL}data_dir": str(tmp_path / "other")})
-    ((field, message),) = config.task.preflight()
+    ((field, message),) = config.data.problems()
     assert field == "validation_data.source"
     assert message == "got 2 classes, expected the 3 of train_data; they differ in bee, cat, wasp"
 

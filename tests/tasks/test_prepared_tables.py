@@ -50,7 +50,7 @@ def test_sections_read_their_splits(tmp_path: Path) -> None:
     split = {"fractions": {"train": 0.5, "validation": 0.5}}
     train, validation = sizes(rows_config(tmp_path, task__split=split))
     assert train + validation == 50
-    assert list(rows_config(tmp_path).task.preflight()) == []
+    assert list(rows_config(tmp_path).data.problems()) == []
     files = source_files(rows_config(tmp_path).task, "train_data")  # type: ignore[arg-type]
     assert [row.digest[:7] for row in files] == ["sha256:"] * 2
 
@@ -71,7 +71,7 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], message: s
 
 def test_preflight_names_file_and_row_of_a_missing_class(tmp_path: Path) -> None:
     place = write_table(tmp_path, {"train": (30,), "test": (9,)})
-    found = dict(rows_config(tmp_path).task.preflight())
+    found = dict(rows_config(tmp_path).data.problems())
     assert list(found) == ["targets[0].column"]
     assert (
         f"no value in {place / 'rows-train.tfrecord-00000-of-00001'}, row 5"

@@ -285,7 +285,7 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: 
 
 
 def _problems(**changes: Any) -> dict[str, str]:
-    return dict(ratings_config(**changes).task.preflight())
+    return dict(ratings_config(**changes).data.problems())
 
 
 def test_train_and_validation_sections_must_read_the_same_dataset(tmp_path: Path) -> None:

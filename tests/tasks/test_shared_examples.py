@@ -50,7 +50,7 @@ def _images(**changes: Any) -> Any:
 
 
 def _counts(config: Any) -> tuple[int, int] | None:
-    assert not [*config.task.preflight()]
+    assert not [*config.data.problems()]
     found = find_shared_examples(config)
     return None if found is None else (found.count, found.size)
 

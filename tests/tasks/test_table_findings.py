@@ -14,6 +14,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.tables import csv_file
 from orbit_runner.tasks.tabular.checks import column_warnings, left_out, nearly_unique
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
@@ -34,7 +35,7 @@ def _config(path: Path | str, source: str = "", **settings: Any) -> Any:
 
 
 def _problems(config: Any) -> dict[str, str]:
-    return dict(config.preflight())
+    return dict(task_data(config).problems())
 
 
 def _columns(**columns: list[Any]) -> dict[str, list[Any]]:
@@ -237,8 +238,8 @@ def test_files_columns_and_rows_that_are_not_used_are_listed(tmp_path: Path) -> 
         "files of data_dir that are not read: c.csv.gz",
         "rows that no section reads, by column 'part': 'trian' (20)",
     ]
-    assert config.data_summary().left_out == left_out(config)
-    facts = config.data_rows()
+    assert task_data(config).summary().left_out == left_out(config)
+    facts = task_data(config).contents()
     assert facts["train_data"][:2] == [("rows", "600"), ("x", "feature, number, 0 missing")]
     assert ("y", "target, category, 2 different texts, 0 missing") in facts["validation_data"]
     assert [text for name, text in facts["train_data"] if name == "not used"] == left_out(config)

@@ -77,7 +77,7 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: 
 
 
 def _problems(path: Path, **changes: Any) -> dict[str, str]:
-    return dict(table_config(path, **changes).task.preflight())
+    return dict(table_config(path, **changes).data.problems())
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_synthetic_targets_can_be_learned(tmp_path: Path) -> None:
     config = table_config(
         "", task__targets=TWO, task__weight_column="w", trainer__train_steps=120, **changes
     )
-    assert dict(config.task.preflight()) == {}
+    assert dict(config.data.problems()) == {}
     _, logs = run(config, tmp_path)
     assert logs["y_accuracy"] > 0.8
     assert logs["price_rmse"] < 1.2

@@ -101,7 +101,7 @@ def test_table_without_text_columns_keeps_its_fingerprint() -> None:
 
 def test_unknown_text_column_is_reported(path: Path) -> None:
     config = table_config(path, task__features__text=["not"])
-    (problem,) = config.task.preflight()
+    (problem,) = config.data.problems()
     assert problem[0] == "features.text[0].column"
     assert "unknown column 'not'; did you mean 'note'?" in problem[1]
 
@@ -109,7 +109,7 @@ def test_unknown_text_column_is_reported(path: Path) -> None:
 def test_batches_have_the_tokens_of_all_text_columns(path: Path) -> None:
     config = table_config(path, task__features=FEATURES)
     task = TabularTask(config.task)  # type: ignore[arg-type]
-    assert list(config.task.preflight()) == []
+    assert list(config.data.problems()) == []
     found = task.arrays(config.task.validation_data).arrays["features"]
     part = task.table.part(config.task.validation_data)
     note, about = (task.fitted.texts[name] for name in ("note", "about me"))
@@ -177,7 +177,7 @@ def test_synthetic_tables_have_text_columns() -> None:
         "", task__features={"numeric": [], "categorical": [], "text": ["t"]}, **changes
     )
     task = TabularTask(config.task)  # type: ignore[arg-type]
-    assert list(config.task.preflight()) == []
+    assert list(config.data.problems()) == []
     features = task.arrays(config.task.train_data).arrays["features"]
     assert list(features) == ["tokens"]
     assert len(task.fitted.texts["t"].words) == 100

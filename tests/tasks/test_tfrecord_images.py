@@ -54,7 +54,7 @@ def _task(config: ExperimentConfig) -> ImageClassificationTask:
 
 
 def _preflight(config: ExperimentConfig) -> list[tuple[str, str]]:
-    return list(config.task.preflight())
+    return list(config.data.problems())
 
 
 def _equal(one: Any, other: Any) -> None:

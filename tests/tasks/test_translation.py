@@ -188,7 +188,7 @@ def test_synthetic_source_runs_without_files(tmp_path: Path) -> None:
             for name, value in {"source": "synthetic", "synthetic__num_examples": 12}.items()
         },
     )
-    assert list(config.task.preflight()) == []
+    assert list(config.data.problems()) == []
     model, logs = run(config, tmp_path / "run")
     assert logs["validation_examples"] == 12
     assert "bleu" not in logs

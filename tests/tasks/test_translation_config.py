@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _preflight(folder: Path, **changes: Any) -> dict[str, str]:
-    return dict(translation_config(folder, **changes).task.preflight())
+    return dict(translation_config(folder, **changes).data.problems())
 
 
 def test_preflight_accepts_valid_files(folder: Path) -> None:
@@ -174,7 +174,7 @@ def test_later_batch_size_setting_wins() -> None:
         ).config
         data = config.task.train_data
         assert (data.batch_tokens, data.global_batch_size) == (0, 8)
-        assert list(config.task.preflight()) == []
+        assert list(config.data.problems()) == []
 
 
 def _schedule(experiment: str, *fragments: str) -> Any:

@@ -174,9 +174,8 @@ def inspect_experiment(
     measured = None
     if measure and step is not None and not isinstance(schedule, str):
         measured = _measure(replica, trainer, schedule, built, peak)
-    local = localize(config).task
-    # Model Garden's tasks have no such methods.
-    table = None if config.is_official else local.data_summary()
+    data = localize(config).data
+    table = data.summary()
     rehearsal = None
     if scale is not None:
         facts = replica_facts(config, scale, replica.adapter, state, plan, step, measured, batch)
@@ -193,7 +192,7 @@ def inspect_experiment(
         every_layer=every_layer,
         table=table,
         # The summary of a table says more.
-        data={} if config.is_official or table else local.data_rows(),
+        data={} if table else data.contents(),
         fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),

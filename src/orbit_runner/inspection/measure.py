@@ -221,16 +221,14 @@ def replica_facts(
 
 def _training_files(config: ExperimentConfig) -> tuple[int | None, str]:
     """Returns the bytes of the files of the training data, and how a worker reads them."""
-    if config.is_official:
-        return None, ""
-    task = localize(config).task
+    data = localize(config).data
     try:
-        files = task.data_files()
+        files = data.files()
         return (
-            None if files is None else sum(one.bytes for one in files.get("train_data", ())),
-            task.file_reading(),
+            None if files is None else sum(file.bytes for file in files.get("train_data", ())),
+            data.file_reading(),
         )
-    except DataError:  # Reported by `preflight`.
+    except DataError:  # Reported before a run starts.
         return None, ""
 
 

@@ -22,6 +22,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.task_data import UndeclaredData
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.data.file_patterns import is_local, patterns
 from orbit_runner.model_garden.schema import (
@@ -43,7 +44,6 @@ class OfficialTask(Config):
     """Base class of the classes that mirror task sections of Model Garden; they add the fields."""
 
     input_rank: ClassVar[int] = 4
-    excludes_examples: ClassVar[bool] = False
     batch_shapes_vary: ClassVar[bool] = False
     # Defaults for fields that not all of Model Garden's classes have.
     name: ClassVar[Any] = None
@@ -54,23 +54,23 @@ class OfficialTask(Config):
     differential_privacy_config: ClassVar[Any] = None
     train_input_partition_dims: ClassVar[Any] = None
     eval_input_partition_dims: ClassVar[Any] = None
-    compares_data: ClassVar[bool] = False
 
-    def preflight(self) -> Iterator[tuple[str, str]]:
+
+class OfficialData(UndeclaredData):
+    """What a task of Model Garden reads, as far as its config tells."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
         """Yields a problem for each local file that the config names and that does not exist."""
         for section in _SECTIONS:
-            path = getattr(getattr(self, section), "input_path", "")
+            path = getattr(getattr(self.config, section), "input_path", "")
             for pattern in patterns(path):
                 if is_local(pattern) and not glob.glob(pattern):
                     yield f"{section}.input_path", f"no file matches {pattern}"
-        yield from _checkpoint_problems(self.init_checkpoint)
-
-    def data_files(self) -> None:
-        """Returns None, because only the names of files are known."""
+        yield from _checkpoint_problems(self.config.init_checkpoint)
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns (height, width, channels) of a section's images, or None if they are unknown."""
-        size = getattr(self.model, "input_size", None)
+        size = getattr(self.config.model, "input_size", None)
         return tuple(size) if size and len(size) == 3 else None
 
 
@@ -160,6 +160,11 @@ class OfficialExperiment(ExperimentConfig):
         return ours.replace(
             **{n: w for n, w in native_values.items() if getattr(ours, n) in _RUNNER_ONLY_VALUES}
         )
+
+    @property
+    def data(self) -> OfficialData:
+        """What the task reads."""
+        return OfficialData(self.task)
 
     def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
         """Yields the problems that prevent a run, including restrictions that do not hold."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.example_ids import ids_digest
+from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.file_patterns import is_local, patterns
 from orbit_runner.data.fingerprint import (
     DataDifference,
@@ -220,12 +221,12 @@ def inexact_data(model_dir: Path) -> list[str]:
 def fingerprint_of(task: Any) -> Fingerprint:
     """Returns the fingerprint of the data of a task, the section `task` of a config.
 
-    If the task's `data_files` returns None, the fingerprint contains the names, sizes and
+    If the task does not declare its files, the fingerprint contains the names, sizes and
     modification times of the files that its settings name. Raises `DataError` if a file cannot be
     read.
     """
-    found: Fingerprint | None = task.data_files()
-    files = dict(_named_files(task)) if found is None else dict(found)
+    declared = task_data(task).files()
+    files = dict(_named_files(task)) if declared is None else dict(declared)
     return files | _excluded_ids(task)
 
 

@@ -20,6 +20,7 @@ from orbit_runner.config.fingerprint import (
     is_data_location,
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.task_data import declares_data
 from orbit_runner.config.serialize import inline_yaml, to_yaml
 from orbit_runner.data.fingerprint import compare
 from orbit_runner.errors import RunnerError, format_list
@@ -109,7 +110,7 @@ def find_other_data(
 
 def _compares_data(run: Path, config: ExperimentConfig) -> bool:
     """Returns whether the contents of the data are compared, so that they may have moved."""
-    return bool(config.task.compares_data) and RunDirectory(run).data.is_file()
+    return declares_data(config.task) and RunDirectory(run).data.is_file()
 
 
 def _can_change_data(

@@ -200,12 +200,12 @@ def verify_data(run: Path) -> DataVerification:
         ) from None
     except (OSError, ValueError) as error:
         raise RunnerError(f"--data: {run / NAME}: cannot be read ({error})") from None
-    task = localize(resolve(Request(experiment=str(RunDirectory(run).config))).config).task
-    problems = [f"{field}: {message}" for field, message in task.preflight()]
+    config = localize(resolve(Request(experiment=str(RunDirectory(run).config))).config)
+    problems = [f"{setting}: {message}" for setting, message in config.data.problems()]
     if problems:
         return DataVerification(0, DataDifference(tuple(problems)), read=False)
     now, damages, count = {}, list[str](), 0
-    for section, rows in fingerprint_of(task).items():
+    for section, rows in fingerprint_of(config.task).items():
         phase(f"reading the files of {section}")
         now[section] = [_recompute_digest(row) for row in rows]
         damages += [f"{section}: {line}" for row in rows for line in _find_damage(row)]

@@ -242,14 +242,15 @@ class TrainingOrder:
     def _load(self, recoveries: int) -> TrainingExamples | None:
         if self.config.is_official:
             return None
-        task = self.config.task
-        data = resolve_data_config(task.train_data, self.config.runtime, recoveries)
+        section = resolve_data_config(self.config.task.train_data, self.config.runtime, recoveries)
+        data = self.config.data
         try:
-            examples: TrainingExamples | None = task.training_examples(
-                data, str(self.run) if self.run else None
+            examples: TrainingExamples | None = data.training_examples(
+                section, str(self.run) if self.run else None
             )
         except DataError as error:
-            raise SettingError(f"task.train_data.{error.field}", str(error)) from error
+            setting = data.setting_of_error("train_data", error)
+            raise SettingError(f"task.{setting}", str(error)) from error
         return examples
 
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task
 
+from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
@@ -66,6 +67,19 @@ class Task(base_task.Task):
         `build_model` must ask for all of them, because they are written when the run begins.
         """
         return Assets(self.logging_dir or None)
+
+    @property
+    def data(self) -> TaskData:
+        """What the task reads, according to its config."""
+        return task_data(self.task_config)
+
+    @functools.cached_property
+    def learned(self) -> Any:
+        """What the run learned from its training data, as `TaskData.learn` returns it."""
+        try:
+            return self.data.learn(self.assets)
+        except DataError as error:
+            raise self._data_error("train_data", error) from error
 
     def initialize(self, model: tf_keras.Model) -> None:
         """Loads `init_checkpoint`, if set, into a new model.
@@ -222,11 +236,15 @@ class Task(base_task.Task):
             return NO_EXAMPLES
         if self._excluded is None:
             try:
-                examples = self.task_config.training_examples(params, self.logging_dir)
+                examples = self.data.training_examples(params, self.logging_dir)
             except DataError as error:
-                raise SettingError(f"task.train_data.{error.field}", str(error)) from error
+                raise self._data_error("train_data", error) from error
             self._excluded = examples.excluded
         return self._excluded
+
+    def _data_error(self, section: str, error: DataError) -> SettingError:
+        """Returns the error for a section whose dataset cannot be read."""
+        return SettingError(f"task.{self.data.setting_of_error(section, error)}", str(error))
 
     def training_classes(self) -> Classes:
         """Returns the class of each training example. Tasks with class weights must override it."""

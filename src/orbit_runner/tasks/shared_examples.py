@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from orbit_runner.config.schema.data import resolve_data_config
-from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.data.file_patterns import is_local, patterns
 from orbit_runner.data.shared_examples import SharedExamples, shared_files
 from orbit_runner.errors import DataError, SettingError
@@ -26,11 +27,12 @@ def find_shared_examples(config: ExperimentConfig) -> SharedExamples | None:
     None also if the data cannot be read, which the run reports elsewhere.
     """
     task = _with_seeds(config)
+    data = task_data(task)
     try:
-        if config.is_official or type(task).shared_examples is TaskConfig.shared_examples:
+        if type(data).shared_examples is TaskData.shared_examples:
             return _shared_input_files(task)
-        found: SharedExamples | None = task.shared_examples()
-        return found
+        shared: SharedExamples | None = data.shared_examples()
+        return shared
     except (DataError, SettingError, OSError):
         return None
 

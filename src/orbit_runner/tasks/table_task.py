@@ -11,6 +11,7 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.imbalance.classes import Classes
+from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.tabular.prepared_table import PreparedTable
@@ -18,16 +19,17 @@ from orbit_runner.tasks.tabular.sources import target_classes
 
 
 class TableTask(Task):
-    """Reads the batches of a table. Subclasses define `prepare_table` and `arrays`."""
+    """Reads the batches of a table. Subclasses define `table_config` and `arrays`."""
+
+    @property
+    def table_config(self) -> TabularConfig:
+        """The config as that of a table."""
+        raise NotImplementedError
 
     @functools.cached_property
     def table(self) -> PreparedTable:
         """The table of the config."""
-        return self.prepare_table()
-
-    def prepare_table(self) -> PreparedTable:
-        """Returns the table of the config. Called once."""
-        raise NotImplementedError
+        return PreparedTable(self.table_config, lambda: self.learned, self._data_error)
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the features and targets of a section as arrays, which are created once."""

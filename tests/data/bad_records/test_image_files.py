@@ -13,7 +13,7 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.bad_records import image_files
+from orbit_runner.data.bad_records import decoding
 from orbit_runner.data.bad_records.decoding import find_undecodable
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.errors import DataError
@@ -97,7 +97,7 @@ def test_result_is_cached_until_a_file_changes(
     def fail(*_: Any) -> dict[int, str]:
         raise AssertionError("images were decoded again")
 
-    monkeypatch.setattr(image_files, "find_undecodable", fail)
+    monkeypatch.setattr(decoding, "find_undecodable", fail)
     with pytest.raises(DataError) as caught:
         _load(_config(damaged, **{LIMIT: 2}))
     said = str(caught.value)

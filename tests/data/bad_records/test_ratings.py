@@ -101,7 +101,7 @@ def test_ratings_are_named_by_their_lines_in_the_file(folders: tuple[Path, Path]
 def test_more_bad_lines_than_the_limit_are_an_error_with_a_list(
     folders: tuple[Path, Path],
 ) -> None:
-    problems = dict(_config(folders[0], 2).task.preflight())
+    problems = dict(_config(folders[0], 2).data.problems())
     text = problems["train_data.max_bad_records"]
     assert "lines cannot be read, more than max_bad_records=2" in text
     for number in BAD:

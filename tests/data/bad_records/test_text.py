@@ -13,6 +13,7 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.text import lines
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.tasks.assets import Assets
@@ -56,7 +57,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def _pairs(config: ExperimentConfig) -> tuple[PairSource, bytes]:
     task: Any = config.task
-    assert not dict(task.preflight())
+    assert not dict(task_data(task).problems())
     words = load_vocabulary(task, Assets())
     return load_pairs(task.train_data, words.size, words), words.model
 
@@ -81,7 +82,7 @@ def test_pairs_and_vocabulary_are_those_of_text_without_the_bad_pairs(
 
 def test_pairs_are_named_by_their_lines_in_the_files(folders: tuple[Path, Path]) -> None:
     config = translation_config(folders[0], **{LIMIT: 3})
-    examples = config.task.training_examples(config.task.train_data, None)
+    examples = config.data.training_examples(config.task.train_data, None)
     assert examples.find("train.en.gz:2") == 0
     assert examples.find("train.de.gz:92") == 88
     with pytest.raises(Exception, match="or is not valid UTF-8"):
@@ -120,7 +121,7 @@ def test_more_bad_pairs_than_the_limit_are_an_error_with_a_list(
     folders: tuple[Path, Path],
 ) -> None:
     damaged, _ = folders
-    problems = dict(translation_config(damaged, **{LIMIT: 2}).task.preflight())
+    problems = dict(translation_config(damaged, **{LIMIT: 2}).data.problems())
     text = problems["train_data.max_bad_records"]
     assert "3 of 200 pairs cannot be read, more than max_bad_records=2" in text
     assert f"{damaged / 'train.de.gz'}:91: is not valid UTF-8" in text
@@ -129,7 +130,7 @@ def test_more_bad_pairs_than_the_limit_are_an_error_with_a_list(
 def test_different_numbers_of_lines_are_always_an_error(folders: tuple[Path, Path]) -> None:
     damaged, _ = folders
     _rewrite(damaged / "train.de.gz", (100,), remove=True)
-    problems = dict(translation_config(damaged, **{LIMIT: 9}).task.preflight())
+    problems = dict(translation_config(damaged, **{LIMIT: 9}).data.problems())
     assert "200 lines in" in problems["train_data.input_path"]
 
 
@@ -170,7 +171,7 @@ def test_lines_of_text_files_are_left_out_as_if_they_did_not_exist(tmp_path: Pat
 def test_more_bad_lines_than_the_limit_are_an_error(tmp_path: Path) -> None:
     folder = write_texts(tmp_path / "texts")
     _rewrite(folder / "train.en.gz", (0, 7), remove=False)
-    problems = dict(text_config(folder, **{LIMIT: 1}).task.preflight())
+    problems = dict(text_config(folder, **{LIMIT: 1}).data.problems())
     text = problems["train_data.max_bad_records"]
     assert "2 of 80 rows cannot be read, more than max_bad_records=1" in text
     assert f"{folder / 'train.en.gz'}:8: is not valid UTF-8" in text

@@ -142,7 +142,7 @@ def test_examples_of_a_step_are_named_by_their_file_and_record(
 ) -> None:
     config = _config(folders[0], **{f"{_TRAIN}shuffle_buffer_size": 50})
     data = config.task.train_data
-    examples = config.task.training_examples(data, None)
+    examples = config.data.training_examples(data, None)
     batches = train_records(
         load_source(data),  # type: ignore[arg-type]
         global_batch_size=16,

@@ -174,7 +174,7 @@ def test_weights_of_other_classes_are_errors_before_training(
     table: Path, value: str, expected: str
 ) -> None:
     config = table_config(table, task__class_weights=value)
-    assert dict(config.task.preflight()) == {"class_weights": expected}
+    assert dict(config.data.problems()) == {"class_weights": expected}
 
 
 def test_table_must_have_one_target_of_classification() -> None:

@@ -125,7 +125,7 @@ def _second(config: ExperimentConfig, row: dict[str, Any]) -> bool:
 def test_runner_batch_names_the_rows_that_the_pipeline_reads(name: str, folder: Path) -> None:
     config = _TASKS[name](folder)
     size = config.task.train_data.global_batch_size
-    assert [*config.task.preflight()] == []
+    assert [*config.data.problems()] == []
     task, order = make_task(config, None), TrainingOrder(config, None)
     data = resolve_data_config(config.task.train_data, config.runtime)
     read = global_batches(lambda context: task.build_inputs(data, context, start_step=700), 2, 2, 3)
@@ -274,20 +274,20 @@ def test_sources_that_do_not_fit_together_are_named(folder: Path, tmp_path: Path
     rows = [{"size": 1.0, "color": "red", "y": "big", "agee": 2}]
     write_csv(tmp_path / "odd.csv", rows)
     mixture = [{}, {"input_path": str(tmp_path / "odd.csv")}]
-    found = dict(_table(folder, task__train_data__mixture=mixture).task.preflight())
+    found = dict(_table(folder, task__train_data__mixture=mixture).data.problems())
     assert found == {
         "train_data.mixture[1]": f"{tmp_path / 'odd.csv'}: has no column 'age'; did you mean "
         f"'agee'?, which {folder / 'a.csv'} of mixture[0] has"
     }
     write_folder(tmp_path / "fish" / "train", {"cat": 1, "fish": 1})
     mixture = [{"data_dir": str(folder / "left")}, {"data_dir": str(tmp_path / "fish")}]
-    found = dict(_images(folder, task__train_data__mixture=mixture).task.preflight())
+    found = dict(_images(folder, task__train_data__mixture=mixture).data.problems())
     assert (
         "got 2 classes, expected the 2 of mixture[0], image_folder; they differ in dog, fish"
         in (found["train_data.mixture[1]"])
     )
     mixture = [{}, {"function": "tests.support.keras_models:two_inputs"}]
-    found = dict(keras_config(task__train_data__mixture=mixture).task.preflight())
+    found = dict(keras_config(task__train_data__mixture=mixture).data.problems())
     assert (
         "got x.left float32 [2], expected none as in mixture[0]" in found["train_data.mixture[1]"]
     )
@@ -299,7 +299,7 @@ def test_shares_of_other_classes_are_errors_before_training(folder: Path) -> Non
         ("{big: 1}", "has no weight for class 'small'\nclasses: big, small"),
     ):
         config = table_config(folder / "a.csv", task__train_data__class_sampling=value)
-        assert dict(config.task.preflight()) == {"train_data.class_sampling": expected}
+        assert dict(config.data.problems()) == {"train_data.class_sampling": expected}
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
@@ -312,14 +312,14 @@ def test_record_sources_that_do_not_fit_together_are_named(
         {"input_path": str(folder / kind / "left" / "train-*")},
         {"input_path": str(tmp_path / "train-*")},
     ]
-    found = dict(_records(folder, kind, task__train_data__mixture=odd).task.preflight())
+    found = dict(_records(folder, kind, task__train_data__mixture=odd).data.problems())
     assert "got images [4, 4, 3], expected [6, 5, 3]" in found["train_data.mixture[1]"]
     resized = _records(
         folder, kind, task__train_data__mixture=odd, task__model__input_size=[8, 8, 3]
     )
-    assert [*resized.task.preflight()] == []
+    assert [*resized.data.problems()] == []
     odd[1] = {"source": "image_folder", "data_dir": str(folder / "right")}
-    found = dict(_records(folder, kind, task__train_data__mixture=odd).task.preflight())
+    found = dict(_records(folder, kind, task__train_data__mixture=odd).data.problems())
     assert "and those of the other in" in found["train_data.mixture[1].source"]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.keras.sources import (
     arrays_of,
@@ -117,7 +118,7 @@ def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
 
     assert source is not None
     np.testing.assert_array_equal(source.arrays["x"], np.concatenate([X, X + 1]))
-    assert [row.digest[:7] for row in config.data_files()["train_data"]] == ["sha256:"] * 2
+    assert [row.digest[:7] for row in task_data(config).files()["train_data"]] == ["sha256:"] * 2
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_unusable_file_is_reported_with_input_path(
     elif content is not None:
         np.savez(path, **content)
 
-    found = dict(_npz(path).preflight())
+    found = dict(task_data(_npz(path)).problems())
     assert message in found["train_data.input_path"]
 
 
@@ -151,7 +152,7 @@ def _npz(*paths: Path) -> Any:
 
 def test_changed_arrays_change_the_record_of_the_data() -> None:
     before, after = (
-        keras_config(task__train_data__arguments=f"{{seed: {seed}}}").task.data_files()
+        keras_config(task__train_data__arguments=f"{{seed: {seed}}}").data.files()
         for seed in (1, 2)
     )
 

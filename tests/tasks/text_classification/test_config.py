@@ -51,7 +51,7 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: 
 
 
 def _problems(folder: Path, **changes: Any) -> dict[str, str]:
-    return dict(text_config(folder, **changes).task.preflight())
+    return dict(text_config(folder, **changes).data.problems())
 
 
 def test_files_are_found_plain_or_packed(folder: Path) -> None:

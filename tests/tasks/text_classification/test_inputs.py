@@ -107,7 +107,7 @@ def test_batches_depend_on_seed_and_step_only(folder: Path) -> None:
 def test_examples_of_a_step_are_those_of_its_batch(folder: Path) -> None:
     config = text_config(folder, task__text__max_length=20)
     task, data = _task(config), config.task.train_data
-    examples: Any = config.task.training_examples(data, None)
+    examples: Any = config.data.training_examples(data, None)
     tokens, labels = task.batch_at(data)(tf.constant(7, tf.int64))
     found = examples.describe(examples.order.rows(7), np.arange(8), text=True)
     assert [one["text"] for one in found] == task.vocabulary.decode(tokens.numpy())
@@ -120,7 +120,7 @@ def test_examples_of_a_step_are_those_of_its_batch(folder: Path) -> None:
 
 def test_examples_are_found_by_index_and_place(folder: Path) -> None:
     config = text_config(folder)
-    examples: Any = config.task.training_examples(config.task.train_data, None)
+    examples: Any = config.data.training_examples(config.task.train_data, None)
     assert examples.find("3") == 3
     assert examples.find("train.en.gz:4") == 3
     assert examples.find(f"{folder}/train.de.gz:1") == 40
@@ -132,7 +132,7 @@ def test_examples_are_found_by_index_and_place(folder: Path) -> None:
 def test_example_of_another_part_is_not_found(folder: Path) -> None:
     config = text_config(folder, task__split__fractions={"train": 0.5, "validation": 0.5})
     data = config.task.train_data
-    examples: Any = config.task.training_examples(data, None)
+    examples: Any = config.data.training_examples(data, None)
     part = _task(config).table.part(data)
     assert part.rows is not None
     inside = set(part.rows.tolist())
@@ -149,7 +149,7 @@ def test_synthetic_texts_are_random_words_and_classes(folder: Path) -> None:
         f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
     }
     config = text_config(folder, **changes)
-    assert dict(config.task.preflight()) == {}
+    assert dict(config.data.problems()) == {}
     task = _task(config)
     part = task.table.part(config.task.train_data)
     assert set(part.column("label").text_counts()) == {"no", "yes"}

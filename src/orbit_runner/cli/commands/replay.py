@@ -193,7 +193,7 @@ def _exclude_advice(run: str, plan: ReplayPlan, examination: Any) -> str:
     ids = [one.about.get("example") for one in examination.culprits]
     known = [one for one in ids if one is not None]
     is_some = 0 < len(known) == len(ids) < examination.rows
-    if not is_some or not plan.resolved.config.task.excludes_examples:
+    if not is_some or not plan.resolved.config.data.excludes_examples:
         return ""
     data = plan.resolved.config.task.train_data
     earlier = data.exclude if isinstance(data.exclude, list | tuple) else ()

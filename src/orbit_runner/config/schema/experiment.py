@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from orbit_runner.config.example_ids import EXCLUDE
@@ -13,6 +13,7 @@ from orbit_runner.config.schema.data import DataConfig, resolve_data_config, ser
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.plugins import TENSORBOARD, CallbackConfig, TrackerConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
+from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform_message
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER
@@ -52,8 +53,6 @@ class TaskConfig(Config):
     """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
     input_rank: ClassVar[int] = 4  # The rank of the tensors that partition dims split.
-    # Whether the pipelines leave out the examples of `train_data.exclude`.
-    excludes_examples: ClassVar[bool] = False
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
     init_checkpoint: str = field(
         "",
@@ -99,104 +98,10 @@ class TaskConfig(Config):
         if self.init_ignore and not self.init_checkpoint:
             yield "init_ignore", "has no effect without init_checkpoint\nset both or neither"
 
-    def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for problems with files and directories.
-
-        Called after the config is resolved and before TensorFlow is imported, so that a missing
-        file is reported early.
-        """
-        yield from ()
-
-    def data_files(self) -> Mapping[str, Sequence[Any]] | None:
-        """Returns the files that are read, to detect changes between two starts of a run.
-
-        Called after `preflight` and before TensorFlow is imported.
-
-        Returns:
-            Rows of `DataFile` (see `orbit_runner.data.fingerprint`) by section. If None, the names,
-            sizes and modification times of the files in `input_path` and in settings that end with
-            `file` or `path` are compared.
-        """
-        return None
-
-    def file_reading(self) -> str:
-        """Returns how a worker of a cluster reads the files of the training data.
-
-        Returns:
-            `memory`: all, once, at the start; `own`: those of its own examples; `all`: all in each
-            epoch, though it decodes only its own examples; "" if it is not known.
-        """
-        return ""
-
-    def shared_examples(self) -> Any:
-        """Returns the validation examples that are also training examples.
-
-        Called when a run starts, and by `runner inspect`, with the seeds of the run.
-
-        Returns:
-            `SharedExamples` (see `orbit_runner.data.shared_examples`), or None if there are none
-            or it is unknown. By default None; then the files in `input_path` are compared.
-        """
-        return None
-
-    def excluded_rows(self) -> Any:
-        """Returns the indices of the training examples that `exclude` leaves out, or None."""
-        if not getattr(self.train_data, "exclude", ""):
-            return None
-        return self.training_examples(self.train_data, None).excluded
-
-    def data_summary(self) -> Any:
-        """Returns a first look at the data for `runner inspect`, or None.
-
-        Only tables have one: a `TableSummary` of `orbit_runner.data.tables.summary`.
-        """
-        return None
-
-    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns what the files of each section contain, for `runner inspect`.
-
-        Returns:
-            Rows of a name and a text, by section; empty if nothing is known without reading all.
-        """
-        return {}
-
-    def training_examples(self, data: Any, model_dir: str | None) -> Any:
-        """Returns which examples are in the batch of each training step, for `runner batch`.
-
-        Called before TensorFlow is imported.
-
-        Args:
-            data: `train_data`, with the seed of the run.
-            model_dir: The run directory; None if there is no run yet.
-
-        Returns:
-            `TrainingExamples` (see `orbit_runner.tasks.examples`). If None, which examples are in
-            a batch is only known by running the input pipeline.
-        """
-        return None
-
-    @property
-    def compares_data(self) -> bool:
-        """Whether `data_files` can identify the same data in another directory."""
-        return type(self).data_files is not TaskConfig.data_files
-
     @property
     def batch_shapes_vary(self) -> bool:
         """Whether training batches have many different shapes, each of which XLA compiles."""
         return False
-
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns the height, width and channels of a section's images.
-
-        Called before TensorFlow is imported, if batches of images are to be split.
-
-        Args:
-            section: `train_data` or `validation_data`.
-
-        Returns:
-            The shape, or None if it is known only after the dataset is read.
-        """
-        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,15 +196,20 @@ class ExperimentConfig(Config):
         """The config in the form that the task expects: in Model Garden's classes for its tasks."""
         return self
 
+    @property
+    def data(self) -> TaskData:
+        """What the task reads."""
+        return task_data(self.task)
+
     def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for problems that would stop a run.
 
-        See `TaskConfig.preflight`.
+        See `TaskData.problems`.
 
         Args:
             mode: The mode of the run.
         """
-        problems = [*self.task.preflight()]
+        problems = [*self.data.problems()]
         yield from ((f"task.{name}", message) for name, message in problems)
         if not problems and mode in TRAINING:
             yield from _unknown_example_problems(self)
@@ -313,7 +223,7 @@ class ExperimentConfig(Config):
         yield from _split_problems(self)
         yield from _asynchronous_problems(self)
         yield from _watch_problems(self)
-        if getattr(self.task.train_data, "exclude", "") and not self.task.excludes_examples:
+        if getattr(self.task.train_data, "exclude", "") and not self.data.excludes_examples:
             yield (
                 EXCLUDE,
                 "is not supported by this task, which does not declare the order of its examples\n"
@@ -462,8 +372,9 @@ def _unknown_example_problems(config: ExperimentConfig) -> Iterator[tuple[str, s
     if not getattr(getattr(task, "train_data", None), "exclude", ""):
         return
     try:
-        task.training_examples(resolve_data_config(task.train_data, config.runtime), None)
+        train_data = resolve_data_config(task.train_data, config.runtime)
+        config.data.training_examples(train_data, None)
     except DataError as error:
-        yield f"task.train_data.{error.field}", str(error)
+        yield f"task.{config.data.setting_of_error('train_data', error)}", str(error)
     except SettingError as error:
         yield error.path, error.reason

@@ -193,7 +193,7 @@ def _device_count(runtime: RuntimeConfig) -> tuple[int | None, str]:
 
 
 def _image_problems(split: Split, config: ExperimentConfig) -> Problems:
-    shape = config.task.image_shape(_DATA[split.section])
+    shape = config.data.image_shape(_DATA[split.section])
     if shape is not None:
         yield from shape_problems(split.path, split.dims, (None, *shape))
 

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from orbit_runner.config.schema.task_data import declares_data
+
 
 class WholeConfig(Protocol):
     """The sections of `ExperimentConfig`, whose modules import this one."""
@@ -80,7 +82,7 @@ def races(config: WholeConfig) -> bool:
 
 def compares_no_data(config: WholeConfig) -> bool:
     """Returns whether a run cannot detect that another directory holds the same data."""
-    return not config.task.compares_data
+    return not declares_data(config.task)
 
 
 def has_callbacks(config: WholeConfig) -> bool:

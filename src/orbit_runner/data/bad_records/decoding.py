@@ -11,10 +11,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.data.bad_records.result_cache import key_of, read_result, write_result
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import Progress
 
@@ -55,6 +56,19 @@ def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[
                 field="max_bad_records",
             )
     return found
+
+
+def find_bad_images(paths: Sequence[str]) -> dict[int, str]:
+    """Returns the image files that cannot be decoded, by number, and the problem of each.
+
+    All files are decoded once, and again if one changes.
+    """
+    key = key_of(paths, ["images"])
+    bad = read_result("images", key)
+    if bad is None:
+        bad = find_undecodable({"images": list(paths)}, "images", len(paths))
+        write_result("images", key, bad)
+    return bad
 
 
 def _start_child(errors: Any) -> subprocess.Popen[bytes]:

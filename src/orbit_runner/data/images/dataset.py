@@ -85,7 +85,7 @@ class ImageDataset(abc.ABC):
     is_in_memory: ClassVar[bool] = False
     # Whether a pipeline of whole batches exists for images that need nothing but decoding.
     decodes_batches: ClassVar[bool] = False
-    # Which files a worker reads: see `TaskConfig.file_reading`.
+    # Which files a worker reads: see `TaskData.file_reading`.
     file_reading: str = "own"
     graph_reader: ClassVar[str]  # The class that reads the images in a graph, `module:Class`.
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.bad_records.decoding import find_bad_images
+from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.example_ids import find_row, is_same_file, place_of
 from orbit_runner.data.files import check_split, data_folder
 from orbit_runner.data.fingerprint import (
@@ -29,6 +31,7 @@ from orbit_runner.data.images.dataset import (
     spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
+from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.errors import DataError
@@ -161,9 +164,41 @@ class FileSource(ImageDataset):
 
     def without_bad_images(self, limit: int) -> FileSource:
         """Returns the images that can be decoded, as if the other files did not exist."""
-        from orbit_runner.data.bad_records.image_files import exclude_bad_images
+        return _exclude_bad_images(self, limit)
 
-        return exclude_bad_images(self, limit)
+
+@cache_source(maxsize=8)
+def _exclude_bad_images(source: FileSource, limit: int) -> FileSource:
+    """Returns the images of a source that can be decoded, as if the other files did not exist.
+
+    Raises `DataError` if more than `limit` cannot be decoded.
+    """
+    bad = find_bad_images(source.paths)
+    check_bad_records(source.name, bad, limit, source.size, "images")
+    if not bad:
+        return source
+    kept = np.setdiff1d(np.arange(source.size), list(bad))
+    paths = tuple(source.paths[number] for number in kept.tolist())
+    listed = source.listed
+    if listed is not None:
+        rows = kept if listed.rows is None else listed.rows[kept]
+        listed = dataclasses.replace(listed, rows=rows)
+    return dataclasses.replace(
+        source,
+        paths=paths,
+        label=source.label[kept],
+        image_shape=first_image_shape(paths[0]),
+        directories=_remaining_directories(source, kept),
+        listed=listed,
+    )
+
+
+def _remaining_directories(source: FileSource, kept: np.ndarray) -> tuple[tuple[str, int], ...]:
+    """Returns the directories that have images left, and their numbers of images."""
+    ends = np.cumsum([count for _, count in source.directories])
+    counts = np.diff(np.searchsorted(kept, ends), prepend=0).tolist()
+    pairs = zip(source.directories, counts, strict=True)
+    return tuple((name, count) for (name, _), count in pairs if count)
 
 
 def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> FileSource:

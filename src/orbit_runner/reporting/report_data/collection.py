@@ -71,11 +71,9 @@ def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
 
 def _data_facts(run: Run) -> list[tuple[str, str, str]]:
     """Returns what the files of each section contain, as in `runner inspect`."""
-    if run.config.is_official:  # Model Garden's tasks have no such method.
-        return []
     return [
         (section, _cut(name), _cut(text))
-        for section, rows in run.config.task.data_rows().items()
+        for section, rows in run.config.data.contents().items()
         for name, text in rows[:_MOST_FACTS]
     ]
 

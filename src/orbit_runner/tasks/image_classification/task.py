@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from orbit_runner.tasks.image_classification.serving import (
     make_decoder,
 )
 from orbit_runner.tasks.image_classification.sources import load_source
-from orbit_runner.tasks.image_classification.trained_images import TrainedImages, trained_images
+from orbit_runner.tasks.image_classification.trained_images import TrainedImages
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.keras.metrics import make_metrics
@@ -235,10 +234,11 @@ class ImageClassificationTask(Task):
         """The names of the classes; empty if the dataset does not have them."""
         return self.images.labels or ()
 
-    @functools.cached_property
+    @property
     def images(self) -> TrainedImages:
         """What the run found out about its training images."""
-        return trained_images(self.task_config, self.assets)
+        images: TrainedImages = self.learned
+        return images
 
     def report_examples(self, model: tf_keras.Model, batches: Iterable[Any]) -> ReportExamples:
         """Returns the confusion matrix and the worst mistakes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, FrozenMapping, config_class, field
@@ -16,7 +16,7 @@ from orbit_runner.config.signatures import (
     literal_defaults,
     reference_problem,
 )
-from orbit_runner.errors import DataError, unknown_name_message
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import ARRAY_SOURCES
 from orbit_runner.tasks.imbalance.config import (
     MixedDataConfig,
@@ -32,7 +32,7 @@ from orbit_runner.tasks.keras.keras_names import (
 
 SECTIONS = ("train_data", "validation_data")
 _NO_IMAGES = "the function that returns the arrays can augment them"
-_NO_SPLIT = "set task.validation_split, or name other arrays in validation_data"
+NO_SPLIT = "set task.validation_split, or name other arrays in validation_data"
 _NO_SYNTHETIC = "name a function that returns random arrays"
 _NO_DIRECTORY = "set input_path, with its directory"
 # The settings that only one source reads.
@@ -105,7 +105,7 @@ class KerasDataConfig(MixedDataConfig):
         factory=lambda: NO_ARGUMENTS, help="`source: memory`: shapes and types of these arrays"
     )
     data_dir: str = field("", help="directory of the dataset files", unsupported=_NO_DIRECTORY)
-    split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)
+    split: str = field("", help="part of the dataset", unsupported=NO_SPLIT)
     augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
     augment_padding: int = field(
         4, help="pixels of padding around an image", unsupported=_NO_IMAGES
@@ -155,7 +155,6 @@ def _validation_data() -> KerasDataConfig:
 class KerasConfig(TaskConfig):
     """Training of any Keras model on arrays."""
 
-    excludes_examples: ClassVar[bool] = True
     model: KerasModelConfig = field(
         factory=KerasModelConfig, help="the model, or the function that builds it"
     )
@@ -196,86 +195,6 @@ class KerasConfig(TaskConfig):
                 yield "loss", message
         yield from value_problems("class_weights", self.class_weights)
         yield from metric_problems(self.metrics)
-
-    def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields problems with the functions and the arrays."""
-        for name, message in self.model.preflight():
-            yield f"model.{name}", message
-        from orbit_runner.tasks.imbalance.classes import imbalance_problems
-        from orbit_runner.tasks.keras.sources import (
-            array_classes,
-            mismatch_problems,
-            section_source,
-        )
-
-        found: dict[str, Any] = {}
-        for section in SECTIONS:
-            if section != SECTIONS[0] and self.validation_split and not found:
-                break  # It is a part of the training data.
-            problems = list(getattr(self, section).preflight())
-            yield from ((f"{section}.{name}", message) for name, message in problems)
-            if problems:
-                continue
-            try:
-                found[section] = section_source(self, section)
-            except DataError as error:
-                yield f"{section}.{error.field}", str(error)
-        if len(found) == len(SECTIONS):
-            yield from mismatch_problems(*found.values())
-        train = found.get(SECTIONS[0])
-        if train is not None:
-            yield from imbalance_problems(self, train.origins, lambda: array_classes(train))
-
-    def training_examples(self, data: Any, model_dir: str | None) -> Any:
-        """Returns which examples are in the batch of each training step."""
-        from orbit_runner.data.example_ids import find_row
-        from orbit_runner.tasks.array_examples import ArrayExamples, label_of
-        from orbit_runner.tasks.keras.sources import Y, array_mixture, section_source
-
-        source = section_source(self, SECTIONS[0])
-        assert source is not None  # `problems` reports it.
-        labels = source.arrays[Y]
-
-        def describe_row(row: int) -> dict[str, Any]:
-            return {"place": source.array_location(row), **label_of(labels, row)}
-
-        def find(text: str, id_help: str) -> int:
-            return find_row(text, source.parts, source.rows, first=0, id_help=id_help)
-
-        return ArrayExamples(
-            source.name,
-            source.size,
-            data,
-            describe_row,
-            find,
-            unit="FILE:INDEX" if self.train_data.source == "npz" else "ARRAY:INDEX",
-            mixture=lambda excluded: array_mixture(data, source, excluded),
-        )
-
-    def shared_examples(self) -> Any:
-        """Returns the validation examples with the features of a training example, or None."""
-        from orbit_runner.data.shared_examples import shared_arrays
-        from orbit_runner.tasks.keras.sources import W, Y, section_source
-
-        train, validation = (section_source(self, section) for section in SECTIONS)
-        if train is None or validation is None:
-            return None
-        excluded = self.excluded_rows()
-        return shared_arrays(train, validation, (Y, W), advice=_NO_SPLIT, excluded=excluded)
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
-    def data_files(self) -> Mapping[str, Sequence[Any]]:
-        """Returns the files, or the arrays that a function returned, of both sections."""
-        from orbit_runner.tasks.keras.sources import source_files
-
-        return {
-            name: source_files(getattr(self, name))
-            for name in SECTIONS
-            if getattr(self, name).source
-        }
 
 
 def _signature_of(reference: str) -> Signature | str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,7 +35,6 @@ from orbit_runner.tasks.keras.sources import Y, array_classes, array_mixture, se
 from orbit_runner.tasks.keras.trained_arrays import (
     TrainedArrays,
     check_vocabularies,
-    trained_arrays,
 )
 from orbit_runner.tasks.serving import Serving
 
@@ -232,13 +230,11 @@ class KerasTask(Task):
         self._trained_arrays.check(source, section)
         return source
 
-    @functools.cached_property
+    @property
     def _trained_arrays(self) -> TrainedArrays:
         """What the run found out about its arrays."""
-        try:
-            return trained_arrays(self.task_config, self.assets)
-        except DataError as error:
-            raise SettingError(f"task.train_data.{error.field}", str(error)) from error
+        arrays: TrainedArrays = self.learned
+        return arrays
 
     def _specs(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Returns shape and type of each array, also of arrays that only another process has."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import NEVER
-from orbit_runner.errors import DataError, unknown_name_message
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 
 _NO_IMAGES = "there are no images to augment"
@@ -158,7 +158,6 @@ def _validation_data() -> RatingEvalData:
 class RecommendationConfig(TaskConfig):
     """Recommendation of items to users, based on their past choices."""
 
-    excludes_examples: ClassVar[bool] = True
     model: NeuMFConfig = field(factory=NeuMFConfig, help="the model", variants=RATING_MODELS)
     train_data: RatingTrainData = field(factory=_training_data, help="training data")
     validation_data: RatingEvalData = field(factory=_validation_data, help="validation data")
@@ -179,36 +178,3 @@ class RecommendationConfig(TaskConfig):
         if among and self.top_k > among:
             setting = "validation_data.num_eval_negatives"
             yield "top_k", f"got {self.top_k}, expected at most {setting}, {among}"
-
-    def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields problems with the files of the datasets."""
-        from orbit_runner.tasks.recommendation.sources import load_source, mismatch_problems
-
-        found = {}
-        for section in SECTIONS:
-            try:
-                found[section] = load_source(getattr(self, section))
-            except DataError as error:
-                yield f"{section}.{error.field}", str(error)
-        if len(found) == len(SECTIONS):
-            train, validation = (found[section] for section in SECTIONS)
-            yield from mismatch_problems(train, validation, self.validation_data.num_eval_negatives)
-
-    def training_examples(self, data: Any, model_dir: str | None) -> Any:
-        """Returns which examples are in the batch of each training step."""
-        from orbit_runner.tasks.recommendation.examples import RatingExamples
-
-        return RatingExamples(data)
-
-    def shared_examples(self) -> None:
-        """Returns None: the latest rating of each user is held out from training."""
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
-    def data_files(self) -> Mapping[str, Sequence[Any]]:
-        """Returns the files of both sections."""
-        from orbit_runner.tasks.recommendation.sources import source_files
-
-        return {name: source_files(getattr(self, name)) for name in SECTIONS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,6 @@ from orbit_runner.tasks.recommendation.serving import make_serving
 from orbit_runner.tasks.recommendation.sources import (
     TrainedRatings,
     load_source,
-    trained_ratings,
 )
 from orbit_runner.tasks.serving import Predictor, Serving
 
@@ -119,10 +117,11 @@ class RecommendationTask(Task):
         """Returns the signatures `pairs` and `top_k`."""
         return make_serving(model, self.ratings)
 
-    @functools.cached_property
+    @property
     def ratings(self) -> TrainedRatings:
         """The users, items and choices that the run is trained on."""
-        return trained_ratings(self.task_config.train_data, self.assets)
+        ratings: TrainedRatings = self.learned
+        return ratings
 
     def _check_ratings(self, params: RatingTrainData | RatingEvalData) -> None:
         section = "train_data" if isinstance(params, RatingTrainData) else "validation_data"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -375,10 +375,13 @@ def nearly_unique(config: TabularConfig) -> list[str]:
     return found
 
 
-def shared_rows(config: TabularConfig) -> SharedExamples | None:
+def shared_rows(
+    config: TabularConfig, excluded_rows: Callable[[], np.ndarray | None]
+) -> SharedExamples | None:
     """Returns the validation rows whose features are those of a training row, or None.
 
     The comparison of a large table would delay the start; only the same rows are found there.
+    `excluded_rows` returns the indices of the training rows that are left out, or None.
     """
     parts = [load_part(config, section) for section in SECTIONS]
     train, validation = parts
@@ -389,7 +392,7 @@ def shared_rows(config: TabularConfig) -> SharedExamples | None:
         keys = [np.arange(part.size) if part.rows is None else part.rows for part in parts]
     else:
         return None
-    excluded = config.excluded_rows()
+    excluded = excluded_rows()
     if excluded is not None:
         keys[0] = np.delete(keys[0], excluded)
         places = (lambda row: "", validation.row_location)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.errors import DataError
 from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
@@ -138,7 +137,6 @@ class TabularModelConfig(Config):
 class TabularConfig(TaskConfig):
     """Classification and regression of the rows of a table."""
 
-    excludes_examples: ClassVar[bool] = True
     model: TabularModelConfig = field(
         factory=TabularModelConfig, help="the model", variants=TABLE_MODELS
     )
@@ -190,64 +188,3 @@ class TabularConfig(TaskConfig):
         if count != 1:
             for name in (name for name, value in settings.items() if value):
                 yield name, f"got {count} classification targets, expected one"
-
-    def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields problems with the files, the columns and the values that a run needs."""
-        from orbit_runner.tasks.tabular.checks import table_problems
-
-        yield from table_problems(self)
-
-    def training_examples(self, data: Any, model_dir: str | None) -> Any:
-        """Returns which rows are in the batch of each training step."""
-        from orbit_runner.data.example_ids import find_row
-        from orbit_runner.tasks.array_examples import ArrayExamples
-        from orbit_runner.tasks.tabular.sources import load_part, table_mixture
-
-        part = load_part(self, SECTIONS[0])
-        columns = {target.column: part.column(target.column) for target in self.targets}
-
-        def describe_row(row: int) -> dict[str, Any]:
-            targets = {name: column.text(row) for name, column in columns.items()}
-            return {"place": part.row_location(row), "targets": targets}
-
-        def mixture(excluded: Any) -> Any:
-            return table_mixture(self, data, excluded)
-
-        def find(text: str, id_help: str) -> int:
-            return find_row(text, part.source.parts, part.rows, first=1, id_help=id_help)
-
-        return ArrayExamples(part.source.name, part.size, data, describe_row, find, mixture=mixture)
-
-    def shared_examples(self) -> Any:
-        """Returns the validation rows with the features of a training row, or None."""
-        from orbit_runner.tasks.tabular.checks import shared_rows
-
-        return shared_rows(self)
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
-    def data_files(self) -> Mapping[str, Sequence[Any]]:
-        """Returns the files of both sections."""
-        from orbit_runner.tasks.tabular.sources import source_files
-
-        return {name: source_files(self, name) for name in SECTIONS}
-
-    def data_summary(self) -> Any:
-        """Returns a first look at the table, or None if it cannot be read."""
-        from orbit_runner.tasks.tabular.checks import summarize_table
-
-        try:
-            return summarize_table(self)
-        except DataError:
-            return None
-
-    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns the columns of both sections, and what is not used."""
-        from orbit_runner.tasks.tabular.checks import column_facts
-
-        try:
-            return column_facts(self)
-        except DataError:
-            return {}

@@ -12,18 +12,15 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.summary import TablePart
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.tabular.checks import (
     column_warnings,
     left_out,
-    setting_of_error,
 )
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import make_arrays
 from orbit_runner.tasks.tabular.preprocessing import (
     Preprocessing,
-    fitted_of_run,
 )
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, table_mixture
 from orbit_runner.utils.log import note
@@ -32,27 +29,25 @@ from orbit_runner.utils.log import note
 class PreparedTable:
     """The table of a config.
 
-    `assets` are those of the run, which has the fitted values.
-    `setting` maps the path of a setting of the table to that of the task, both without `task`.
+    `fitted` returns the values fitted on the training rows of the run.
+    `data_error` returns the error for a section whose rows cannot be read.
     """
 
     def __init__(
         self,
         config: TabularConfig,
-        assets: Assets,
-        setting: Callable[[str], str] = str,
+        fitted: Callable[[], Preprocessing],
+        data_error: Callable[[str, DataError], SettingError],
     ) -> None:
         self.config = config
-        self._assets, self._setting = assets, setting
+        self._fitted = fitted
+        self._data_error = data_error
         self._arrays: dict[str, ArraySource] = {}
 
-    @functools.cached_property
+    @property
     def fitted(self) -> Preprocessing:
         """The values fitted on the training rows of the run."""
-        try:
-            return fitted_of_run(self.config, self._assets)
-        except DataError as error:
-            raise self._error("train_data", error) from error
+        return self._fitted()
 
     @functools.cached_property
     def _fitted_config(self) -> TabularConfig:
@@ -79,7 +74,7 @@ class PreparedTable:
         try:
             return load_part(self._fitted_config, section)
         except DataError as error:
-            raise self._error(section, error) from error
+            raise self._data_error(section, error) from error
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the rows of a section as arrays, which are created once."""
@@ -89,7 +84,7 @@ class PreparedTable:
             try:
                 self._arrays[name] = make_arrays(self._fitted_config, part, self.fitted)
             except DataError as error:
-                raise self._error(name, error) from error
+                raise self._data_error(name, error) from error
         return self._arrays[name]
 
     def mixture(self, params: TableDataConfig, excluded: np.ndarray) -> Mixture | None:
@@ -97,7 +92,7 @@ class PreparedTable:
         try:
             return table_mixture(self._fitted_config, params, excluded)
         except DataError as error:
-            raise self._error(_section(params), error) from error
+            raise self._data_error(_section(params), error) from error
 
     def note_left_out(self) -> None:
         """Logs the columns, files and rows that are not used, and columns that tell little."""
@@ -105,10 +100,6 @@ class PreparedTable:
             note(f"note: {line}")
         for line in column_warnings(self.config):
             note(f"warning: {line}")
-
-    def _error(self, section: str, error: DataError) -> SettingError:
-        path = self._setting(setting_of_error(section, error))
-        return SettingError(f"task.{path}", str(error))
 
 
 def _section(params: TableDataConfig) -> str:

@@ -19,7 +19,6 @@ from orbit_runner.tasks.table_task import TableTask
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.metrics import AbsoluteError, RootSquaredError
-from orbit_runner.tasks.tabular.prepared_table import PreparedTable
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 
@@ -148,9 +147,11 @@ class TabularTask(TableTask):
 
         return RowPredictor(signatures, self.task_config.train_data)
 
-    def prepare_table(self) -> PreparedTable:
-        """Returns the table of the config."""
-        return PreparedTable(self.task_config, self.assets)
+    @property
+    def table_config(self) -> TabularConfig:
+        """The config."""
+        config: TabularConfig = self.task_config
+        return config
 
     @property
     def fitted(self) -> Preprocessing:

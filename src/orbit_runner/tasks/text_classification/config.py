@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
-from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import TABLE_SOURCES, TEXT_CLASSIFIERS
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
@@ -40,8 +39,6 @@ def _text_column() -> TextColumnConfig:
 @config_class
 class TextClassificationConfig(TaskConfig):
     """Classification of texts: a table with a column of texts and a column of classes."""
-
-    excludes_examples: ClassVar[bool] = True
 
     model: TextClassifierConfig = field(
         factory=TextClassifierConfig, help="the model", variants=TEXT_CLASSIFIERS
@@ -81,44 +78,6 @@ class TextClassificationConfig(TaskConfig):
             yield from source_problems(section, data, sources)
             yield from part_problems(section, data, self.split)
 
-    def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields problems with the files, the columns and the values that a run needs."""
-        from orbit_runner.tasks.tabular.checks import table_problems
-
-        for path, message in table_problems(self.to_tabular_config()):
-            yield setting_of_table(path), message
-
-    def shared_examples(self) -> Any:
-        """Returns the validation texts that are also training texts, or None."""
-        return self.to_tabular_config().shared_examples()
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
-    def data_files(self) -> Mapping[str, Sequence[Any]]:
-        """Returns the files of both sections."""
-        return self.to_tabular_config().data_files()
-
-    def data_summary(self) -> Any:
-        """Returns a first look at the table, or None if it cannot be read."""
-        return self.to_tabular_config().data_summary()
-
-    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns the columns of both sections, and what is not used."""
-        return self.to_tabular_config().data_rows()
-
-    def training_examples(self, data: Any, model_dir: str | None) -> Any:
-        """Returns which examples are in the batch of each training step."""
-        from orbit_runner.tasks.tabular.checks import setting_of_error
-        from orbit_runner.tasks.text_classification.examples import TextExamples
-
-        try:
-            return TextExamples(self, data)
-        except DataError as error:
-            path = setting_of_table(setting_of_error("train_data", error))
-            raise SettingError(f"task.{path}", str(error)) from error
-
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task as one on a table, with one text feature and one target."""
         return TabularConfig(
@@ -129,10 +88,3 @@ class TextClassificationConfig(TaskConfig):
             train_data=self.train_data,
             validation_data=self.validation_data,
         )
-
-
-def setting_of_table(path: str) -> str:
-    """Converts the path of a setting of the table to that of this task, both without `task`."""
-    if path.startswith("features"):
-        return "text.column" if path.endswith("column") else "text"
-    return "label_column" if path.startswith("targets") else path

@@ -20,13 +20,12 @@ from orbit_runner.tasks.mistakes import find_mistakes
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.table_task import TableTask
+from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.networks import TOKENS
-from orbit_runner.tasks.tabular.prepared_table import PreparedTable
 from orbit_runner.tasks.tabular.texts import TextFit
 from orbit_runner.tasks.text_classification.config import (
     TextClassificationConfig,
-    setting_of_table,
 )
 
 _MISTAKES = 24
@@ -119,9 +118,11 @@ class TextClassificationTask(TableTask):
             ],
         )
 
-    def prepare_table(self) -> PreparedTable:
-        """Returns the table of the config."""
-        return PreparedTable(self.task_config.to_tabular_config(), self.assets, setting_of_table)
+    @property
+    def table_config(self) -> TabularConfig:
+        """The config as that of a table, with one text feature and one target."""
+        config: TabularConfig = self.task_config.to_tabular_config()
+        return config
 
     @property
     def vocabulary(self) -> TextFit:

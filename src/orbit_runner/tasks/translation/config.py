@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import DataConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import NEVER
-from orbit_runner.errors import DataError, SettingError, unknown_name_message
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
 
@@ -147,7 +146,6 @@ def validation_data() -> TranslationDataConfig:
 class TranslationConfig(TaskConfig):
     """Translation of sentences from one language to another."""
 
-    excludes_examples: ClassVar[bool] = True
     model: TextModelConfig = field(factory=TextModelConfig, help="the model", variants=TEXT_MODELS)
     train_data: TranslationDataConfig = field(factory=training_data, help="training data")
     validation_data: TranslationDataConfig = field(factory=validation_data, help="validation data")
@@ -208,52 +206,3 @@ class TranslationConfig(TaskConfig):
     def batch_shapes_vary(self) -> bool:
         """Whether training batches have many different shapes."""
         return self.train_data.batch_shapes_vary
-
-    def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields problems with the files of the datasets."""
-        from orbit_runner.tasks.translation.sources import check_files
-
-        for section in ("train_data", "validation_data"):
-            try:
-                check_files(self, section)
-            except DataError as error:
-                yield setting_of_error(section, error), str(error)
-
-    def training_examples(self, data: Any, model_dir: str | None) -> Any:
-        """Returns which examples are in the batch of each training step."""
-        from orbit_runner.tasks.translation.examples import PairExamples
-
-        try:
-            return PairExamples(self, data, model_dir)
-        except DataError as error:
-            raise SettingError(
-                f"task.{setting_of_error('train_data', error)}", str(error)
-            ) from error
-
-    def shared_examples(self) -> Any:
-        """Returns the validation pairs that are also training pairs, or None."""
-        from orbit_runner.tasks.translation.sources import shared_pairs
-
-        return shared_pairs(self)
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
-    def data_files(self) -> Mapping[str, Sequence[Any]]:
-        """Returns the files of both sections and of the vocabulary."""
-        from orbit_runner.tasks.translation.sources import text_files
-
-        return text_files(self)
-
-
-def setting_of_error(section: str, error: DataError) -> str:
-    """Returns the path, below `task`, of the setting that an error of a dataset is about."""
-    of_task = {
-        "vocabulary": "sentencepiece_model_path",
-        "vocab_size": "vocab_size",
-        "vocab_character_coverage": "vocab_character_coverage",
-    }
-    of_data = {"max_length": "max_seq_length"}
-    name = error.field
-    return of_task.get(name) or f"{section}.{of_data.get(name, name)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,8 +140,13 @@ def load_pairs(
     return _load_cached(data.source, tuple(options.items()))
 
 
-def shared_pairs(config: TranslationConfig) -> SharedExamples | None:
-    """Returns the validation pairs that are also training pairs, or None."""
+def shared_pairs(
+    config: TranslationConfig, excluded_rows: Callable[[], np.ndarray | None]
+) -> SharedExamples | None:
+    """Returns the validation pairs that are also training pairs, or None.
+
+    `excluded_rows` returns the indices of the training pairs that are left out, or None.
+    """
     sections = (config.train_data, config.validation_data)
     advice = "name other files in validation_data"
     if {data.source for data in sections} != {TEXT}:
@@ -153,7 +158,7 @@ def shared_pairs(config: TranslationConfig) -> SharedExamples | None:
         files = [[str(path) for path in pair[0]] for pair in sides]
         return shared_files(files[0], files[1], advice)
     train, validation = (bytes_keys(_pair_bytes(*pair)) for pair in sides)
-    excluded = config.excluded_rows()
+    excluded = excluded_rows()
     if excluded is not None:
         train = np.delete(train, excluded)
     where = f"line {{}} of {_format_paths(sides[1][0])}"

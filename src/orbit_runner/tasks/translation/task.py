@@ -14,7 +14,7 @@ import tf_keras
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.storage.paths import local_run_directory
 from orbit_runner.tasks.base import EXAMPLES, Task
@@ -24,7 +24,6 @@ from orbit_runner.tasks.translation.bleu import CorpusBleu
 from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
-    setting_of_error,
 )
 from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decode
 from orbit_runner.tasks.translation.examples import PairExamples
@@ -40,7 +39,6 @@ from orbit_runner.tasks.translation.report_examples import translation_examples
 from orbit_runner.tasks.translation.sources import (
     SYNTHETIC,
     load_pairs,
-    load_vocabulary,
 )
 from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
@@ -193,15 +191,11 @@ class TranslationTask(Task):
 
         return LinePredictor(signatures)
 
-    @functools.cached_property
+    @property
     def vocabulary(self) -> Vocabulary | None:
         """The subword vocabulary, or None if all data are ids."""
-        try:
-            return load_vocabulary(self.task_config, self.assets)
-        except DataError as error:
-            raise SettingError(
-                f"task.{setting_of_error('train_data', error)}", str(error)
-            ) from error
+        vocabulary: Vocabulary | None = self.learned
+        return vocabulary
 
     @property
     def vocab_size(self) -> int:
@@ -214,7 +208,7 @@ class TranslationTask(Task):
         try:
             return load_pairs(params, self.vocab_size, self.vocabulary)
         except DataError as error:
-            raise SettingError(f"task.{setting_of_error(section, error)}", str(error)) from error
+            raise self._data_error(section, error) from error
 
     def _cross_entropy(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return smoothed_cross_entropy(targets, logits, self.task_config.model.label_smoothing)

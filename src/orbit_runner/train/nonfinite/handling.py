@@ -133,12 +133,11 @@ def _examples(run: Run, step: int) -> str:
     """Returns a line with the examples of a step, or "" if they are not known."""
     if run.config.is_official or not run.is_chief:
         return ""
-    task = run.config.task
     recoveries = int(run.state.recoveries.numpy())
-    data = resolve_data_config(task.train_data, run.config.runtime, recoveries)
+    section = resolve_data_config(run.config.task.train_data, run.config.runtime, recoveries)
     examples = None
     with contextlib.suppress(RunnerError, OSError):
-        examples = task.training_examples(data, str(run.model_dir))
+        examples = run.config.data.training_examples(section, str(run.model_dir))
     if examples is None:
         return ""
     ids = [

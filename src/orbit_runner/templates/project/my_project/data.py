@@ -1,4 +1,4 @@
-"""Reads the data. To train on your own table, change this file first.
+"""What the task reads. To train on your own table, change this file first.
 
 It does not import TensorFlow, so that an error in the data is reported at once.
 """
@@ -7,12 +7,36 @@ import csv
 import hashlib
 
 import numpy as np
-from orbit_runner import ArraySource, DataError
+from orbit_runner import ArraySource, DataError, TaskData, describe_files
 
 FEATURES = ("sepal_length", "sepal_width", "petal_length", "petal_width")
 LABEL = "species"
+_FILES = ("train_file", "validation_file")
 CLASSES = ("setosa", "versicolor", "virginica")
 _EXPECTED = f"numbers in {', '.join(FEATURES)}, and {LABEL} one of {', '.join(CLASSES)}"
+
+
+class MyProjectData(TaskData):
+    """The files that the settings name."""
+
+    def problems(self):
+        """Yields (setting, message) for files that cannot be read.
+
+        The runner calls it before training, and shows which line set the setting.
+        """
+        for name in _FILES:
+            try:
+                read_rows(getattr(self.config, name))
+            except DataError as error:
+                yield name, str(error)
+
+    def files(self):
+        """Returns the files that the task reads, with their digests.
+
+        A run records them. If their contents change, it does not resume, because its
+        weights would no longer be those of one dataset.
+        """
+        return {name: describe_files([getattr(self.config, name)], sha256) for name in _FILES}
 
 
 def read_rows(path):

@@ -1,0 +1,116 @@
+"""What the image classification task reads: two sections of images. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from orbit_runner.config.schema.task_data import TaskData
+from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.shared_examples import SharedExamples, shared_images
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.image_classification.classes import classes_of
+from orbit_runner.tasks.image_classification.config import SECTIONS
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.examples import ImageExamples
+from orbit_runner.tasks.image_classification.sources import (
+    image_notes,
+    image_rows,
+    load_source,
+    mismatch_problems,
+    size_problems,
+)
+from orbit_runner.tasks.image_classification.trained_images import TrainedImages, trained_images
+from orbit_runner.tasks.imbalance.classes import imbalance_problems
+from orbit_runner.utils.log import note_once
+
+# How to evaluate on other images, by source.
+_SEPARATE = {
+    "image_folder": "put the images of each class into train/ and val/ in data_dir",
+    "image_csv": "set labels_split in both sections",
+    "synthetic": "set another seed in validation_data",
+    "tfds": "set tfds_split in both sections, such as train[:90%] and train[90%:]",
+}
+_OTHER_DATA = "name other data in validation_data"
+
+
+class ImageData(TaskData):
+    """Images and their classes, to train on and to evaluate on."""
+
+    excludes_examples = True
+
+    def source(self, section: str) -> ImageDataset:
+        """Returns the images of a section, loaded once per process."""
+        model = self.config.model
+        return load_source(getattr(self.config, section), model.input_size, model.num_classes)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields problems with the files of the datasets."""
+        model = self.config.model
+        sources = {}
+        for section in SECTIONS:
+            try:
+                source = self.source(section)
+                source.spec(model.input_size)
+                source.check()
+                sources[section] = source
+            except DataError as error:
+                yield self.setting_of_error(section, error), str(error)
+        for section, lines in image_notes(sources, model.input_size).items():
+            for line in lines:
+                note_once(f"note: {section}: {line}")
+        if model.input_size is None:
+            yield from size_problems(sources)
+        yield from mismatch_problems(sources, model.num_classes, model.input_size)
+        train = sources.get("train_data")
+        if train is not None:
+            yield from imbalance_problems(
+                self.config, train.origins, lambda: classes_of(self.config, train)
+            )
+        # `model.problems` checks a size that is set. Otherwise it is only known from the files.
+        shape = None if model.input_size else self.image_shape("train_data")
+        problem = model.size_problem(shape) if shape else ""
+        if problem:
+            yield "model.input_size", problem
+
+    def files(self) -> Mapping[str, Sequence[DataFile]]:
+        """Returns the files of both sections."""
+        return {section: self.source(section).data_files() for section in SECTIONS}
+
+    def file_reading(self) -> str:
+        """Returns how a worker reads the files of the training data."""
+        return self.source("train_data").file_reading
+
+    def shared_examples(self) -> SharedExamples | None:
+        """Returns the validation images that are also training images, or None."""
+        train, validation = (self.source(section) for section in SECTIONS)
+        advice = _SEPARATE.get(self.config.validation_data.source, _OTHER_DATA)
+        return shared_images(train, validation, advice, self.excluded_rows())
+
+    def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:
+        """Returns which examples are in the batch of each training step."""
+        return ImageExamples(self.config, section)
+
+    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns channels and sizes of the images of each section, and what is not used."""
+        sources = {}
+        for section in SECTIONS:
+            with contextlib.suppress(DataError):  # `problems` yields it.
+                sources[section] = self.source(section)
+        return image_rows(sources, self.config.model.input_size)
+
+    def image_shape(self, section: str) -> tuple[int, int, int] | None:
+        """Returns height, width and channels of a section's images.
+
+        None if the dataset cannot be read; `problems` yields why.
+        """
+        try:
+            return self.source(section).spec(self.config.model.input_size)[0]
+        except DataError:
+            return None
+
+    def learn(self, assets: Assets) -> TrainedImages:
+        """Returns what the run found out about its training images."""
+        return trained_images(self.config, assets)

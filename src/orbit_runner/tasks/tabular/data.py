@@ -1,0 +1,88 @@
+"""What the tabular task reads: the rows of a table. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.config.schema.task_data import TaskData
+from orbit_runner.data.example_ids import find_row
+from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.shared_examples import SharedExamples
+from orbit_runner.data.tables.summary import TableSummary
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.array_examples import ArrayExamples
+from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.tabular.checks import (
+    column_facts,
+    setting_of_error,
+    shared_rows,
+    summarize_table,
+    table_problems,
+)
+from orbit_runner.tasks.tabular.config import SECTIONS
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.preprocessing import Preprocessing, fitted_of_run
+from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mixture
+
+
+class TabularData(TaskData):
+    """The rows of a table, in two sections."""
+
+    excludes_examples = True
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields problems with the files, the columns and the values that a run needs."""
+        yield from table_problems(self.config)
+
+    def files(self) -> Mapping[str, Sequence[DataFile]]:
+        """Returns the files of both sections."""
+        return {name: source_files(self.config, name) for name in SECTIONS}
+
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
+    def shared_examples(self) -> SharedExamples | None:
+        """Returns the validation rows with the features of a training row, or None."""
+        return shared_rows(self.config, self.excluded_rows)
+
+    def training_examples(self, section: TableDataConfig, model_dir: str | None) -> ArrayExamples:
+        """Returns which rows are in the batch of each training step."""
+        part = load_part(self.config, SECTIONS[0])
+        columns = {target.column: part.column(target.column) for target in self.config.targets}
+
+        def describe_row(row: int) -> dict[str, Any]:
+            targets = {name: column.text(row) for name, column in columns.items()}
+            return {"place": part.row_location(row), "targets": targets}
+
+        def mixture(excluded: Any) -> Any:
+            return table_mixture(self.config, section, excluded)
+
+        def find(text: str, id_help: str) -> int:
+            return find_row(text, part.source.parts, part.rows, first=1, id_help=id_help)
+
+        name = part.source.name
+        return ArrayExamples(name, part.size, section, describe_row, find, mixture=mixture)
+
+    def summary(self) -> TableSummary | None:
+        """Returns a first look at the table, or None if it cannot be read."""
+        try:
+            return summarize_table(self.config)
+        except DataError:
+            return None
+
+    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns the columns of both sections, and what is not used."""
+        try:
+            return column_facts(self.config)
+        except DataError:
+            return {}
+
+    def learn(self, assets: Assets) -> Preprocessing:
+        """Returns the values fitted on the training rows of the run."""
+        return fitted_of_run(self.config, assets)
+
+    def setting_of_error(self, section: str, error: DataError) -> str:
+        """Returns the path, below `task`, of the setting that an error is about."""
+        return setting_of_error(section, error)
