@@ -207,14 +207,21 @@ TEXT_MODELS.register(
     help="Transformer (Vaswani et al. 2017), presets tiny, base and big",
 )
 _PAIRS = "orbit_runner.tasks.translation.config:TranslationDataConfig"
-for _name, _help in {
-    "parallel_text": "text files whose lines are translations of each other, plain or gzip",
-    "token_records": "TFRecord files of token ids",
-    "synthetic": "seeded random sentences",
-}.items():
-    TEXT_SOURCES.register(
-        _name, config=_PAIRS, target=f"orbit_runner.data.text.{_name}:load", help=_help
-    )
+_PAIR_READERS = "orbit_runner.data.text"
+for _name, _target, _help in (
+    (
+        "parallel_text",
+        f"{_PAIR_READERS}.parallel_text:ParallelText",
+        "text files whose lines are translations of each other, plain or gzip",
+    ),
+    (
+        "token_records",
+        f"{_PAIR_READERS}.token_records:TokenRecords",
+        "TFRecord files of token ids",
+    ),
+    ("synthetic", f"{_PAIR_READERS}.synthetic:SyntheticPairs", "seeded random sentences"),
+):
+    TEXT_SOURCES.register(_name, config=_PAIRS, target=_target, help=_help)
 RATING_MODELS.register(
     "neumf",
     config="orbit_runner.tasks.recommendation.config:NeuMFConfig",

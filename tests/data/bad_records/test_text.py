@@ -18,7 +18,7 @@ from orbit_runner.data.text import lines
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
-from orbit_runner.tasks.translation.sources import load_pairs, load_vocabulary
+from orbit_runner.tasks.translation.sources import load_vocabulary, open_pairs
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.texts import text_config, write_texts
 from tests.support.translations import translation_config, write_set
@@ -59,7 +59,7 @@ def _pairs(config: ExperimentConfig) -> tuple[PairSource, bytes]:
     task: Any = config.task
     assert not dict(task_data(task).problems())
     words = load_vocabulary(task, Assets())
-    return load_pairs(task.train_data, words.size, words), words.model
+    return open_pairs(task.train_data).read(words.size, words), words.model
 
 
 def test_pairs_and_vocabulary_are_those_of_text_without_the_bad_pairs(
@@ -98,7 +98,7 @@ def test_references_of_evaluation_lack_the_bad_pairs(folders: tuple[Path, Path])
         }
         task: Any = translation_config(folder, **{LIMIT: limit}, **changes).task
         words = load_vocabulary(task, Assets())
-        found.append(load_pairs(task.validation_data, words.size, words))
+        found.append(open_pairs(task.validation_data).read(words.size, words))
     assert found[0].references == found[1].references
     assert found[0].size == found[1].size == 197
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.files import data_folder, named_files
+from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.text.dataset import FileRows, PairDataset
 from orbit_runner.data.text.limits import limit_lengths
-from orbit_runner.data.text.lines import count_lines, find_bad_lines, read_files
+from orbit_runner.data.text.lines import count_lines, find_bad_lines, lines_digest, read_files
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.token_cache import encode_files
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
@@ -23,6 +28,64 @@ _HINT = (
     "provide two text files with one sentence per line, such as train.en.gz and train.de.gz, or "
     "download a dataset that `runner data list` shows"
 )
+
+
+class ParallelText(PairDataset):
+    """Text files whose lines are translations of each other."""
+
+    is_text = True
+    row = "LINE"
+
+    def text_files(self) -> tuple[list[Path], list[Path]]:
+        """Returns the files of the sources and of the targets."""
+        return find_files(**self._places())
+
+    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, Any]:
+        """Returns the arguments of `load`."""
+        return self._places() | {
+            "max_length": self.section.max_seq_length,
+            "is_training": bool(self.section.is_training),
+            "vocabulary": vocabulary,
+            "max_bad_records": self.section.max_bad_records,
+        }
+
+    def check(self, vocab_size: int, vocabulary: Vocabulary | None) -> None:
+        """Raises `DataError` if a file is missing, empty, not UTF-8, or has other lines."""
+        limit = self.section.max_bad_records
+        sources, targets = self.text_files()
+        _check_lines(tuple(sources), tuple(targets), limit)
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files, with digests of their text."""
+        sources, targets = self.text_files()
+        digest = functools.partial(lines_digest, strict=self._is_strict)
+        return describe_files([*sources, *targets], digest)
+
+    def bad_pairs(self) -> frozenset[int]:
+        """Returns the numbers of the pairs with a line that is not UTF-8."""
+        return find_bad_pairs(self.text_files(), self.section.max_bad_records)
+
+    def places(self) -> list[list[FileRows]]:
+        """Returns the files of both sides."""
+        return [
+            [FileRows(path, count_lines([path], strict=self._is_strict)[0], 1) for path in side]
+            for side in self.text_files()
+        ]
+
+    @property
+    def _is_strict(self) -> bool:
+        """Whether a line that is not UTF-8 is an error."""
+        return not self.section.max_bad_records
+
+    def _places(self) -> dict[str, Any]:
+        """Returns the arguments of `find_files`."""
+        by_default = "train" if self.section.is_training else "validation"
+        return {
+            "split": self.section.split or by_default,
+            "data_dir": self.section.data_dir,
+            "input_path": input_paths(self.section),
+            "languages": (self.section.src_lang, self.section.tgt_lang),
+        }
 
 
 def find_files(
@@ -92,6 +155,15 @@ def load(
     return _expand_kept(pairs, lines, excluded) if excluded else pairs
 
 
+ParallelText.reader = staticmethod(load)
+
+
+@cache_source(maxsize=4)
+def _check_lines(sources: tuple[Path, ...], targets: tuple[Path, ...], limit: int) -> None:
+    count_pairs(sources, targets, strict=not limit)
+    find_bad_pairs((sources, targets), limit)
+
+
 def find_bad_pairs(sides: tuple[Sequence[Path], Sequence[Path]], limit: int) -> frozenset[int]:
     """Returns the numbers of the pairs, from 0, that have a line that is not UTF-8.
 
@@ -143,13 +215,12 @@ def count_pairs(
     if source_lines != target_lines:
         raise DataError(
             f"got {source_lines:,} lines in {_format_paths(sources)} and {target_lines:,} in "
-            f"{_format_paths(targets)}, expected the same number: one line is the translation of "
-            "the other",
+            f"{_format_paths(targets)}, expected as many in both: line n of one is the "
+            "translation of line n of the other",
             field="input_path",
         )
     return source_lines, source, target
 
 
 def _format_paths(paths: Sequence[Path]) -> str:
-    more = f" (and {len(paths) - 1} more)" if paths[1:] else ""
-    return f"{paths[0]}{more}"
+    return ", ".join(map(str, paths[:3])) + (" …" if paths[3:] else "")

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.source import EOS, UNKNOWN, PairSource, Ragged
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError
 
 _KINDS = ("random", "constant")
 _FIRST = UNKNOWN + 1
 _SHORTEST = 2
+
+
+class SyntheticPairs(PairDataset):
+    """Sentences of random subwords."""
+
+    has_files = False
+
+    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, Any]:
+        """Returns the arguments of `load`."""
+        return {
+            "num_examples": self.section.synthetic.num_examples,
+            "kind": self.section.synthetic.kind,
+            "vocab_size": vocab_size,
+            "max_length": self.section.max_seq_length,
+            "seed": self.section.seed or 0,
+        }
+
+    def check(self, vocab_size: int, vocabulary: Vocabulary | None) -> None:
+        """Accepts all settings: the config has checked them."""
 
 
 def load(
@@ -38,6 +61,9 @@ def load(
         for lengths in (sources, targets)
     )
     return PairSource("synthetic", inputs, outputs, vocab_size)
+
+
+SyntheticPairs.reader = staticmethod(load)
 
 
 def _append_end(values: np.ndarray, lengths: np.ndarray) -> Ragged:

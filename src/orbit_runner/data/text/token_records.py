@@ -6,14 +6,19 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.files import named_files
+from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.text.dataset import FileRows, PairDataset
 from orbit_runner.data.text.limits import limit_lengths
 from orbit_runner.data.text.packed_varints import PackedRows, int64_list
 from orbit_runner.data.text.source import EOS, PAD, PairSource, Ragged
 from orbit_runner.data.text.token_cache import load_or_encode
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.data.tfrecord.example import features_of
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
@@ -21,6 +26,7 @@ from orbit_runner.data.tfrecord.framing import (
     TAIL_BYTES,
     FileIndex,
     find_damaged_data,
+    record_files,
     record_starts,
     unreadable_error,
 )
@@ -30,6 +36,39 @@ from orbit_runner.utils.log import Progress
 
 _NAME = "token_records"
 SIDES = ("inputs", "targets")
+
+
+class TokenRecords(PairDataset):
+    """TFRecord files of token ids."""
+
+    row = "RECORD"
+
+    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, Any]:
+        """Returns the arguments of `load`."""
+        return {
+            "split": self.section.split,
+            "data_dir": self.section.data_dir,
+            "input_path": input_paths(self.section),
+            "vocab_size": vocab_size,
+            "max_length": self.section.max_seq_length,
+            "is_training": bool(self.section.is_training),
+        }
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files, with digests of their records."""
+        files = self._files()
+        return record_files(files, index_files(files))
+
+    def places(self) -> list[list[FileRows]]:
+        """Returns the files, which have both sides."""
+        files = self._files()
+        indexes = index_files(files)
+        return [
+            [FileRows(path, index.records, 0) for path, index in zip(files, indexes, strict=True)]
+        ]
+
+    def _files(self) -> list[Path]:
+        return named_files(_NAME, self.section.data_dir, input_paths(self.section))
 
 
 def load(
@@ -71,6 +110,9 @@ def load(
         _check_ids(side, rows, vocab_size, files, indexes)
     pairs = PairSource(f"{_NAME} {files[0].name}", sources, targets, vocab_size)
     return limit_lengths(pairs, max_length, is_training=is_training)
+
+
+TokenRecords.reader = staticmethod(load)
 
 
 def _cache_key(files: Sequence[Path]) -> list[list[object]]:

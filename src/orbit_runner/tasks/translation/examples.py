@@ -5,32 +5,21 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.example_ids import index_of, is_same_file, place_of, unknown_id_error
-from orbit_runner.data.files import named_files
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.steps import RowOrder, StepOrder
-from orbit_runner.data.text import parallel_text
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
-from orbit_runner.data.text.lines import count_lines
+from orbit_runner.data.text.dataset import FileRows
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
 from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
-from orbit_runner.tasks.translation.sources import (
-    RECORDS,
-    TEXT,
-    load_pairs,
-    load_vocabulary,
-    text_arguments,
-)
+from orbit_runner.tasks.translation.sources import load_vocabulary, open_pairs
 
 _SIDES = ("inputs", "targets")
 
@@ -44,11 +33,11 @@ class PairExamples:
         self._data = data
         self._vocabulary = load_vocabulary(config, Assets(model_dir))
         vocab_size = self._vocabulary.size if self._vocabulary else config.vocab_size
-        self._pairs = load_pairs(data, vocab_size, self._vocabulary)
-        self._places = _file_places(data)
-        unit = "RECORD" if data.source == RECORDS else "LINE"
+        dataset = open_pairs(data)
+        self._pairs = dataset.read(vocab_size, self._vocabulary)
+        self._places = dataset.places()
         self.id_help = "an index as `runner batch` prints it" + (
-            f", or FILE:{unit}" if self._places else ""
+            f", or FILE:{dataset.row}" if self._places else ""
         )
         self.excluded = find_excluded(data, self._pairs.size, self.find)
         self.source = self._pairs.name
@@ -131,24 +120,7 @@ def make_order(
     return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
 
 
-# A file with its number of rows and the number of the first: lines count from 1, records from 0.
-_File = tuple[Path, int, int]
-
-
-def _file_places(data: TranslationDataConfig) -> list[list[_File]]:
-    """Returns the files of both sides; one list for records, which have both; [] for no files."""
-    if data.source == TEXT:
-        sides = parallel_text.find_files(**dict(text_arguments(data)))
-        strict = not data.max_bad_records
-        return [[(path, count_lines([path], strict=strict)[0], 1) for path in s] for s in sides]
-    if data.source == RECORDS:
-        files = named_files(RECORDS, data.data_dir, input_paths(data))
-        indexes = index_files(files)
-        return [[(path, one.records, 0) for path, one in zip(files, indexes, strict=True)]]
-    return []
-
-
-def _format_place(files: Sequence[_File], row: int) -> str:
+def _format_place(files: Sequence[FileRows], row: int) -> str:
     for path, count, first in files:
         if row < count:
             return f"{path}:{row + first}"
@@ -156,7 +128,7 @@ def _format_place(files: Sequence[_File], row: int) -> str:
     raise AssertionError("a row beyond the last file")
 
 
-def _find_row(files: Sequence[_File], text: str) -> int | None:
+def _find_row(files: Sequence[FileRows], text: str) -> int | None:
     """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
     place, before = place_of(text), 0
     for path, count, first in files if place else ():

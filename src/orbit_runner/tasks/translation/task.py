@@ -37,8 +37,7 @@ from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_
 from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
 from orbit_runner.tasks.translation.report_examples import translation_examples
 from orbit_runner.tasks.translation.sources import (
-    SYNTHETIC,
-    load_pairs,
+    open_pairs,
 )
 from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
@@ -206,7 +205,7 @@ class TranslationTask(Task):
         """Returns the pairs of a section. Raises `SettingError` if they cannot be read."""
         section = "train_data" if params.is_training else "validation_data"
         try:
-            return load_pairs(params, self.vocab_size, self.vocabulary)
+            return open_pairs(params).read(self.vocab_size, self.vocabulary)
         except DataError as error:
             raise self._data_error(section, error) from error
 
@@ -217,7 +216,11 @@ class TranslationTask(Task):
     def _references(self) -> tuple[str, ...] | None:
         data = self.task_config.validation_data
         pairs = self.pairs(data)
-        if pairs.references is not None or self.vocabulary is None or data.source == SYNTHETIC:
+        if (
+            pairs.references is not None
+            or self.vocabulary is None
+            or not open_pairs(data).has_files
+        ):
             return pairs.references
         targets = pairs.targets
         return tuple(self.vocabulary.decode(targets.row(n).tolist() for n in range(targets.size)))

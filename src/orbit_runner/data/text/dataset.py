@@ -1,0 +1,78 @@
+"""What a dataset of sentence pairs is, however it is stored; does not import TensorFlow.
+
+Each way of storing pairs is a subclass beside its reader. The task asks a dataset, and never which
+of them it is.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.text.source import PairSource
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
+
+
+class FileRows(NamedTuple):
+    """A file and the number of its rows, which count from 1 for lines and from 0 for records."""
+
+    path: Path
+    rows: int
+    first: int  # The number of the first row.
+
+
+class PairDataset(abc.ABC):
+    """Pairs of sentences that a section of a config names.
+
+    Attributes:
+        section: The section, such as `train_data`.
+    """
+
+    is_text: ClassVar[bool] = False  # Whether a vocabulary makes the ids.
+    has_files: ClassVar[bool] = True
+    row: ClassVar[str] = ""  # What the numbers in IDs count.
+    # The function that reads the pairs, with `options` as keyword arguments.
+    reader: ClassVar[Callable[..., PairSource]]
+
+    def __init__(self, section: Any) -> None:
+        self.section = section
+
+    @abc.abstractmethod
+    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, Any]:
+        """Returns the arguments of `reader`, which must be hashable."""
+
+    def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
+        """Returns the pairs, read into memory once per process.
+
+        `vocabulary` may be None if the pairs are ids. Raises `DataError` if they cannot be read.
+        """
+        return _read(type(self).reader, tuple(self.options(vocab_size, vocabulary).items()))
+
+    def check(self, vocab_size: int, vocabulary: Vocabulary | None) -> None:
+        """Raises `DataError` if a file is missing, empty or cannot be read."""
+        self.read(vocab_size, vocabulary)
+
+    def data_files(self) -> list[DataFile]:
+        """Returns descriptions of the files."""
+        return []
+
+    def text_files(self) -> tuple[list[Path], list[Path]]:
+        """Returns the files with the text of the sources and of the targets; none for ids."""
+        return [], []
+
+    def bad_pairs(self) -> frozenset[int]:
+        """Returns the numbers of the pairs that are left out because they cannot be read."""
+        return frozenset()
+
+    def places(self) -> list[list[FileRows]]:
+        """Returns the files of each side; one list if they have both sides; [] for no files."""
+        return []
+
+
+@cache_source(maxsize=8)
+def _read(reader: Callable[..., PairSource], options: Sequence[tuple[str, Any]]) -> PairSource:
+    return reader(**dict(options))
