@@ -13,9 +13,9 @@ from orbit_runner.audit.verify import Verdict, Verification, verify
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_list
+from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.run_directory.data_verification import DataVerification, verify_data
 
 _DESCRIPTION = """\
