@@ -53,8 +53,9 @@ LAYERS = (
     "launch",
     "reporting",
     "sweep",
-    "cli",
+    "jobs",
     "run_model",
+    "cli",  # The last one: the Python API imports the jobs, and not the command line.
 )
 WITHOUT_TENSORFLOW = (
     "version",
@@ -68,17 +69,16 @@ WITHOUT_TENSORFLOW = (
     "profiling",
 )
 WITHOUT_CIRCLES = (
-    *("checkpoint", "config", "determinism", "distribute", "model_garden", "models", "serving"),
-    *("state", "trackers", "train"),
+    *("checkpoint", "cli", "config", "determinism", "distribute", "jobs", "model_garden"),
+    *("models", "serving", "state", "trackers", "train"),
 )
-# Read before tensorflow is imported: the configs of tasks, and the commands that only read.
+# Read before tensorflow is imported: the configs of tasks, commands and jobs.
 LIGHT = sorted(
     [
         *ROOT.glob("tasks/*/config.py"),
-        *ROOT.glob("cli/commands/*.py"),
-        *ROOT.glob("cli/flags/*.py"),
-        *ROOT.glob("cli/runs/*.py"),
-        *ROOT.glob("cli/clean/*.py"),
+        *ROOT.glob("cli/**/*.py"),
+        # This one is the main module of a process that trains.
+        *{*ROOT.glob("jobs/*.py")} - {ROOT / "jobs" / "why_process.py"},
         *(
             ROOT / "checkpoint" / f"{name}.py"
             for name in ("directory", "latest_checkpoint", "ranking")
@@ -91,13 +91,6 @@ LIGHT = sorted(
         ROOT / "step" / "results.py",
         ROOT / "tf_internals.py",
         *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading", "provider")),
-        *(
-            ROOT / "cli" / f"{name}.py"
-            for name in (
-                *("main", "command", "finetune", "launch_plan", "launch_cluster", "list_official"),
-                *("model_selection", "reference_run", "replay/plan"),
-            )
-        ),
     ]
 )
 

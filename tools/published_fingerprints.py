@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.published.reproduction import portable_experiment
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -27,6 +26,7 @@ from orbit_runner.determinism.published_fingerprints import (
     read_published,
     write_published,
 )
+from orbit_runner.jobs.reproduce import portable_experiment
 
 # They need no data, and train in seconds.
 NAMES = ("digits", "digits_mlp", "breast_cancer", "diabetes")

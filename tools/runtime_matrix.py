@@ -21,11 +21,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import unknown_name_message
+from orbit_runner.jobs.preflight import check_before_start
 from tests.support.small_experiments import overrides
 from tools.model_garden_matrix.results import versions
 from tools.model_garden_matrix.stages import reason_of, strip_paths

@@ -6,25 +6,30 @@ import dataclasses
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.cli.commands.run import check_data
-from orbit_runner.cli.gin_bindings import restored_gin_scope
-from orbit_runner.cli.preflight import (
-    check_before_start,
-    check_same_config,
-    setting_error_scope,
-)
-from orbit_runner.cli.train_job import CONTINUED_CODES, Job, prepare_process, run_job
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import ExportFailed, RunnerError
+from orbit_runner.jobs.gin_bindings import restored_gin_scope
+from orbit_runner.jobs.preflight import (
+    check_before_start,
+    check_same_config,
+    setting_error_scope,
+)
+from orbit_runner.jobs.train_job import (
+    CONTINUED_CODES,
+    Job,
+    compare_data,
+    default_model_dir,
+    prepare_process,
+    run_job,
+)
 from orbit_runner.reporting.progress.factory import make_progress
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
@@ -197,7 +202,7 @@ def _run(
     flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     texts = tuple((flag, path, json.dumps(value)) for flag, path, value in flags)
     resolved = resolve(Request(flags=texts))
-    folder = _default_directory(resolved.config.name)
+    folder = default_model_dir(resolved.config.name)
     if model_dir is not None:
         folder = Path(model_dir).expanduser()
     mode = _MODE if evaluates else "train"
@@ -211,16 +216,13 @@ def _run(
         config=resolved.config,
         mode=mode,
         model_dir=folder,
-        cluster=None,
-        asynchronous=True,
-        allow_partial=False,
         resume=resume,
         command=("python", *sys.argv),
     )
     display = make_progress(progress, title=f"{resolved.config.name} · {mode}", place=str(folder))
     with RunLock(folder), display.shown_scope():
         # Check the data first: other arrays also change their digest in the config.
-        job = dataclasses.replace(job, data=check_data(job, resume))
+        job = dataclasses.replace(job, data=compare_data(job))
         if resume == "same":
             check_same_config(resolved, folder)
         with setting_error_scope(resolved), disk_error_scope(folder):
@@ -321,7 +323,3 @@ def _default_name(model: Any) -> str:
 
 def _plain_characters(text: str) -> Iterator[str]:
     yield from (letter if letter.isalnum() else "_" for letter in text)
-
-
-def _default_directory(name: str) -> Path:
-    return Path("runs") / name / time.strftime("%Y%m%d-%H%M%S")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.branches.exclusion import find_branch_step, find_first_use
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.branch import find_branch_step, find_first_use
 from orbit_runner.step.examples import TrainingOrder
 
 PARENT = [

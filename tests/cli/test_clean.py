@@ -16,10 +16,9 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.ranking import Entry, KeepRanked, steps_by_rank
-from orbit_runner.cli.clean.deletion import delete_items
-from orbit_runner.cli.clean.rules import Rules, make_plan
 from orbit_runner.cli.commands.clean import format_size
 from orbit_runner.cli.main import main
+from orbit_runner.jobs.clean import Rules, delete_items, make_plan
 from orbit_runner.run_directory.run_summary import read_summary
 from tests.support.damage import DATA, flip
 from tests.support.run_directories import write_run

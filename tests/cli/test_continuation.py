@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.cli.continuation import change_flags
 from orbit_runner.cli.main import main
-from orbit_runner.cli.train_job import change_flags
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.train.callbacks.base import Callback
 

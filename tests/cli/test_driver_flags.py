@@ -15,11 +15,10 @@ from absl import app, flags
 
 from orbit_runner.cli.command import parse_flags
 from orbit_runner.cli.commands.run import COMMAND
-from orbit_runner.cli.finetune import MODE
 from orbit_runner.cli.flags.config_flags import build_request
 from orbit_runner.cli.flags.driver_flags import REPLACED, REPLACED_MODES
 from orbit_runner.config.resolve import resolve
-from orbit_runner.config.schema.modes import MODES
+from orbit_runner.config.schema.modes import FINE_TUNING, MODES
 from orbit_runner.errors import RunnerError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/official_drivers.md"
@@ -94,7 +93,7 @@ def test_docs_page_lists_every_driver_flag() -> None:
 @pytest.mark.parametrize("name", sorted(n for n, place in PLACES.items() if place == "the same"))
 def test_driver_flag_listed_as_the_same_is_accepted(name: str) -> None:
     if name in modes():
-        assert name in (*MODES, MODE)
+        assert name in (*MODES, FINE_TUNING)
         return
     if name.startswith("help"):
         with pytest.raises(SystemExit) as left:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.cli.clean.known_files import list_run_files
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.jobs.clean import list_run_files
 from tests.support.keras_models import keras_config
 from tests.support.toy import run as run_in_process
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.clean.known_files import list_run_files
 from orbit_runner.cli.main import main
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.jobs.clean import list_run_files
 
 # TensorFlow fixes the thread settings of the test process at its first op.
 RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0", "--train_steps=20",

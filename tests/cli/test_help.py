@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli import finetune
 from orbit_runner.cli.command import Command
 from orbit_runner.cli.commands.run import COMMAND
 from orbit_runner.cli.main import main
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.modes import MODES
+from orbit_runner.config.schema.modes import FINE_TUNING, MODES
 from orbit_runner.config.schema.optimizers import OptimizerChoice
 from tests.cli.test_commands import ALL
 
@@ -57,11 +56,11 @@ def test_help_shows_the_default_of_every_flag_that_has_one(
 def test_mode_help_lists_every_mode_and_the_default(run_command: RunCommand) -> None:
     _, text, _ = run_command("run", "--help")
 
-    assert f"{', '.join((*MODES, finetune.MODE))} (default: train_and_eval)" in text
+    assert f"{', '.join((*MODES, FINE_TUNING))} (default: train_and_eval)" in text
     listed = run_command("list")[1].split("modes:\n")[1]
-    assert [*map(str.strip, listed.splitlines())] == [*MODES, finetune.MODE]
+    assert [*map(str.strip, listed.splitlines())] == [*MODES, FINE_TUNING]
     message = run_command("run", "--experiment=digits", "--mode=x")[2]
-    assert f"allowed: {', '.join(sorted((*MODES, finetune.MODE)))}" in message
+    assert f"allowed: {', '.join(sorted((*MODES, FINE_TUNING)))}" in message
 
 
 @pytest.mark.parametrize(

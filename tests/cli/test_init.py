@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orbit_runner.cli import new_project
 from orbit_runner.cli.main import main
+from orbit_runner.jobs import new_project
 
 SRC = Path(new_project.__file__).parents[2]
 FILES = [

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli import launch_cluster
 from orbit_runner.cli.commands import launch
-from orbit_runner.cli.launch_plan import Plan, make_plan
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.launch import LaunchPlan, _Specs
 from orbit_runner.launch.members import make_attempt
 from orbit_runner.launch.process import LogMultiplexer, Spec
 from orbit_runner.launch.supervisor import Job, Limits
@@ -95,16 +94,15 @@ def test_invalid_arguments_are_rejected_before_any_process_starts(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["setup.cfg"]
 
 
-def plan_of(*arguments: str) -> Plan:
-    flags = launch._parse(launch.COMMAND.parser(), arguments)
-    return make_plan(flags, flags.run_arguments)
+def plan_of(*arguments: str) -> LaunchPlan:
+    return launch.make_plan(launch._parse(launch.COMMAND.parser(), arguments))
 
 
-def specs_of(plan: Plan, attempts: int = 1) -> list[Spec]:
+def specs_of(plan: LaunchPlan, attempts: int = 1) -> list[Spec]:
     """Returns what the last of several attempts would start."""
     with open(os.devnull, "wb") as nowhere:
         job = Job(LogMultiplexer(nowhere, nowhere), Signals(), Limits())
-        make = launch_cluster._Specs(plan, job)
+        make = _Specs(plan, job)
         for number in range(1, attempts + 1):
             specs = [*make(make_attempt(number, plan.counts))]
     return specs

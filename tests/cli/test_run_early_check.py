@@ -19,8 +19,7 @@ def test_checkpoint_check_begins_before_everything_else(
         raise SystemExit
 
     monkeypatch.setattr(run, "prepare_process", started)
+    arguments = ["--experiment=digits_mlp", "--mode=train", f"--model_dir={tmp_path / 'own'}"]
     with pytest.raises(SystemExit):
-        run.COMMAND.main(
-            ["--experiment=digits_mlp", "--mode=train", f"--model_dir={tmp_path / 'own'}"]
-        )
+        run.COMMAND.main(arguments)
     assert happened == ["own", "started"]

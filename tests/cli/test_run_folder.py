@@ -17,9 +17,9 @@ import pytest
 
 from orbit_runner.cli.command import parse_flags
 from orbit_runner.cli.commands import run
-from orbit_runner.cli.train_job import ConfigWriter
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.jobs.train_job import ConfigWriter
 from orbit_runner.run_directory.config import keep_config
 from orbit_runner.run_directory.run_lock import RunLock
 

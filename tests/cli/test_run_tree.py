@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from orbit_runner.cli.commands.runs import tree_rows
 from orbit_runner.cli.main import main
-from orbit_runner.cli.runs.tree import tree_rows
 from orbit_runner.config.serialize import Difference
 from orbit_runner.run_directory.branch import Branch, write_branch
 from orbit_runner.run_directory.run_summary import read_summaries

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.cli.preflight import check_same_config
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.partitioning import batch_problems, run_problems
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.jobs.preflight import check_same_config
 
 _FOUR = "runtime.logical_replicas=4"
 _MIRRORED = "runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=2"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.modes import MODES
@@ -22,6 +21,7 @@ from orbit_runner.config.schema.partitioning import (
     shape_problems,
 )
 from orbit_runner.config.schema.task_data import task_data
+from orbit_runner.jobs.preflight import check_before_start
 
 TRAIN, EVAL = "runtime.train_input_partition_dims", "runtime.eval_input_partition_dims"
 TASK_TRAIN = "task.train_input_partition_dims"

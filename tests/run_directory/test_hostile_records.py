@@ -14,9 +14,9 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import current_damage, newest_step_of_run
 from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record, sha256_of
-from orbit_runner.cli.finetune import newest_checkpoint
 from orbit_runner.data.fingerprint import describe_files
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.finetune import newest_checkpoint
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config import written_settings

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from orbit_runner import Callback
-from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.jobs.preflight import check_before_start
 from tools.model_garden_matrix.stages import STEPS, ReportStage
 
 _MODE = "train_and_eval"

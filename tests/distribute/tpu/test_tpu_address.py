@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -30,6 +29,7 @@ from orbit_runner.distribute.tpu_address import (
     tpu_name,
     tpu_problems,
 )
+from orbit_runner.jobs.preflight import check_before_start
 
 
 def runtime(tpu: str, **changes: Any) -> RuntimeConfig:

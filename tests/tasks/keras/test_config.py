@@ -13,11 +13,11 @@ import pytest
 import tf_keras
 import yaml
 
-from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.jobs.preflight import check_before_start
 from orbit_runner.tasks.keras.keras_names import find_class, keras_classes
 
 _NETS = """

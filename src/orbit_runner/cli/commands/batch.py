@@ -26,11 +26,11 @@ from orbit_runner.cli.flags.config_flags import (
     run_of,
 )
 from orbit_runner.cli.flags.values import OUTPUT_FILE
-from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.text.step import format_step
 from orbit_runner.step.examples import StepExamples, TrainingOrder
 from orbit_runner.utils.files import write_output

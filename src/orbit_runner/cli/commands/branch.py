@@ -9,22 +9,8 @@ import shutil
 import time
 from pathlib import Path
 
-from orbit_runner.cli.branches.exclusion import (
-    EXCLUDE_SETTING,
-    find_branch_step,
-    newly_excluded_examples,
-)
-from orbit_runner.cli.branches.plan import (
-    BranchPlan,
-    describe_branch,
-    inexact_reasons,
-    plan_branch,
-    reached_step,
-)
-from orbit_runner.cli.branches.preparation import prepare_branch
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.commands.run import start_run
-from orbit_runner.cli.finetune import run_child
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
@@ -35,12 +21,24 @@ from orbit_runner.cli.flags.config_flags import (
     refuse_streams,
 )
 from orbit_runner.cli.flags.values import LOCAL_RUN, MODEL_DIR, one_of
-from orbit_runner.cli.preflight import check_same_config
-from orbit_runner.cli.reference_run import check_outside
+from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import CheckpointMismatch, RunnerError, format_list, unknown_name_message
+from orbit_runner.jobs.branch import (
+    BranchPlan,
+    describe_branch,
+    find_branch_step,
+    inexact_reasons,
+    newly_excluded_examples,
+    plan_branch,
+    prepare_branch,
+    reached_step,
+)
+from orbit_runner.jobs.child_process import run_child
+from orbit_runner.jobs.preflight import check_same_config
+from orbit_runner.jobs.reference_run import check_outside
 from orbit_runner.run_directory.branch import Branch, read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.paths import RunDirectory
@@ -197,7 +195,7 @@ def _choose_branch_step(before: ResolvedConfig, resolved: ResolvedConfig, run: P
     if not examples:
         raise RunnerError(
             "--at: is not set\nspecify the step; only a branch that adds examples to "
-            f"{EXCLUDE_SETTING} may omit it"
+            f"{EXCLUDE} may omit it"
         )
     reached = reached_step(run, read_history(run))
     step, first = find_branch_step(before, run, examples, reached)

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.clean.deletion import delete_items
-from orbit_runner.cli.clean.rules import Plan, Rules, make_plan
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.commands.runs import require_directory
 from orbit_runner.cli.flags.values import RUNS
-from orbit_runner.cli.runs.columns import RunColumns
-from orbit_runner.cli.runs.conditions import parse_condition
+from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.errors import RunnerError, unknown_name_message
+from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
 from orbit_runner.run_directory.run_summary import STATUSES, RunSummary, find_runs, read_summaries
 from orbit_runner.utils.streams import use_utf8
 

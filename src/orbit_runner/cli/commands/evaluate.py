@@ -19,13 +19,13 @@ from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
-from orbit_runner.cli.preflight import check_evaluation, setting_error_scope
-from orbit_runner.cli.remote_runs import local_run_scope
-from orbit_runner.cli.single_process import convert_to_single_process
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.preflight import check_evaluation, setting_error_scope
+from orbit_runner.jobs.reference_run import convert_to_single_process
+from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
 from orbit_runner.storage.paths import is_remote, strip_file_scheme

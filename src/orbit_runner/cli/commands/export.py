@@ -13,12 +13,12 @@ from typing import Any
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN, one_of
-from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
-from orbit_runner.cli.preflight import setting_error_scope
-from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.schema.trainer import EXPORT_FORMATS, SAVED_MODEL
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.reporting.text.exports import format_exports
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
 from orbit_runner.storage.paths import is_remote, strip_file_scheme

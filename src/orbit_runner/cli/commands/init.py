@@ -9,8 +9,8 @@ from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.values import DIRECTORY
-from orbit_runner.cli.new_project import package_name, write_project
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.new_project import package_name, write_project
 
 _DESCRIPTION = """\
 Write a project with a task of your own: a Python package, an experiment, a small CSV file to train

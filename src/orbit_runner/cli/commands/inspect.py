@@ -28,13 +28,13 @@ from orbit_runner.cli.flags.config_flags import (
     run_of,
 )
 from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE
-from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
 from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest, real_settings
+from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import write_output

@@ -7,13 +7,16 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
-from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, SHARED
-from orbit_runner.cli.launch_cluster import launch
-from orbit_runner.cli.launch_plan import Plan, make_plan
+from orbit_runner.cli.commands.run import add_flags, choose_model_dir
+from orbit_runner.cli.flags.config_flags import build_request, refuse_streams
+from orbit_runner.cli.flags.values import MODEL_DIR, OUTPUT_DIRECTORY, SHARED
+from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.launch import LaunchOptions, LaunchPlan, launch, plan_launch
 from orbit_runner.launch.process import LogMultiplexer
 
 _DESCRIPTION = """\
@@ -54,24 +57,62 @@ def main(flags: argparse.Namespace) -> int:
         raise RunnerError("the flags of `runner run` come after `--`; see `runner launch --help`")
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     output = LogMultiplexer(sys.stdout.buffer, sys.stderr.buffer, color=color)
-    plan = make_plan(flags, flags.run_arguments)
+    plan = make_plan(flags)
     code = launch(plan, output)
     if code:
-        _print_continuation(plan, code)
+        _print_continuation(plan, flags.run_arguments, code)
     return code
 
 
-def _print_continuation(plan: Plan, code: int) -> None:
+def make_plan(flags: argparse.Namespace) -> LaunchPlan:
+    """Returns the plan, with the config that the members will resolve.
+
+    `flags.run_arguments` are the arguments of `runner run`. Raises `RunnerError` if the config does
+    not resolve or does not describe a cluster.
+    """
+    parser = Parser("run")
+    add_flags(parser, dataclasses.replace(MODEL_DIR, use=SHARED))
+    run_flags = parse_flags(parser, flags.run_arguments)
+    refuse_streams(run_flags, "each member reads it")
+    resolved = resolve(build_request(run_flags))
+    model_dir = choose_model_dir(run_flags, resolved)
+    run_arguments = list(flags.run_arguments)
+    if not run_flags.model_dir:
+        # The default depends on the time, but all members must use the same directory.
+        run_arguments.append(f"--model_dir={model_dir}")
+    options = LaunchOptions(
+        workers=flags.workers,
+        ps=flags.ps,
+        evaluator=flags.evaluator,
+        data_workers=flags.data_workers,
+        min_workers=flags.min_workers,
+        rejoin_after=flags.rejoin_after,
+        max_restarts=flags.max_restarts,
+        grace=flags.grace,
+        stall_timeout=flags.stall_timeout,
+        logs=Path(flags.logs) if flags.logs else None,
+    )
+    return plan_launch(
+        resolved,
+        options,
+        mode=run_flags.mode,
+        resume=run_flags.resume,
+        model_dir=model_dir,
+        run_arguments=run_arguments,
+    )
+
+
+def _print_continuation(plan: LaunchPlan, run_arguments: Sequence[str], code: int) -> None:
     """Prints the command that continues after a signal or divergence."""
-    from orbit_runner.cli.train_job import CONTINUED_CODES, format_continuation
+    from orbit_runner.cli.continuation import format_continuation
+    from orbit_runner.jobs.train_job import CONTINUED_CODES
     from orbit_runner.run_directory.run_summary import read_summary
 
     is_diverged = read_summary(plan.model_dir).status == "diverged"
     if code not in CONTINUED_CODES or (code == exit_codes.DIVERGED and not is_diverged):
         return  # A complete run may end with the same code.
-    command = ["runner", *sys.argv[1:]]
-    if not plan.run_flags.model_dir:
-        command.append(f"--model_dir={plan.model_dir}")
+    # The plan adds the run directory, unless it was given.
+    command = ["runner", *sys.argv[1:], *plan.run_arguments[len(run_arguments) :]]
     if code == exit_codes.DIVERGED:
         command.append("--resume=override")
     print(format_continuation(str(plan.model_dir), command), file=sys.stderr)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
-from orbit_runner.cli import finetune
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_import_flag
-from orbit_runner.cli.list_official import official_experiments
 from orbit_runner.config.errors import Origin
 from orbit_runner.config.parsing.bases import load_description
 from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
 from orbit_runner.config.resolve import import_modules
-from orbit_runner.config.schema.modes import MODES
+from orbit_runner.config.schema.modes import FINE_TUNING, MODES
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
-from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import RunnerError
+from orbit_runner.model_garden import catalogue, loading
 from orbit_runner.registry import (
     ARRAY_SOURCES,
     IMAGE_MODELS,
@@ -35,7 +35,7 @@ from orbit_runner.registry import (
 )
 from orbit_runner.utils.streams import use_utf8
 
-_ALL_MODES = (*MODES, finetune.MODE)
+_ALL_MODES = (*MODES, FINE_TUNING)
 # The line that tells editors where the JSON Schema of a file is.
 _MODELINE = "# yaml-language-server:"
 
@@ -45,10 +45,12 @@ def main(flags: argparse.Namespace) -> int:
     if flags.official:
         prepare_environment(RuntimeConfig())  # The imported modules may import TensorFlow.
     import_modules(flags.imports or (), Origin("--import"))
-    found = official_experiments() if flags.official else _all_entries()
+    entries = _official_experiments() if flags.official else _all_entries()
     if flags.json:
         use_utf8()
-    print(json.dumps(found, indent=2, ensure_ascii=False) if flags.json else _format_entries(found))
+        print(json.dumps(entries, indent=2, ensure_ascii=False))
+    else:
+        print(_format_entries(entries))
     return 0
 
 
@@ -87,10 +89,10 @@ def _describe_entries(registry: Registry) -> dict[str, str]:
     return {entry.name: entry.help for entry in registry.entries()}
 
 
-def _format_entries(found: dict[str, dict[str, str]]) -> str:
-    width = max(len(name) for names in found.values() for name in names)
+def _format_entries(entries: dict[str, dict[str, str]]) -> str:
+    width = max(len(name) for names in entries.values() for name in names)
     blocks = []
-    for kind, names in found.items():
+    for kind, names in entries.items():
         lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in names.items()]
         blocks.append("\n".join([f"{kind}:", *lines]))
     return "\n\n".join(blocks)
@@ -108,6 +110,49 @@ def _read_description(path: Path) -> str:
     if lines and lines[0].startswith(_MODELINE):
         del lines[0]
     return lines[0].lstrip("# ") if lines and lines[0].startswith("#") else ""
+
+
+def _official_experiments() -> dict[str, dict[str, str]]:
+    """Returns the experiments that Model Garden registers, grouped by kind, as name to module.
+
+    Imports every module that registers an experiment if the result is not cached. Experiments that
+    cannot be imported are a separate kind, with the reason after the module. So are those that
+    modules given by `--import` register.
+    """
+    known = catalogue.read_cache()
+    entries = catalogue.check_imports(_find_import_failures) if known is None else known
+    own = _registered_names()
+    kinds = {
+        "experiments of Model Garden": {
+            name: module for name, (module, reason) in entries.items() if not reason
+        },
+        "registered elsewhere": {n: module for n, module in own.items() if n not in entries},
+        "not importable in this installation": {
+            name: f"{module}: {reason}" for name, (module, reason) in entries.items() if reason
+        },
+    }
+    return {kind: _add_prefix(names) for kind, names in kinds.items() if names}
+
+
+def _registered_names() -> dict[str, str]:
+    if "official.core.exp_factory" not in sys.modules:
+        return {}  # Nothing is registered, and a lookup would import TensorFlow.
+    return {name: factory.__module__ for name, factory in loading.registered_factories()}
+
+
+def _find_import_failures(modules: list[str]) -> dict[str, str]:
+    from orbit_runner.reporting.progress.factory import make_progress
+
+    prepare_environment(RuntimeConfig())
+    redirect_native_output(None)
+    progress = make_progress("auto", brief=True)
+    with progress.shown_scope():
+        progress.phase(f"importing {len(modules)} modules of Model Garden (first time only)")
+        return {module: loading.try_import(module) for module in modules}
+
+
+def _add_prefix(experiments: dict[str, str]) -> dict[str, str]:
+    return {f"{catalogue.PREFIX}{name}": text for name, text in sorted(experiments.items())}
 
 
 COMMAND = Command(

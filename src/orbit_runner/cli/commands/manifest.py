@@ -16,7 +16,6 @@ from orbit_runner.cli.command import Command, CommandGroup, Parser
 from orbit_runner.cli.commands import run, sweep
 from orbit_runner.cli.flags.config_flags import build_request
 from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, SWEEP_FILE
-from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import find_file, read_text
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -27,6 +26,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.errors import RunnerError, unknown_name_message
+from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.launch.manifests import (
     SWEEP_TARGETS,
     TARGETS,

@@ -15,13 +15,13 @@ from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import ITEM, RUN, resolve_paths
-from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
-from orbit_runner.cli.preflight import setting_error_scope
-from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.serving.export_directory import (
     config_of_export,

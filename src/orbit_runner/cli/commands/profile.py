@@ -23,14 +23,14 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_DIRECTORY
-from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.preflight import check_before_start, setting_error_scope
-from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import SUFFIXES
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
+from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.profiling.profile import Profile, read_profile
 from orbit_runner.reporting.text.profile import format_profile
 from orbit_runner.storage.paths import is_remote

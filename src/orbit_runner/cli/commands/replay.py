@@ -10,7 +10,7 @@ import json
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,12 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
-from orbit_runner.cli.preflight import check_before_start, setting_error_scope
-from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint, leave_best_out
-from orbit_runner.cli.remote_runs import local_run_scope
-from orbit_runner.cli.replay.plan import ReplayPlan, plan_replay
-from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.reference_run import MACHINE_SETTINGS
+from orbit_runner.jobs.remote_runs import local_run_scope
+from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, replay
+from orbit_runner.step.results import Examination
 from orbit_runner.utils.files import write_output
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 _DESCRIPTION = """\
 Repeat one step of a run, from the nearest checkpoint before it, and show what happens in it:
@@ -50,6 +49,11 @@ def main(flags: argparse.Namespace) -> int:
     """Replays a step and prints what happens in it. Returns 4 if it differs from the run's."""
     if flags.out and not flags.layer:
         raise RunnerError("--out: has no effect without --layer; name the layers to save")
+
+    def debug(run: Any, examination: Examination) -> None:
+        if flags.pdb:
+            _debug(flags, run, examination)
+
     with messages_scope(flags), local_run_scope(flags.run, "RUN", "all") as run:
         plan = plan_replay(
             run,
@@ -59,14 +63,15 @@ def main(flags: argparse.Namespace) -> int:
             changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
         )
         with _directory_scope() as directory:
-            found = _replay(flags, plan, directory)
+            progress = progress_of(flags, f"replay of step {plan.step}", flags.run)
+            result = replay(plan, directory, progress, layers=flags.layer, on_examined=debug)
     if flags.out:
-        _save_arrays(Path(flags.out), found.examination.arrays)
+        _save_arrays(Path(flags.out), result.examination.arrays)
     if flags.json:
-        _print_json(flags, plan, found)
+        _print_json(flags, plan, result)
     else:
-        _print_replay(flags, plan, found)
-    return exit_codes.DIFFERENT if found.own.verdict == "differs" else 0
+        _print_replay(flags, plan, result)
+    return exit_codes.DIFFERENT if result.own.verdict == "differs" else 0
 
 
 def _add_flags(parser: Parser) -> None:
@@ -122,39 +127,7 @@ def _directory_scope() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _replay(flags: argparse.Namespace, plan: ReplayPlan, directory: Path) -> Any:
-    from orbit_runner.distribute.tf_environment import prepare_environment
-
-    check_before_start(plan.limit_steps(plan.last), plan.history.mode, directory)
-    if plan.start is not None:
-        copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
-        leave_best_out(directory, plan.resolved.config.trainer)
-    progress = progress_of(flags, f"replay of step {plan.step}", flags.run)
-    with progress.shown_scope():
-        if plan.notes:
-            progress.note(
-                f"note: the step may differ from that of the run:\n{format_list(plan.notes)}"
-            )
-        progress.phase("importing tensorflow")
-        prepare_environment(plan.resolved.config.runtime)
-        with setting_error_scope(plan.resolved):
-            return _replay_to_step(flags, plan, directory, progress)
-
-
-def _replay_to_step(
-    flags: argparse.Namespace, plan: ReplayPlan, directory: Path, progress: Any
-) -> Any:
-    with paused_collection_scope():
-        from orbit_runner.cli.replay.replay_to_step import replay_to_step
-
-    def debug(run: Any, examination: Any) -> None:
-        if flags.pdb:
-            _debug(flags, run, examination)
-
-    return replay_to_step(plan, directory, progress, layers=flags.layer, on_examined=debug)
-
-
-def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
+def _debug(flags: argparse.Namespace, run: Any, examination: Examination) -> None:
     from orbit_runner.reporting.text.replay import format_examination
     from orbit_runner.step.examine import debug_step
 
@@ -163,7 +136,7 @@ def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
     debug_step(run)
 
 
-def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+def _save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     import numpy as np
 
     content = io.BytesIO()
@@ -174,24 +147,24 @@ def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
         raise RunnerError(f"--out: cannot write {path}: {error.strerror or error}") from error
 
 
-def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
+def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
     from orbit_runner.reporting.text.replay import format_examination
 
     begin = "the beginning" if plan.start is None else f"the checkpoint of step {plan.start}"
     print(f"step {plan.step:,} of {flags.run}, replayed from {begin}")
-    print(f"  {found.own}")
+    print(f"  {result.own}")
     if not flags.pdb:
-        for line in format_examination(found.examination, layers=flags.layer, every=flags.all):
+        for line in format_examination(result.examination, layers=flags.layer, every=flags.all):
             print(line)
-    excluded = _exclude_advice(flags.run, plan, found.examination)
+    excluded = _exclude_advice(flags.run, plan, result.examination)
     if excluded:
         print(f"\n{excluded}")
 
 
-def _exclude_advice(run: str, plan: ReplayPlan, examination: Any) -> str:
+def _exclude_advice(run: str, plan: ReplayPlan, examination: Examination) -> str:
     """Returns how to train without the examples that are to blame; "" if they are not known."""
-    ids = [one.about.get("example") for one in examination.culprits]
-    known = [one for one in ids if one is not None]
+    ids = [culprit.about.get("example") for culprit in examination.culprits]
+    known = [example for example in ids if example is not None]
     is_some = 0 < len(known) == len(ids) < examination.rows
     if not is_some or not plan.resolved.config.data.excludes_examples:
         return ""
@@ -206,13 +179,13 @@ def _exclude_advice(run: str, plan: ReplayPlan, examination: Any) -> str:
     )
 
 
-def _print_json(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
+def _print_json(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
     values = {
         "run": flags.run,
         "start": plan.start,
         "notes": plan.notes,
-        "own": dataclasses.asdict(found.own),
-        **found.examination.as_dict(),
+        "own": dataclasses.asdict(result.own),
+        **result.examination.as_dict(),
     }
     print(json.dumps(values, indent=1, allow_nan=False))
 

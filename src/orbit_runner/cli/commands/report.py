@@ -7,8 +7,8 @@ from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
-from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.reporting.report_writer import make_report
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote

@@ -10,11 +10,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from orbit_runner import exit_codes
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
-from orbit_runner.cli.branches.preparation import branch_point_scope
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
     add_import_flag,
@@ -23,26 +20,21 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN
-from orbit_runner.cli.preflight import check_before_start, setting_error_scope
-from orbit_runner.cli.published.reproduction import names_published_run, reproduce_published
-from orbit_runner.cli.reference_run import (
+from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.reference_run import (
     MACHINE_SETTINGS,
-    OriginalRun,
-    check_data,
     check_outside,
-    copy_checkpoint,
-    difference_reasons,
-    leave_best_out,
-    limit_steps,
     read_original_run,
 )
-from orbit_runner.cli.remote_runs import local_run_scope
-from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.history import read_history
+from orbit_runner.jobs.remote_runs import local_run_scope
+from orbit_runner.jobs.reproduce import (
+    PublishedReproduction,
+    names_published_run,
+    reproduce_published,
+    reproduce_run,
+)
+from orbit_runner.reporting.reproduction import Reproduction, print_reproduction
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.utils.garbage_collection import paused_collection_scope
-from orbit_runner.utils.user_code import changed_modules, format_names
 
 _DESCRIPTION = """\
 Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
@@ -70,7 +62,7 @@ def main(flags: argparse.Namespace) -> int:
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
-def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
+def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
     original = read_original_run(
         run,
         flags.last,
@@ -78,9 +70,8 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
         changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
     )
     with _directory_scope(flags.model_dir, original.history.folder) as folder:
-        from orbit_runner.reporting.reproduction import print_reproduction
-
-        result, error = _repeat_run(original, folder, progress_of(flags, "reproduce", flags.run))
+        progress = progress_of(flags, "reproduce", flags.run)
+        result, error = reproduce_run(original, folder, progress)
         if result.equal and not flags.model_dir:
             shutil.rmtree(folder, ignore_errors=True)
             result = dataclasses.replace(result, again="")
@@ -104,8 +95,6 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
             "steps and settings are fixed\nremove it"
         )
     with messages_scope(flags), _directory_scope(flags.model_dir, Path(flags.run)) as folder:
-        from orbit_runner.cli.published.reproduction import print_published_reproduction
-
         progress = progress_of(flags, "reproduce", flags.run)
         result = reproduce_published(
             flags.run, folder, progress, imports=tuple(flags.imports or ())
@@ -116,7 +105,7 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
         if flags.json:
             print(json.dumps(result.as_dict(), indent=2))
         else:
-            print_published_reproduction(result)
+            _print_published(result)
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
@@ -166,75 +155,24 @@ def _require_new_directory(folder: Path, run: Path) -> Path:
     return folder
 
 
-def _repeat_run(original: OriginalRun, folder: Path, progress: Any) -> tuple[Any, Exception | None]:
-    from orbit_runner.distribute.tf_environment import prepare_environment
-
-    check_before_start(
-        limit_steps(original.resolved, original.record.step), original.history.mode, folder
-    )
-    data = check_data(original)
-    if original.start is not None:
-        with _source_scope(original) as source:
-            copy_checkpoint(checkpoints_of(source), original.start, folder)
-        leave_best_out(folder, original.resolved.config.trainer)
-    differences = [*difference_reasons(original), *data.notes()]
-    with progress.shown_scope():
-        if differences:
-            run = original.history.folder
-            progress.note(
-                f"note: differences from the original run in {run}:\n{format_list(differences)}"
-            )
-        progress.phase("importing tensorflow")
-        prepare_environment(original.resolved.config.runtime)
-        with setting_error_scope(original.resolved):
-            return _compare(original, folder, progress, differences)
+def _print_published(result: PublishedReproduction) -> None:
+    """Prints the verdict and its details on standard output."""
+    has = "has the published weights" if result.equal else "does not have the published weights"
+    verdict = "equal" if result.equal else "differs"
+    print(f"{verdict}: `{result.experiment}` {has} at step {result.step}")
+    for name, value in _published_rows(result):
+        print(f"  {name:<12} {value}")
 
 
-@contextlib.contextmanager
-def _source_scope(original: OriginalRun) -> Iterator[Path]:
-    """Yields a run directory with the checkpoint to start from: the run, unless it removed it."""
-    run = original.history.folder
-    branch = read_branch(run)
-    if branch is None or original.start != branch.step:
-        yield run
-        return
-    with branch_point_scope(run, branch) as source:
-        yield source
-
-
-def _compare(
-    original: OriginalRun, folder: Path, progress: Any, differences: list[str]
-) -> tuple[Any, Exception | None]:
-    with paused_collection_scope():
-        from orbit_runner.cli.rerun import rerun
-    from orbit_runner.compare.histories import compare_runs
-    from orbit_runner.reporting.reproduction import Reproduction
-
-    history, record, after = original.history, original.record, original.after
-    done = rerun(original.resolved, history, folder, progress, step=record.step, after=after)
-    progress.phase("comparing checkpoints")
-    parting = compare_runs(
-        history,
-        read_history(folder),
-        step=record.step,
-        after=after,
-        summary_interval=original.resolved.config.trainer.summary_interval,
-    )
-    if record.strategy not in ("", done.strategy):
-        differences = [*differences, f"strategy: {record.strategy} → {done.strategy}"]
-    again = latest_intact_record(checkpoints_of(folder))
-    if again is not None and (names := changed_modules(record.code, again.code)):
-        differences = [*differences, f"changed code: {format_names(names)}"]
-    result = Reproduction(
-        run=str(history.folder),
-        again=str(folder),
-        start=original.start,
-        notes=tuple(differences),
-        error=done.error_text,
-        parting=parting,
-    )
-    # Divergence is a result; any other error is raised by the caller.
-    return result, None if done.has_diverged else done.error
+def _published_rows(result: PublishedReproduction) -> Iterator[tuple[str, str]]:
+    yield "weights", f"sha256 {result.weights}"
+    if not result.equal:
+        yield "published", f"sha256 {result.published}"
+    yield "holds for", result.versions
+    for note in result.notes:
+        yield "note", note
+    if result.again:
+        yield "new run", result.again
 
 
 COMMAND = Command("reproduce", _DESCRIPTION, _add_flags, ["runs/a --last=100"], main)

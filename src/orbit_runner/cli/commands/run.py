@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +17,40 @@ from orbit_runner import exit_codes
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.cli import finetune
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, normalize_spelling
+from orbit_runner.cli.continuation import continuation, continuing_command
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
     build_request,
     messages_scope,
     progress_of,
+    refuse_streams,
 )
 from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, PathValue, one_of
-from orbit_runner.cli.preflight import (
+from orbit_runner.config.errors import note_text
+from orbit_runner.config.resolve import ResolvedConfig, resolve
+from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
+from orbit_runner.distribute.cluster.roles import adapt_to_role
+from orbit_runner.errors import ExportFailed, RunnerError
+from orbit_runner.jobs.finetune import fine_tune_continuously, watched_directory
+from orbit_runner.jobs.preflight import (
     check_before_start,
     check_mode,
     check_same_config,
     setting_error_scope,
 )
-from orbit_runner.cli.train_job import (
+from orbit_runner.jobs.train_job import (
     Job,
-    continuation,
-    continuing_command,
+    compare_data,
+    default_model_dir,
     prepare_process,
     run_job,
     serve,
 )
-from orbit_runner.config.errors import note_text
-from orbit_runner.config.resolve import ResolvedConfig, resolve
-from orbit_runner.config.schema.modes import MODES, TRAINING
-from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.distribute.cluster.roles import adapt_to_role
-from orbit_runner.errors import ExportFailed, RunnerError
-from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
-from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.storage.paths import is_remote, local_run_directory
-from orbit_runner.storage.staging import localize
+from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
 
@@ -61,7 +60,9 @@ Train, evaluate, or both.
 A run keeps all its files in one directory (--model_dir, or runs/NAME/TIME). If started again with
 the same directory, it resumes from the last checkpoint. Ctrl-C saves a checkpoint and exits."""
 
-_ALL_MODES = (*MODES, finetune.MODE)
+_ALL_MODES = (*MODES, FINE_TUNING)
+# Flags that each fine-tuning gets with a value of its own.
+_REPLACED_FLAGS = ("mode", "model_dir", "pretrain_steps", "json")
 _ANY_MODEL_DIR = dataclasses.replace(MODEL_DIR, remote=True)
 
 
@@ -71,14 +72,48 @@ def main(flags: argparse.Namespace) -> int:
     if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
         raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
     _check_stop_step(flags)
-    if flags.mode == finetune.MODE:
-        return finetune.main(flags.arguments, flags)
+    if flags.mode == FINE_TUNING:
+        return _fine_tune(flags)
     if flags.pretrain_steps is not None:
         raise RunnerError(
             f"--pretrain_steps: has no effect with --mode={flags.mode}\n"
-            f"remove it, or use --mode={finetune.MODE}"
+            f"remove it, or use --mode={FINE_TUNING}"
         )
     return start_run(flags, resolve(build_request(flags)), started)
+
+
+def _fine_tune(flags: argparse.Namespace) -> int:
+    """Fine-tunes from each checkpoint that another run writes. Returns the exit code."""
+    refuse_streams(flags, "each fine-tuning run reads it")
+    resolved = resolve(build_request(flags))
+    watched = watched_directory(resolved)
+    if not flags.model_dir:
+        raise RunnerError(
+            f"--model_dir: is not set; --mode={FINE_TUNING} requires it, to create a run directory "
+            "in it for each checkpoint"
+        )
+    return fine_tune_continuously(
+        watched,
+        local_path(flags.model_dir, f"--model_dir with --mode={FINE_TUNING}"),
+        _fine_tuning_arguments(flags.arguments),
+        timeout=resolved.config.trainer.continuous_eval_timeout,
+        last_step=flags.pretrain_steps,
+    )
+
+
+def _fine_tuning_arguments(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments of each fine-tuning, without those that differ between them."""
+    kept = ["--mode=train_and_eval", "--json"]
+    rest = normalize_spelling(COMMAND.parser(), arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, equals, _ = argument.removeprefix("--").partition("=")
+        if argument.startswith("--") and name in _REPLACED_FLAGS:
+            if not equals and name != "json" and rest:
+                rest.pop(0)
+            continue
+        kept.append(argument)
+    return kept
 
 
 def _check_stop_step(flags: argparse.Namespace) -> None:
@@ -113,7 +148,7 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: floa
                 _lock_run_directory(job.model_dir)
             if flags.resume == "same":
                 check_same_config(resolved, job.model_dir)
-            job = dataclasses.replace(job, data=check_data(job, flags.resume))
+            job = dataclasses.replace(job, data=compare_data(job))
         return _run_job(job, flags)
 
 
@@ -165,23 +200,6 @@ def _make_job(flags: argparse.Namespace, resolved: ResolvedConfig, model_dir: Pa
     )
 
 
-def check_data(job: Job, resume: str) -> DataRecord:
-    """Returns the callback that records the data, after comparing them with the previous record.
-
-    Prints notes about differences. `resume` is `same`, which raises an error if the data changed,
-    or `override`.
-    """
-    with setting_error_scope(job.resolved):
-        record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
-    if not any(RunDirectory(job.model_dir).checkpoints.glob("*.index")):
-        return record.clear_comparison()
-    if resume == "same":
-        record.check()
-    for text in record.notes():
-        note(f"note: {text}")
-    return record
-
-
 def add_flags(parser: Parser, model_dir: PathValue = _ANY_MODEL_DIR) -> None:
     """Adds the flags of `runner run`; `model_dir` is which run directories it accepts."""
     parser.add_argument(
@@ -217,7 +235,7 @@ def add_flags(parser: Parser, model_dir: PathValue = _ANY_MODEL_DIR) -> None:
         "--pretrain_steps",
         type=int,
         metavar="STEPS",
-        help=f"with --mode={finetune.MODE}: last step of the pretraining",
+        help=f"with --mode={FINE_TUNING}: last step of the pretraining",
     )
     parser.add_argument(
         "--stop_at_step",
@@ -234,7 +252,7 @@ def choose_model_dir(flags: argparse.Namespace, resolved: ResolvedConfig) -> Pat
     """Returns the run directory: `--model_dir`, or `runs/NAME/TIME` by default."""
     if flags.model_dir:
         return Path(flags.model_dir)
-    return Path("runs") / (resolved.config.name or "run") / time.strftime("%Y%m%d-%H%M%S")
+    return default_model_dir(resolved.config.name)
 
 
 def _lock_run_directory(model_dir: Path) -> None:

@@ -8,15 +8,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.values import RUNS
-from orbit_runner.cli.runs.columns import DEFAULT_COLUMNS, RunColumns
-from orbit_runner.cli.runs.conditions import parse_condition
-from orbit_runner.cli.runs.tree import tree_rows
+from orbit_runner.cli.run_table import DEFAULT_COLUMNS, RunColumns, parse_condition
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
 from orbit_runner.utils.files import to_jsonable
@@ -34,6 +32,9 @@ select one of them. Durations have a unit: s, min, h or d.
 
 columns: run status reason experiment mode step train_steps progress metric best_step age idle
 starts seed weights parent branch_step changes"""
+# Before a run, before the last run of its parent, and the same for the lines below them.
+_LINES = ("├─ ", "└─ ", "│  ", "   ")
+_ASCII = ("|- ", "`- ", "|  ", "   ")
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -200,6 +201,68 @@ def _csv_value(value: Any) -> Any:
     if value is None:
         return ""
     return value if isinstance(value, (int, float, str)) else json.dumps(value)
+
+
+def tree_rows(
+    runs: Sequence[RunSummary], *, can_draw_lines: bool = True
+) -> list[tuple[RunSummary, str]]:
+    """Returns the runs in the order of a tree, each with its name behind the lines of the tree.
+
+    Branches follow the run that they continue, the earliest first; the other runs keep their
+    order. A branch whose parent is not among the runs is not below any of them.
+    """
+    by_path = {run.path.resolve(): run for run in runs}
+    branches: dict[Path, list[RunSummary]] = {}
+    first = []
+    for path, run in by_path.items():
+        parent = run.parent.resolve() if run.parent is not None else None
+        if parent is None or parent not in by_path or _is_own_ancestor(path, parent, by_path):
+            first.append(run)
+        else:
+            branches.setdefault(parent, []).append(run)
+    lines = _LINES if can_draw_lines else _ASCII
+    return [row for run in first for row in _tree_rows(run, branches, "", "", lines)]
+
+
+def _is_own_ancestor(path: Path, parent: Path, runs: dict[Path, RunSummary]) -> bool:
+    """Returns whether a run is among its own ancestors, which only edited records can cause."""
+    seen: set[Path] = set()
+    at: Path | None = parent
+    while at is not None and at not in seen:
+        if at == path:
+            return True
+        seen.add(at)
+        above = runs[at].parent if at in runs else None
+        at = above.resolve() if above is not None else None
+    return False
+
+
+def _tree_rows(
+    run: RunSummary,
+    branches: dict[Path, list[RunSummary]],
+    before: str,
+    below: str,
+    lines: tuple[str, str, str, str],
+) -> Iterator[tuple[RunSummary, str]]:
+    """Yields a run and its branches; `before` and `below` are the lines at and under its name."""
+    where = f" at {run.branch_step:,}" if run.branch_step is not None else ""
+    if where and not before and run.parent is not None:
+        where += f" of {os.path.relpath(run.parent)}"
+    yield run, f"{before}{os.path.relpath(run.path)}{where}"
+    children = sorted(
+        branches.get(run.path.resolve(), []),
+        key=lambda child: (child.branch_step or 0, child.path),
+    )
+    branch, last, through, beside = lines
+    for index, child in enumerate(children):
+        is_last = index == len(children) - 1
+        yield from _tree_rows(
+            child,
+            branches,
+            below + (last if is_last else branch),
+            below + (beside if is_last else through),
+            lines,
+        )
 
 
 COMMAND = Command("runs", _DESCRIPTION, _add_flags, ["--where='accuracy > 0.9'"], main)

@@ -18,9 +18,9 @@ from orbit_runner.cli.flags.config_flags import (
     print_notes,
     run_of,
 )
-from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.text.step import format_rows, more_rows
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.utils.streams import use_utf8

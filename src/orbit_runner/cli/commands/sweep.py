@@ -164,7 +164,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
 
 
 def _print_continuation(flags: argparse.Namespace) -> None:
-    from orbit_runner.cli.train_job import format_continuation
+    from orbit_runner.cli.continuation import format_continuation
 
     print("runner: the trials were stopped", file=sys.stderr)
     print(format_continuation(flags.model_dir, ["runner", *sys.argv[1:]]), file=sys.stderr)

@@ -12,11 +12,11 @@ from pathlib import Path
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
 from orbit_runner.cli.flags.values import ANY_CONFIG
-from orbit_runner.cli.gin_bindings import check_bindings
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import experiment_files, find_experiment
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems, effective_runtime
+from orbit_runner.jobs.gin_bindings import check_bindings
 from orbit_runner.model_garden.catalogue import PREFIX
 
 # `--experiment_type=NAME`, or `--experiment=NAME` as in some of Model Garden's files.

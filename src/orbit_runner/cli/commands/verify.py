@@ -12,9 +12,9 @@ from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_list
+from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.run_directory.verification import (
     DataVerification,
     Verdict,

@@ -16,10 +16,10 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.compare.explanation import Explanation
 from orbit_runner.compare.records import compare_recorded, read_recorded_run
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
@@ -67,7 +67,7 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
     found = Explanation(left=flags.a, right=flags.b, recorded=recorded)
     if flags.recorded or (recorded.parting.compared and recorded.parting.first_weights is None):
         return found
-    from orbit_runner.cli.why.reruns import rerun_both
+    from orbit_runner.jobs.why import rerun_both
 
     progress = progress_of(flags, "why", f"{flags.a} {flags.b}")
     with progress.shown_scope():

@@ -1,6 +1,6 @@
 """Checks gin statements without importing anything: missing modules, misspelled sections.
 
-Only the module itself can tell whether a configurable exists. `cli/gin_bindings.py` checks that.
+Only the module itself can tell whether a configurable exists. `jobs/gin_bindings.py` checks that.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Runs that continue another run from one of its steps: `runner branch`."""

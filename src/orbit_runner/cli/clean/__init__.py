@@ -1,1 +1,0 @@
-"""What `runner clean` deletes, and how."""

@@ -1,1 +1,0 @@
-"""Published fingerprints: `runner reproduce EXPERIMENT`."""

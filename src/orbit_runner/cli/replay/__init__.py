@@ -1,1 +1,0 @@
-"""The plan of `runner replay`, and its execution."""

@@ -1,1 +1,0 @@
-"""Runs both runs of `runner why` again, each in a process with its own environment."""

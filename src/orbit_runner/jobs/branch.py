@@ -1,0 +1,470 @@
+"""Plans and creates a run that continues another one from one of its steps: `runner branch`.
+
+A plan has passed all checks before anything is written. The directory of the branch is filled under
+another, hidden name, and renamed when it is complete, so a killed process leaves no incomplete run.
+Does not import TensorFlow unless steps must be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from orbit_runner import exit_codes
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import (
+    BEST,
+    checkpoints_of,
+    current_damage,
+    latest_intact_record,
+)
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.ranking import steps_by_rank
+from orbit_runner.compare.histories import compare_runs
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.serialize import Difference, differences
+from orbit_runner.data.fingerprint import Fingerprint
+from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.jobs.child_process import run_child
+from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
+from orbit_runner.jobs.reference_run import (
+    OriginalRun,
+    check_data,
+    convert_to_single_process,
+    copy_checkpoint,
+    difference_reasons,
+    limit_steps,
+)
+from orbit_runner.jobs.train_job import ConfigWriter, describe_run
+from orbit_runner.reporting.run_record import RunRecord
+from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
+from orbit_runner.run_directory.code_version import read_code_version
+from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.config_values import read_setting
+from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
+from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_lock import RunLock
+from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.step.examples import TrainingOrder
+from orbit_runner.storage.staging import localize
+from orbit_runner.utils.files import cut_records, read_json_object
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.log import note
+
+_OPTIMIZER = "trainer.optimizer_config.optimizer.type"
+# Settings that matter only before the first step.
+_INITIAL_SETTINGS = ("task.init_checkpoint", "task.init_checkpoint_modules", "task.init_ignore")
+# Where earlier versions wrote what a run learned from its data.
+_EARLIER_ASSETS = ("preprocessing.json", "vocabulary.model")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BranchPlan:
+    """A branch that has not been made yet."""
+
+    parent: Path  # run directory of the run to continue
+    directory: Path  # new run directory
+    step: int  # last step that both have in common
+    before: ResolvedConfig  # config of the parent
+    resolved: ResolvedConfig  # config of the branch
+    history: RunHistory  # of the parent
+    start: CheckpointRecord | None  # nearest checkpoint of the parent, at or before the step
+    reference: CheckpointRecord  # that checkpoint, or the newest one if there is none
+    fingerprint: Fingerprint  # of the data of the branch
+    data: DataRecord  # these data, compared with those of the parent
+
+    @property
+    def repeats_steps(self) -> bool:
+        """Whether the step has no checkpoint, so that steps of the parent are repeated."""
+        return self.start is None or self.start.step < self.step
+
+    @property
+    def changes(self) -> list[Difference]:
+        """The settings that the branch changes."""
+        return differences(self.before.config, self.resolved.config)
+
+    @property
+    def original(self) -> OriginalRun:
+        """The parent, as the run to repeat up to the step."""
+        return OriginalRun(
+            resolved=self.before,
+            same_config=is_made_with(self.parent, self.reference.config, self.before.config),
+            history=self.history,
+            record=self.reference,
+            start=None if self.start is None else self.start.step,
+        )
+
+
+def plan_branch(
+    parent: Path,
+    step: int,
+    directory: Path,
+    *,
+    before: ResolvedConfig,
+    resolved: ResolvedConfig,
+    allow_partial: bool = False,
+) -> BranchPlan:
+    """Returns the plan of a branch.
+
+    Raises `RunnerError` if the parent did not reach the step or has no intact checkpoint, and
+    `ConfigError` if a changed setting cannot be changed at a step.
+    """
+    history = read_history(parent)
+    _check_step(parent, step, reached_step(parent, history))
+    start = latest_intact_record(history.checkpoints, at_most=step)
+    reference = start or latest_intact_record(history.checkpoints)
+    if reference is None:
+        raise RunnerError(
+            f"RUN: no intact checkpoint with a record in {history.checkpoints.path}\n"
+            f"run `runner verify {parent}` to see what is wrong with each checkpoint"
+        )
+    with setting_error_scope(resolved):
+        fingerprint = fingerprint_of(localize(resolved.config).task)
+    plan = BranchPlan(
+        parent=parent,
+        directory=directory,
+        step=step,
+        before=before,
+        resolved=resolved,
+        history=history,
+        start=start,
+        reference=reference,
+        fingerprint=fingerprint,
+        data=DataRecord(parent, fingerprint),
+    )
+    problems = [*_find_problems(plan, allow_partial)]
+    if problems:
+        raise ConfigError(problems)
+    _check_data(plan)
+    return plan
+
+
+def reached_step(run: Path, history: RunHistory) -> int:
+    """Returns the last step that a run is known to have reached."""
+    return max([read_summary(run).step, *history.fingerprints, *history.losses])
+
+
+def _check_step(parent: Path, step: int, reached: int) -> None:
+    if not 1 <= step <= reached:
+        allowed = f"1 to {reached}, the last step of {parent} so far" if reached else "none yet"
+        raise RunnerError(f"--at: got {step}, allowed: {allowed}")
+    branch = read_branch(parent)
+    if branch is not None and step < branch.step:
+        raise RunnerError(
+            f"--at: got {step}, but {parent} branches off from {branch.parent} at step "
+            f"{branch.step}\nuse `runner branch {branch.parent} --at={step}`"
+        )
+
+
+def _find_problems(plan: BranchPlan, allow_partial: bool) -> Iterator[Problem]:
+    """Yields the changes that are known to be impossible. Restoring the checkpoint finds others."""
+    for change in plan.changes:
+        if change.path == _OPTIMIZER and not allow_partial:
+            message = (
+                f"got {change.right}, but step {plan.step} has the slots of {change.left}\n"
+                "keep the optimizer, or pass --allow_partial to start with new slots"
+            )
+            yield Problem(change.path, message, plan.resolved.origin(change.path))
+    trainer = plan.resolved.config.trainer
+    if 0 < trainer.train_steps < plan.step and not trainer.train_epochs:
+        message = f"got {trainer.train_steps}, but the branch begins at step {plan.step}"
+        path = "trainer.train_steps"
+        yield Problem(path, message, plan.resolved.origin(path))
+
+
+def _check_data(plan: BranchPlan) -> None:
+    changes = plan.data.difference.changes
+    if changes and not any(change.path.startswith("task.") for change in plan.changes):
+        raise DataChanged(
+            f"{plan.parent}: the data changed since the run last started:\n{format_list(changes)}\n"
+            "restore these files, or change the settings of the data"
+        )
+
+
+def describe_branch(plan: BranchPlan) -> str:
+    """Returns what the branch has in common with its parent, and what it changes."""
+    common = f"steps 1 to {plan.step} are those of {plan.parent}"
+    changes = plan.changes
+    if not changes:
+        return f"{common}; no setting is changed, so the weights stay those of that run"
+    lines = [f"{change.path}: {change.left} → {change.right}" for change in changes]
+    texts = [f"{common}; from step {plan.step + 1} on:\n{format_list(lines)}"]
+    initial = [change.path for change in changes if change.path in _INITIAL_SETTINGS]
+    if initial:
+        texts.append(f"without effect, because training has begun: {', '.join(initial)}")
+    if any(change.path == "runtime.seed" for change in changes):
+        texts.append("the new seed determines the examples and random ops of later steps only")
+    return "\n".join(texts)
+
+
+def inexact_reasons(plan: BranchPlan) -> list[str]:
+    """Returns reasons why the steps of the parent may not be repeated exactly."""
+    inexact = list(plan.reference.inexact)
+    return (
+        list(dict.fromkeys([*difference_reasons(plan.original), *inexact]))
+        if plan.repeats_steps
+        else inexact
+    )
+
+
+def newly_excluded_examples(before: ResolvedConfig, resolved: ResolvedConfig) -> set[int]:
+    """Returns the indices of the examples that only `resolved` leaves out of training.
+
+    Returns an empty set if `before` excludes examples that `resolved` includes: then the runs have
+    no step in common.
+    """
+    old = _excluded_examples(before)
+    new = _excluded_examples(resolved)
+    return set() if old - new else new - old
+
+
+def _excluded_examples(resolved: ResolvedConfig) -> set[int]:
+    with setting_error_scope(resolved):
+        return set(TrainingOrder(resolved.config, None).excluded_examples().tolist())
+
+
+def find_first_use(order: TrainingOrder, examples: Collection[int], until: int) -> int | None:
+    """Returns the first step, up to `until`, with one of several examples; None if there is none.
+
+    `examples` are indices, as `runner batch` prints them.
+    """
+    uses = (order.occurrences(example, until) for example in examples)
+    return min((of_example[0]["step"] for of_example in uses if of_example), default=None)
+
+
+def find_branch_step(
+    before: ResolvedConfig, run: Path, examples: Collection[int], until: int
+) -> tuple[int, int | None]:
+    """Returns the last checkpoint of a run before some examples, and the first step with them.
+
+    `before` is the config of the run, and `until` the last step that it has reached. Until that
+    checkpoint, a run from scratch without these examples has the same weights. The first step is
+    None if none of them was trained on. Raises `RunnerError` if there is no such checkpoint.
+    """
+    with setting_error_scope(before):
+        first = find_first_use(TrainingOrder(before.config, run), examples, until)
+    record = latest_intact_record(
+        checkpoints_of(run), at_most=until if first is None else first - 1
+    )
+    if record is None:
+        when = f"before step {first}, the first with an excluded example" if first else "yet"
+        raise RunnerError(
+            f"--at: is not set, and {run} has no intact checkpoint {when}\n"
+            "start a new run with this setting, or specify the step"
+        )
+    return record.step, first
+
+
+def prepare_branch(plan: BranchPlan, mode: str, progress: Any) -> Branch:
+    """Creates the run directory of a branch, whose next start trains the step after the branch.
+
+    Repeats the steps from the nearest checkpoint in this process. Raises `RunnerError` if they turn
+    out to differ from those of the parent, or another process creates the same directory.
+    """
+    staging = staging_directory(plan.directory)
+    with RunLock(staging):
+        if _clear_directory(staging):
+            note(f"{plan.directory} was interrupted during its creation; creating it again")
+        try:
+            branch = _fill_directory(plan, mode, staging, progress)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+    try:
+        if plan.directory.exists():
+            plan.directory.rmdir()
+        staging.rename(plan.directory)
+    except OSError as error:
+        raise RunnerError(
+            f"--model_dir: cannot rename {staging} to {plan.directory}: {error.strerror}"
+        ) from error
+    return branch
+
+
+def staging_directory(directory: Path) -> Path:
+    """Returns the hidden directory in which a run directory is created."""
+    whole = directory.absolute()
+    return whole.with_name(f".{whole.name}.branch")
+
+
+def _clear_directory(folder: Path) -> bool:
+    """Removes what an earlier process left, except for the lock; returns whether there was any."""
+    entries = [path for path in folder.iterdir() if path.name != ".lock"]
+    for path in entries:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return bool(entries)
+
+
+def _fill_directory(plan: BranchPlan, mode: str, folder: Path, progress: Any) -> Branch:
+    after = _copy_start(plan, folder)
+    if after < plan.step:
+        _repeat_steps(plan, folder, after, progress)
+        _check_repeated_steps(plan, folder, after)
+    checkpoints = CheckpointFolder(RunDirectory(folder).checkpoints, keep=None, run=folder)
+    checkpoints.remove_others([plan.step])
+    record = checkpoints.record(plan.step)
+    assert record is not None, "the checkpoint was copied or saved with a record"
+    return _write_records(plan, mode, folder, record)
+
+
+def _copy_start(plan: BranchPlan, folder: Path) -> int:
+    """Copies the nearest checkpoint and the history up to it; returns its step, -1 for none."""
+    if plan.start is not None:
+        _copy_history(plan.parent, plan.start.step, folder)
+        return plan.start.step
+    earlier = read_branch(plan.parent)
+    if earlier is None:
+        return -1
+    with branch_point_scope(plan.parent, earlier) as source:
+        _copy_history(source, earlier.step, folder)
+    return earlier.step
+
+
+@contextlib.contextmanager
+def branch_point_scope(run: Path, branch: Branch) -> Iterator[Path]:
+    """Yields a run directory with the checkpoint of the step at which `run` branched off.
+
+    That is the run itself as long as it keeps this checkpoint. Otherwise, a separate process
+    repeats the steps of the parent in a temporary directory: two configs may need different
+    devices and threads. Raises `RunnerError` if the parent is missing or its steps differ.
+    """
+    checkpoints = checkpoints_of(run)
+    if (
+        branch.step in checkpoints.committed_steps()
+        and current_damage(checkpoints, branch.step) == ""
+    ):
+        yield run
+        return
+    with tempfile.TemporaryDirectory(prefix="branch-") as above:
+        folder = Path(above) / "run"
+        arguments = [
+            str(branch.parent),
+            f"--at={branch.step}",
+            f"--model_dir={folder}",
+            "--prepare",
+        ]
+        code, _ = run_child(["branch", *arguments])
+        record = checkpoints_of(folder).record(branch.step) if code == 0 else None
+        if record is None or record.state != branch.state:
+            problem = (
+                "has another state at that step now" if record else "cannot be repeated up to it"
+            )
+            error = RunnerError(
+                f"RUN: {run} continues {branch.parent} from step {branch.step}. It has no intact "
+                f"checkpoint of that step left, and {branch.parent} {problem}"
+            )
+            error.exit_code = code or exit_codes.DIFFERENT
+            raise error
+        yield folder
+
+
+def _copy_history(source: Path, step: int, folder: Path) -> None:
+    """Copies a checkpoint of a run, and the records of the steps up to it."""
+    copy_checkpoint(checkpoints_of(source), step, folder, what="RUN")
+    there = RunDirectory(source)
+    here = RunDirectory(folder)
+    for old, new in ((there.metrics, here.metrics), (there.fingerprints, here.fingerprints)):
+        if old.is_file():
+            shutil.copyfile(old, new)
+            cut_records(new, after=step, keeps_events=False)
+    if there.settings.is_dir():
+        shutil.copytree(there.settings, here.settings)
+    for name in _EARLIER_ASSETS:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    best = read_setting(source, "trainer.best_checkpoint_export_subdir")
+    if best and isinstance(best, str):
+        _copy_best(source / best, folder / best, step)
+
+
+def _copy_best(source: Path, folder: Path, until: int) -> None:
+    """Copies the best checkpoints up to a step; later ones may have replaced some of them."""
+    there = CheckpointFolder(source, name=BEST, keep=None)
+    here = CheckpointFolder(folder, name=BEST, keep=None)
+    steps = [step for step in steps_by_rank(there) if step <= until and not there.damage(step)]
+    if not steps:
+        return
+    folder.mkdir(parents=True)
+    for step in steps:
+        for path in there.files(step):
+            shutil.copyfile(path, folder / path.name)
+    here.remove_others(steps)
+    with contextlib.suppress(OSError, ValueError):
+        if read_json_object(source / "info.json").get("best_ckpt_global_step") in steps:
+            shutil.copyfile(source / "info.json", folder / "info.json")
+
+
+def _repeat_steps(plan: BranchPlan, folder: Path, after: int, progress: Any) -> None:
+    resolved = convert_to_single_process(plan.before, plan.reference.strategy)
+    original = dataclasses.replace(plan.original, resolved=resolved)
+    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, folder)
+    check_data(original)
+    with progress.shown_scope():
+        begin = "the beginning" if after < 0 else f"the checkpoint of step {after}"
+        progress.note(f"repeating {plan.parent} from {begin} to step {plan.step}")
+        progress.phase("importing tensorflow")
+        prepare_environment(resolved.config.runtime)
+        with setting_error_scope(resolved):
+            with paused_collection_scope():
+                from orbit_runner.jobs.rerun import rerun
+            result = rerun(resolved, plan.history, folder, progress, step=plan.step, after=after)
+    if result.error is not None:
+        raise result.error
+
+
+def _check_repeated_steps(plan: BranchPlan, folder: Path, after: int) -> None:
+    parting = compare_runs(plan.history, read_history(folder), step=plan.step, after=after)
+    if parting.first is None:
+        return
+    reasons = inexact_reasons(plan)
+    known = f"\nknown reasons:\n{format_list(reasons)}" if reasons else ""
+    saved = ", ".join(map(str, plan.history.checkpoints.committed_steps()))
+    error = RunnerError(
+        f"RUN: the steps of {plan.parent} cannot be repeated here: the weights or the state differ "
+        f"at step {parting.first}{known}\nuse --at with a step that has a checkpoint: {saved}"
+    )
+    error.exit_code = exit_codes.DIFFERENT
+    raise error
+
+
+def _write_records(plan: BranchPlan, mode: str, folder: Path, record: CheckpointRecord) -> Branch:
+    """Writes the config and the records of the branch; `record` is that of its checkpoint."""
+    earlier = read_branch(plan.parent)
+    config = plan.resolved.config
+    configs = [record.config, plan.reference.config, *(earlier.configs if earlier else ())]
+    branch = Branch(
+        parent=plan.parent,
+        step=plan.step,
+        weights=record.weights,
+        state=record.state,
+        configs=tuple(dict.fromkeys(filter(None, configs))),
+        changes=tuple(plan.changes),
+        attempts=plan.history.attempts,
+    )
+    ConfigWriter(folder, plan.resolved).on_run_begin(None)
+    data = DataRecord(folder, plan.fingerprint).clear_comparison()
+    data.earlier = [change for change in plan.data.earlier if change["step"] <= plan.step]
+    data.on_run_begin(None)
+    write_branch(folder, branch)
+    path = RunDirectory(folder).record(mode)
+    path.unlink(missing_ok=True)  # that of the repeated steps
+    started = RunRecord(path, ["runner", *sys.argv[1:]], mode, config.runtime.seed)
+    code = read_code_version(folder)
+    started.update(
+        **describe_run(plan.resolved, folder, mode, code),
+        train_steps=config.trainer.train_steps or None,
+    )
+    started.finish(f"stopped: branched off at step {plan.step}", step=plan.step)
+    return branch

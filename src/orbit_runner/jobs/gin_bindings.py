@@ -1,0 +1,166 @@
+"""Applies the gin statements of a config; checks them in a separate process for `validate`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from orbit_runner import tf_internals
+from orbit_runner.config.errors import ConfigError, Origin, Problem
+from orbit_runner.config.parsing.gin_checks import parse_statements
+from orbit_runner.config.parsing.gin_files import macro_names
+from orbit_runner.config.resolve import ResolvedConfig, import_modules
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
+from orbit_runner.errors import first_line, nearest_name_hint
+
+Statement = tuple[str, Origin | None]
+
+
+def bind_gin(resolved: ResolvedConfig) -> None:
+    """Applies the gin statements of a config, whose modules must be imported already.
+
+    Raises `ConfigError` if gin rejects a statement.
+    """
+    problems = [*_bind(_statements(resolved))]
+    if problems:
+        raise ConfigError(problems)
+
+
+@contextlib.contextmanager
+def restored_gin_scope(resolved: ResolvedConfig) -> Iterator[None]:
+    """Restores gin's bindings after a `with` block, if the config has any."""
+    if not resolved.config.gin_bindings:
+        yield
+        return
+    tables: tuple[Any, ...] = (tf_internals.gin_bindings, tf_internals.gin_operative_bindings)
+    before = [{key: dict(values) for key, values in table.items()} for table in tables]
+    try:
+        yield
+    finally:
+        for table, values in zip(tables, before, strict=True):
+            table.clear()
+            table.update(values)
+
+
+def check_bindings(resolved: ResolvedConfig) -> list[Problem]:
+    """Returns the problems that a run would have with the gin statements of a config.
+
+    Applies them in a separate process, so that what the modules register does not affect the next
+    file.
+    """
+    config = resolved.config
+    request = {
+        "official": config.official,
+        "imports": [*config.imports],
+        "statements": [
+            (text, origin and dataclasses.astuple(origin)) for text, origin in _statements(resolved)
+        ],
+    }
+    # Sets the path, because `-m` and `-c` add the working directory, which an installed `runner`
+    # does not have.
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        problems = json.loads(done.stdout)
+    except ValueError:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return [Problem("gin_bindings", f"cannot import their modules: {reason}")]
+    return [Problem(path, message, at and Origin(*at)) for path, message, at in problems]
+
+
+def main() -> None:
+    """Reads the statements from standard input and writes their problems to standard output."""
+    request = json.load(sys.stdin)
+    answer, sys.stdout = sys.stdout, sys.stderr  # Modules may print on import.
+    statements = [(text, at and Origin(*at)) for text, at in request["statements"]]
+    problems = _find_problems(request["imports"], request["official"], statements)
+    rows = [(p.path, p.message, p.origin and dataclasses.astuple(p.origin)) for p in problems]
+    json.dump(rows, answer)
+
+
+def _find_problems(
+    imports: Sequence[str], official: str, statements: Sequence[Statement]
+) -> list[Problem]:
+    prepare_environment(RuntimeConfig())
+    redirect_native_output(None)
+    try:
+        import_modules(imports, Origin("imports"))
+        if official:
+            importlib.import_module("orbit_runner.model_garden.loading").experiment(official)
+    except ConfigError as error:
+        return [*error.problems]
+    importlib.import_module("orbit_runner.train_lib")  # A run has imported it by then.
+    return [*_bind(statements)]
+
+
+def _statements(resolved: ResolvedConfig) -> list[Statement]:
+    return [
+        (text, resolved.origin(f"gin_bindings[{index}]") or resolved.origin("gin_bindings"))
+        for index, text in enumerate(resolved.config.gin_bindings)
+    ]
+
+
+def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
+    if not statements:
+        return
+    import gin
+
+    parsed = []
+    for text, origin in statements:
+        try:
+            gin.parse_config(text)
+            parsed += [(statement, origin) for statement in parse_statements(text)]
+        except Exception as error:
+            message = first_line(error).rstrip(".")
+            yield Problem("", f"{message}{_nearest_hint(text, message)}\nin: {text}", origin)
+    defined = {
+        statement.scope for statement, _ in parsed if getattr(statement, "selector", "") == "macro"
+    }
+    for statement, origin in parsed:
+        for name in macro_names(getattr(statement, "value", None)):
+            if not _is_defined(name, defined):
+                message = f"macro %{name} is not defined{nearest_name_hint(name, defined)}"
+                yield Problem("", message, origin)
+
+
+def _is_defined(name: str, macros: set[str]) -> bool:
+    import gin
+
+    if name in macros or tf_internals.gin_constants.matching_selectors(name):
+        return True
+    try:
+        gin.query_parameter(f"{name}/macro.value")
+    except ValueError:
+        return False
+    return True
+
+
+def _nearest_hint(text: str, message: str) -> str:
+    """Returns a hint with the configurable or parameter of the most similar name, or ""."""
+    registry = tf_internals.gin_registry
+    known = {full.rpartition(".")[2]: full for full, _ in registry.items()}
+    if reference := re.search(r"No configurable matching (?:reference )?'@?([\w./]+)", message):
+        return nearest_name_hint(reference[1].rpartition(".")[2].rpartition("/")[2], known)
+    if not (parameter := re.search(r"'(\S+)' doesn't have a parameter named '(\w+)'", message)):
+        return ""
+    matches = registry.matching_selectors(parameter[1])
+    if len(matches) != 1:
+        return ""
+    return nearest_name_hint(
+        parameter[2], inspect.signature(registry[matches[0]].wrapped).parameters
+    )

@@ -1,0 +1,162 @@
+"""Writes a project of the user's own from the files in `templates/project`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import keyword
+import os
+import re
+import sys
+from pathlib import Path
+
+from orbit_runner.errors import RunnerError, format_list, shorten
+from orbit_runner.registry import TASKS
+
+TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "project"
+# Maps each file of a project to its purpose.
+FILES = {
+    "README.md": "commands, and what to change",
+    "Makefile": "make run, make test",
+    "experiments/my_project.yaml": "the experiment: settings of the task and of training",
+    "my_project/__init__.py": "the package",
+    "my_project/config.py": "declares the settings of the task, and registers it",
+    "my_project/data.py": "reads the CSV files",
+    "my_project/task.py": "network, batches, loss and metrics",
+    "data/train.csv": "120 rows to train on",
+    "data/validation.csv": "30 rows to evaluate on",
+    "tests/test_my_project.py": "checks that the task learns, and that a resumed run is exact",
+    "pyproject.toml": "makes the package installable, and registers its task with Orbit Runner",
+    ".gitignore": "excludes run directories from git",
+}
+# Placeholders in the template: the name of the package, and the prefix of its classes.
+_PLACEHOLDERS = re.compile("my_project|MyProject")
+_NAME = re.compile("[A-Za-z](?:[A-Za-z0-9_]*[A-Za-z0-9])?")
+_RULE = "ASCII letters, digits and _, from a letter to a letter or digit"
+_RESERVED_NAMES = ("data", "experiments", "runs", "tests")
+
+
+def write_project(folder: Path, name: str) -> dict[str, str]:
+    """Writes all files of a project, or none, and returns the purpose of each.
+
+    Args:
+        folder: The directory; it is created if it does not exist.
+        name: The name of the package.
+
+    Raises:
+        RunnerError: The directory contains files, or cannot be written.
+    """
+    _check_empty(folder)
+    texts = {
+        _fill_placeholders(path, name): _fill_placeholders(_read_template(path), name)
+        for path in FILES
+    }
+    try:
+        with contextlib.ExitStack() as undo:
+            for path, text in texts.items():
+                _make_directory((folder / path).parent, undo)
+                undo.callback((folder / path).unlink, missing_ok=True)
+                (folder / path).write_text(text, encoding="utf-8")
+            undo.pop_all()
+    except OSError as error:
+        raise RunnerError(
+            f"DIR: cannot write {error.filename or folder}: {error.strerror}\n"
+            "nothing was written; use a directory that can be created or is empty"
+        ) from None
+    return {_fill_placeholders(path, name): purpose for path, purpose in FILES.items()}
+
+
+def package_name(folder: Path, name: str | None) -> str:
+    """Returns the name of the package: `name`, or one made from the last part of `folder`.
+
+    Raises `RunnerError`, with a suggestion, if no package can have the name.
+    """
+    candidate = _make_identifier(folder.resolve().name) if name is None else name
+    if name is None and not candidate:
+        raise RunnerError(
+            f"DIR: got {str(folder)!r}, which has no ASCII letters or digits to name the package "
+            "after\npass a name, such as --name=my_project"
+        )
+    problem = _name_problem(candidate)
+    if not problem:
+        return candidate
+    got = "--name: got" if name is not None else "DIR: the package would be named"
+    raise RunnerError(
+        f"{got} {shorten(repr(candidate))}, {problem}\n"
+        f"pass another name, such as --name={_suggest_name(candidate)}"
+    )
+
+
+def _check_empty(folder: Path) -> None:
+    if not os.path.lexists(folder):
+        return
+    if not os.path.isdir(folder):
+        raise RunnerError(
+            f"DIR: {folder} is not a directory\nuse one that is empty or does not exist"
+        )
+    try:
+        # A repository that has just been created contains only .git.
+        names = sorted(name for name in os.listdir(folder) if name != ".git")
+    except OSError as error:
+        raise RunnerError(f"DIR: cannot read {folder}: {error.strerror}") from None
+    if names:
+        raise RunnerError(
+            f"DIR: {folder} contains files, which `runner init` does not overwrite\n"
+            f"{format_list(names, 3)}\nuse a directory that is empty or does not exist"
+        )
+
+
+def _make_directory(folder: Path, undo: contextlib.ExitStack) -> None:
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir()
+        undo.callback(path.rmdir)
+
+
+def _read_template(path: str) -> str:
+    # In this repository, a file named .gitignore would apply to the template itself.
+    return (TEMPLATE / path.replace(".gitignore", "gitignore")).read_text(encoding="utf-8")
+
+
+def _fill_placeholders(text: str, name: str) -> str:
+    """Returns a text or a path of the template with the names of the project."""
+    names = {"my_project": name, "MyProject": _class_name(name)}
+    return _PLACEHOLDERS.sub(lambda match: names[match[0]], text)
+
+
+def _class_name(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def _make_identifier(text: str) -> str:
+    """Returns a text as the name of a package; "" if it has no letters and digits."""
+    name = re.sub(r"[\W_]+", "_", text.lower(), flags=re.ASCII).strip("_")
+    return f"project_{name}" if name[:1].isdigit() else name
+
+
+def _suggest_name(name: str) -> str:
+    suggestion = _make_identifier(name) or "project"
+    return f"my_{suggestion}" if _name_problem(suggestion) else suggestion
+
+
+def _name_problem(name: str) -> str:
+    """Returns why no package of a project can have a name, or "" if one can."""
+    if not _NAME.fullmatch(name):
+        return f"expected the name of a package\nallowed: {_RULE}"
+    if keyword.iskeyword(name):
+        return "a keyword of Python"
+    if name.lower() in _RESERVED_NAMES:
+        return "the name of another directory of the project"
+    if name in TASKS:
+        return "the name of a task of Orbit Runner"
+    if name.lower() == "task":
+        return "so that its config would have the name of the base class, TaskConfig"
+    if name in sys.stdlib_module_names or _is_installed(name):
+        return "the name of a module, which the package would hide"
+    return ""
+
+
+def _is_installed(name: str) -> bool:
+    # The current directory is searched, too, if it is on the path; a project there is no conflict.
+    places = [place for place in sys.path if place and Path(place).resolve() != Path.cwd()]
+    return importlib.machinery.PathFinder.find_spec(name, places) is not None

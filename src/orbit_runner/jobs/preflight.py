@@ -1,0 +1,254 @@
+"""Checks that do not need TensorFlow: files, directories, batch sizes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import (
+    checkpoints_of,
+    latest_intact_record,
+    list_checkpoints,
+)
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.example_ids import EXCLUDE
+from orbit_runner.config.fingerprint import (
+    can_affect_weights,
+    excludes_same_examples,
+    is_data_location,
+)
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.schedule_length import (
+    follow_run,
+    follow_same_run,
+    follows_run,
+    schedule_steps,
+)
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
+from orbit_runner.config.schema.partitioning import batch_problems, effective_runtime, run_problems
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.config.serialize import differences
+from orbit_runner.determinism.portable import set_portable_variables
+from orbit_runner.distribute.cluster.addresses import find_unreachable_addresses
+from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.distribute.cluster.resolver import reach_problems, resolve_cluster
+from orbit_runner.distribute.tpu_address import tpu_problems
+from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
+from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.data_record import has_record
+from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
+from orbit_runner.storage.staging import localize
+from orbit_runner.utils.log import note
+
+_SERVICE_SECONDS = 0.8
+
+
+def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> Cluster | None:
+    """Checks a run before TensorFlow is imported, so that mistakes are reported at once.
+
+    Returns the cluster that this process is a member of, or None. Raises `ConfigError`, or
+    `ClusterError` if the description of the cluster is wrong.
+    """
+    config = resolved.config
+    with setting_error_scope(resolved):
+        # First, because the code of a task may import TensorFlow, such as a function of its data.
+        set_portable_variables(config.runtime)
+    cluster = resolve_cluster(config.runtime, os.environ)
+    problems = [*_mode_problems(mode), *_directory_problems(model_dir)]
+    if mode == "eval" and not config.task.init_checkpoint:
+        problems += _checkpoint_problems(model_dir)
+    runtime = effective_runtime(config, mode)
+    replicas = runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
+    if replicas:  # None: known only from the devices; 0: too few, reported below
+        problems += [
+            Problem(path, message, resolved.origin(path))
+            for path, message in batch_problems(config, replicas, mode)
+        ]
+    for path, message in (*run_problems(config, mode), *tpu_problems(config.runtime, os.environ)):
+        problems.append(Problem(path, message, resolved.origin(path)))
+    with setting_error_scope(resolved):
+        local = localize(config)
+    for path, message in local.preflight(mode):
+        problems.append(Problem(path, message, resolved.origin(path)))
+    for path, message in config.trainer.length_problems() if mode in TRAINING else ():
+        problems.append(Problem(path, message, resolved.origin(path)))
+    if cluster is not None:
+        problems += [Problem("cluster", message) for message in reach_problems(cluster)]
+    problems += _service_problems(resolved, mode)
+    if problems:
+        raise ConfigError(problems)
+    return cluster
+
+
+def check_evaluation(resolved: ResolvedConfig, run: Path) -> None:
+    """Checks the data of an evaluation in this process before TensorFlow is imported.
+
+    What a run learned from its training data is in its assets, so that they need not be there.
+    Raises `ConfigError`.
+    """
+    config = resolved.config
+    with setting_error_scope(resolved):
+        set_portable_variables(config.runtime)
+        local = localize(config)
+    problems = [
+        Problem(path, message, resolved.origin(path))
+        for path, message in (*local.preflight("eval"), *run_problems(config, "eval"))
+        if not (path.startswith("task.train_data.") and RunDirectory(run).assets.is_dir())
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def check_mode(mode: str) -> None:
+    """Raises an error if a mode does not exist."""
+    problems = [*_mode_problems(mode)]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _mode_problems(mode: str) -> Iterator[Problem]:
+    if mode not in MODES:
+        yield Problem("--mode", unknown_name_message("mode", mode, [*MODES, FINE_TUNING]))
+
+
+def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
+    services = resolved.config.data_services(mode)
+    for address, reason in find_unreachable_addresses(services, _SERVICE_SECONDS).items():
+        path = services[address]
+        section = path.rpartition(".")[0]
+        off = f"{path}=null" if section == "runtime" else f"{section}.enable_tf_data_service=false"
+        yield Problem(
+            path,
+            f"grpc://{address} cannot be reached: {reason}\n"
+            f"start it there with `runner server --role=data`, or disable it: --{off}",
+            resolved.origin(path),
+        )
+
+
+def _directory_problems(model_dir: Path) -> Iterator[Problem]:
+    if os.path.lexists(model_dir) and not os.path.isdir(model_dir):
+        kind = "a file" if os.path.isfile(model_dir) else "no directory"
+        yield Problem("--model_dir", f"{model_dir} is {kind}, expected a directory")
+        return
+    unsuitable = unsuitable_directory_reason(model_dir)
+    if unsuitable:
+        yield Problem("--model_dir", unsuitable)
+        return
+    checkpoints = RunDirectory(model_dir).checkpoints
+    if os.path.lexists(checkpoints) and not os.path.isdir(checkpoints):
+        yield Problem("--model_dir", f"{checkpoints} is not a directory; rename or delete it")
+    # Not `Path.exists`, which raises an error below a directory without search permission.
+    existing = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
+    try:
+        # Tries to write, because permission bits do not cover root, ACLs and read-only mounts.
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        yield Problem("--model_dir", f"cannot write to {existing}: {error.strerror}")
+
+
+def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
+    # Model Garden saves checkpoints in the run directory itself.
+    places = (RunDirectory(model_dir).checkpoints, model_dir)
+    if not any((place / "checkpoint").exists() for place in places):
+        yield Problem(
+            "--model_dir",
+            f"no checkpoint found in {model_dir / 'checkpoints'} or {model_dir}\n"
+            "train first (--mode=train), or specify an existing run directory",
+        )
+
+
+def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
+    """Raises an error if a directory contains a run with a config that gives other weights.
+
+    Raises `ConfigError` if the number of logical replicas differs.
+    """
+    saved_config = RunDirectory(model_dir).config
+    checkpoints = checkpoints_of(model_dir)
+    # If a run failed before its first checkpoint, another config can do no harm. The checkpoints
+    # include those in the run directory itself, where Model Garden and trainers named by gin save.
+    if not list_checkpoints(checkpoints):
+        return
+    if not saved_config.is_file():
+        if checkpoints.committed_steps():
+            _check_newest_record(resolved, checkpoints, saved_config)
+        return
+    before = resolve(Request(experiment=str(saved_config))).config
+    before = (
+        follow_run(before, before.trainer.train_steps) if before.trainer.train_steps else before
+    )
+    now = follow_same_run(resolved.config, before)
+    was = before.runtime.logical_replicas
+    logical = now.runtime.logical_replicas
+    if was != logical:
+        message = (
+            f"got {logical}, but {model_dir} contains a run with {was}\n"
+            f"allowed: {was}; or use another --model_dir"
+        )
+        origin = resolved.origin(LOGICAL_REPLICAS)
+        raise ConfigError([Problem(LOGICAL_REPLICAS, message, origin)])
+    # Without a data record, it is unknown whether another directory contains the same data.
+    records_data = has_record(model_dir)
+    changed = [
+        change
+        for change in differences(before, now)
+        if can_affect_weights(change.path, before)
+        or can_affect_weights(change.path, now)
+        or (is_data_location(change.path, now) and not records_data)
+    ]
+    if excludes_same_examples(before, now):
+        changed = [change for change in changed if change.path != EXCLUDE]
+    if not changed:
+        return
+    lines = [f"  {d.path}: {d.left} → {d.right}" for d in changed[:12]]
+    raise RunnerError(
+        f"{model_dir} contains a run with a different config:\n"
+        + "\n".join(lines)
+        + _schedule_advice(before, resolved.config)
+        + "\nuse another --model_dir, or --resume=override to resume with the new config"
+    )
+
+
+def _schedule_advice(before: ExperimentConfig, given: ExperimentConfig) -> str:
+    steps = schedule_steps(before)
+    if not follows_run(given) or not isinstance(steps, int):
+        return ""
+    return (
+        "\nwith auto, the schedule follows the length of the run; to keep that of this run, "
+        f"set its length to {steps}"
+    )
+
+
+def _check_newest_record(
+    resolved: ResolvedConfig, checkpoints: CheckpointFolder, missing: Path
+) -> None:
+    """Compares the config with that of the newest checkpoint, if `config.yaml` was removed."""
+    steps = resolved.config.trainer.train_steps
+    config = follow_run(resolved.config, steps)
+    # Until the data is read, it is not known how many steps the epochs of a schedule are.
+    is_known = steps or not follows_run(resolved.config)
+    record = latest_intact_record(checkpoints) if is_known else None
+    if record is not None and not is_made_with(missing.parent, record.config, config):
+        raise RunnerError(
+            f"{missing} is missing, and the checkpoint of step {record.step} was made with a "
+            "different config\n"
+            "use another --model_dir, or --resume=override to resume with this config"
+        )
+    known = "cannot be compared with this config" if record is None else "was made with this config"
+    which = "the run" if record is None else f"the checkpoint of step {record.step}"
+    note(f"warning: {missing} is missing; {which} {known}")
+
+
+@contextlib.contextmanager
+def setting_error_scope(resolved: ResolvedConfig) -> Iterator[None]:
+    """Turns a `SettingError` into a `ConfigError` that names the origin of the setting."""
+    try:
+        yield
+    except SettingError as error:
+        problem = Problem(error.path, error.reason, resolved.origin(error.path))
+        raise ConfigError([problem]) from error

@@ -1,0 +1,240 @@
+"""Reads the run that `runner reproduce` repeats. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+from orbit_runner import exit_codes
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.schema.runtime import ClusterConfig
+from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
+from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.run_directory.branch import read_branch
+from orbit_runner.run_directory.code_version import code_differences, read_code_version
+from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.data_record import (
+    DataChanged,
+    DataRecord,
+    fingerprint_of,
+    inexact_data,
+)
+from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.storage.staging import localize
+from orbit_runner.tasks.assets import copy_assets
+from orbit_runner.utils.files import write_atomically
+
+# Settings that may have to differ on another machine. `enable_xla` is one of them because the
+# comparison of numerics suggests it if config.yaml no longer matches the run.
+MACHINE_SETTINGS = (
+    "runtime.intra_op_threads",
+    "runtime.inter_op_threads",
+    "runtime.dataset_num_private_threads",
+    "runtime.gpu_thread_mode",
+    "runtime.per_gpu_thread_count",
+    "runtime.enable_xla",
+    "runtime.xla_cache_dir",
+    "task.train_data.data_dir",
+    "task.validation_data.data_dir",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OriginalRun:
+    """The run to repeat."""
+
+    resolved: ResolvedConfig  # config of the run, changed to fit a single process
+    same_config: bool  # whether that config made the newest checkpoint
+    history: RunHistory  # as it was at the start
+    record: CheckpointRecord  # of the checkpoint to reach
+    start: int | None  # step of the checkpoint to resume from; None for the beginning
+
+    @property
+    def after(self) -> int:
+        """The step after which steps are repeated; -1 for the beginning."""
+        return -1 if self.start is None else self.start
+
+
+def read_original_run(
+    run: Path,
+    last: int | None,
+    *,
+    imports: tuple[str, ...] = (),
+    changes: tuple[tuple[str, str, str], ...] = (),
+) -> OriginalRun:
+    """Returns the run to repeat; does not import TensorFlow.
+
+    `last` is the number of last steps to repeat; None for all, or for those since a branch.
+    `changes` are (flag, dotted path, text) of machine settings. Raises `RunnerError` if the run has
+    no config, or no checkpoint to start from or to reach.
+    """
+    written, changed = resolve_saved_config(run, imports, changes)
+    # Read last, so that the history of a run in progress includes this checkpoint.
+    record = latest_intact_record(checkpoints_of(run))
+    if record is None:
+        raise RunnerError(
+            f"RUN: no intact checkpoint with a record in {run / 'checkpoints'}\n"
+            f"run `runner verify {run}` to see what is wrong with each checkpoint"
+        )
+    history = read_history(run)
+    start = None
+    branch = read_branch(run)
+    if branch is not None:
+        start = branch.step
+        if record.step <= start:
+            raise RunnerError(
+                f"RUN: {run} has no intact checkpoint after step {start}, at which it branches off "
+                f"from {branch.parent}\nreproduce that run instead"
+            )
+    if last is not None:
+        start = _start_step(history.checkpoints, record.step, last)
+    return OriginalRun(
+        resolved=convert_to_single_process(changed, record.strategy),
+        same_config=is_made_with(run, record.config, written.config),
+        history=history,
+        record=record,
+        start=start,
+    )
+
+
+def resolve_saved_config(
+    run: Path, imports: tuple[str, ...], changes: tuple[tuple[str, str, str], ...]
+) -> tuple[ResolvedConfig, ResolvedConfig]:
+    """Returns the config of a run, and the same with machine settings changed."""
+    request = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
+    written = resolve(request)
+    return written, resolve(dataclasses.replace(request, flags=changes)) if changes else written
+
+
+def _start_step(folder: CheckpointFolder, newest: int, last: int) -> int:
+    if last < 1:
+        raise RunnerError(f"--last: got {last}, allowed: at least 1")
+    record = latest_intact_record(folder, at_most=newest - last)
+    if record is None:
+        raise RunnerError(
+            f"--last: got {last}, but no intact checkpoint is at or before step {newest - last}\n"
+            f"available steps: {', '.join(map(str, folder.steps()))}\n"
+            "use a smaller number, or omit --last to start from the beginning"
+        )
+    return record.step
+
+
+def check_outside(folder: Path, run: Path) -> None:
+    """Raises `RunnerError` if the directory of a new run is inside that of another one."""
+    inside = folder.resolve()
+    parent = run.resolve()
+    if inside.is_relative_to(parent):
+        place = "the directory of RUN itself" if inside == parent else f"inside RUN, {run}"
+        raise RunnerError(f"--model_dir: {folder} is {place}\nuse another directory")
+
+
+def check_data(original: OriginalRun) -> DataRecord:
+    """Returns the data record of the run; raises `DataChanged` if the data changed since then."""
+    with setting_error_scope(original.resolved):
+        now = fingerprint_of(localize(original.resolved.config).task)
+    data = DataRecord(original.history.folder, now)
+    if data.difference.changes:
+        error = DataChanged(
+            f"{original.history.folder}: the data changed since the run last started:\n"
+            f"{format_list(data.difference.changes)}\n"
+            "the run cannot be reproduced until these files are restored"
+        )
+        error.exit_code = exit_codes.DIFFERENT
+        raise error
+    return data
+
+
+def limit_steps(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
+    """Returns the config of a run that ends at a step."""
+    trainer = resolved.config.trainer.replace(train_steps=step, train_epochs=0.0)
+    return dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
+
+
+def difference_reasons(original: OriginalRun) -> list[str]:
+    """Returns reasons why the weights may differ, as far as they are known before the run."""
+    config = original.resolved.config
+    record = original.record
+    reasons = []
+    if not original.same_config:
+        reasons.append("the newest checkpoint was made with a different config than config.yaml")
+    if original.history.is_overridden:
+        reasons.append("the run was resumed with --resume=override or --allow_partial")
+    if not config.runtime.deterministic:
+        reasons.append(
+            "runtime.deterministic is false: bitwise-identical results are not guaranteed"
+        )
+    reasons += inexact_data(original.history.folder)
+    reasons += code_differences(
+        original.history.attempts, record.step, read_code_version(original.history.folder)
+    )
+    return reasons + describe_changes(record.numerics, describe_numerics(config.runtime))
+
+
+def leave_best_out(folder: Path, trainer: TrainerConfig) -> None:
+    """Prepares the copy of a run whose best checkpoint stays with the original.
+
+    With an empty `info.json`, the copied run does not warn that it is missing.
+    """
+    if trainer.best_checkpoint_export_subdir:
+        write_atomically(folder / trainer.best_checkpoint_export_subdir / "info.json", "{}\n")
+
+
+def copy_checkpoint(
+    checkpoints: CheckpointFolder, step: int, folder: Path, *, what: str = "--last"
+) -> None:
+    """Copies a checkpoint and the assets of its run to another run directory.
+
+    Raises `RunnerError` if the checkpoint was removed meanwhile.
+
+    `what` is the flag or argument that selects it.
+    """
+    copied = checkpoints_of(folder)
+    copied.path.mkdir(parents=True, exist_ok=True)
+    copy_assets(checkpoints.path.parent, folder)
+    with contextlib.suppress(FileNotFoundError):
+        for path in checkpoints.files(step):
+            shutil.copyfile(path, copied.path / path.name)
+    if copied.record(step) is None or copied.damage(step):
+        raise RunnerError(
+            f"{what}: the checkpoint of step {step} was removed while it was being copied, because "
+            "the run is still training\nrun the command again"
+        )
+
+
+def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> ResolvedConfig:
+    """Returns the config with which a single process has the same result.
+
+    Synchronous workers have the same result as the same number of replicas in one process. Other
+    processes, such as data services, do not affect the weights. `strategy` includes the number of
+    replicas, as in checkpoint records. Raises `RunnerError` for `parameter_server`, whose results
+    cannot be reproduced.
+    """
+    runtime = resolved.config.runtime
+    if runtime.traits.is_asynchronous:
+        raise RunnerError(
+            "RUN: was trained with `parameter_server`, where the order of updates is not "
+            "deterministic\nit cannot be reproduced; use `runner verify` to check its checkpoints"
+        )
+    changes: dict[str, Any] = {
+        "tf_data_service": None,
+        "cluster_source": "none",
+        "cluster": ClusterConfig(),
+        "worker_hosts": None,
+        "task_type": None,
+        "task_index": -1,
+    }
+    if runtime.traits.synchronous_workers:
+        replicas = int(strategy.rpartition("×")[2] or 1)
+        changes |= {"distribution_strategy": "mirrored", "all_reduce_alg": None, "num_workers": 0}
+        changes[runtime.device_field] = replicas
+    config = resolved.config.replace(runtime=runtime.replace(**changes))
+    return dataclasses.replace(resolved, config=config)

@@ -1,0 +1,234 @@
+"""Repeats a run up to a step, examines that step, and compares it with the run: `runner replay`.
+
+Does not import TensorFlow before the run is repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.compare.histories import StepVerdict, judge_step
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.determinism.numerics_record import describe_changes as numeric_changes
+from orbit_runner.determinism.numerics_record import describe_numerics
+from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
+from orbit_runner.jobs.reference_run import (
+    convert_to_single_process,
+    copy_checkpoint,
+    leave_best_out,
+    limit_steps,
+    resolve_saved_config,
+)
+from orbit_runner.run_directory.code_version import code_differences, read_code_version
+from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.data_record import inexact_data
+from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.step.examine import ExamineAtStep, StepExamined
+from orbit_runner.step.results import Examination
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+# A replay continues by at most this number of steps, unless more are requested.
+_MOST_STEPS = 300
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplayPlan:
+    """How a step is replayed."""
+
+    resolved: ResolvedConfig  # config of the run, changed to fit a single process
+    history: RunHistory
+    step: int
+    start: int | None  # step of the checkpoint to start from; None for the beginning
+    last: int  # the last step of the replay, or `step` if it ends before that step is taken
+    continues: bool  # whether the replay takes the step as the run did, and all up to `last`
+    notes: list[str]  # why the step may differ from that of the run
+
+    @property
+    def after(self) -> int:
+        """The step after which steps are repeated; -1 for the beginning."""
+        return -1 if self.start is None else self.start
+
+
+def plan_replay(
+    run: Path,
+    step: int,
+    *,
+    verify: bool | None = None,
+    imports: tuple[str, ...] = (),
+    changes: tuple[tuple[str, str, str], ...] = (),
+) -> ReplayPlan:
+    """Returns how a step of a run is replayed.
+
+    `verify` decides whether the replay continues to the next checkpoint or record of the run; None:
+    if that is near. `changes` are (flag, dotted path, text) of machine settings. Raises
+    `RunnerError` if the run has no config, or if a single process cannot repeat it.
+    """
+    written, changed = resolve_saved_config(run, imports, changes)
+    train_steps = written.config.trainer.train_steps
+    if train_steps and step > train_steps:
+        raise RunnerError(
+            f"--step: got {step}, allowed: 1 to {train_steps}, the last step of the run "
+            "(trainer.train_steps)"
+        )
+    _require_observable(written)
+    checkpoints = checkpoints_of(run)
+    history = read_history(run)
+    start = latest_intact_record(checkpoints, at_most=step - 1)
+    newest = latest_intact_record(checkpoints)
+    strategy = newest.strategy if newest is not None else _recorded_strategy(history)
+    last = _next_recorded_step(history, step, verify, train_steps, written)
+    return ReplayPlan(
+        resolved=convert_to_single_process(changed, strategy),
+        history=history,
+        step=step,
+        start=None if start is None else start.step,
+        last=last or step,
+        continues=last is not None,
+        notes=_find_notes(run, written, changed, newest, history),
+    )
+
+
+def _require_observable(resolved: ResolvedConfig) -> None:
+    runtime = resolved.config.runtime
+    if runtime.traits.uses_tpu:
+        raise RunnerError(
+            "RUN: was trained on TPUs, whose ops cannot be observed one by one\n"
+            "use `runner batch` to see the examples of the step"
+        )
+
+
+def _recorded_strategy(history: RunHistory) -> str:
+    """Returns the strategy of a run without checkpoints, as in their records."""
+    replicas = history.attempts[-1].get("replicas") if history.attempts else None
+    return f"× {replicas}" if replicas else ""
+
+
+def _next_recorded_step(
+    history: RunHistory, step: int, verify: bool | None, train_steps: int, resolved: ResolvedConfig
+) -> int | None:
+    """Returns the step up to which the replay can be compared; None if it need not continue."""
+    if verify is False:
+        return None
+    saved = min((number for number in history.fingerprints if number >= step), default=None)
+    logged = min((number for number in history.losses if number >= step), default=None)
+    for recorded in (saved, logged):
+        if recorded is not None and (verify or recorded - step <= _MOST_STEPS):
+            return recorded
+    stopped = history.attempts and history.attempts[-1].get("outcome") not in ("", None, "done")
+    if saved is not None or logged is not None or not stopped:
+        return None
+    # The run failed; the replay should fail in the same way by the end of the record.
+    interval = resolved.config.trainer.summary_interval
+    end = -(-step // interval) * interval
+    end = min(end, train_steps) if train_steps else end
+    return end if verify or end - step <= _MOST_STEPS else None
+
+
+def _find_notes(
+    run: Path,
+    written: ResolvedConfig,
+    changed: ResolvedConfig,
+    newest: CheckpointRecord | None,
+    history: RunHistory,
+) -> list[str]:
+    notes = []
+    if history.is_overridden:
+        notes.append("the run was resumed with --resume=override or --allow_partial")
+    if not changed.config.runtime.deterministic:
+        notes.append("runtime.deterministic is false: bitwise-identical results are not guaranteed")
+    notes += inexact_data(run)
+    if newest is None:
+        return notes
+    if not is_made_with(run, newest.config, written.config):
+        notes.append("the newest checkpoint was made with a different config than config.yaml")
+    notes += code_differences(history.attempts, newest.step, read_code_version(run))
+    return notes + numeric_changes(newest.numerics, describe_numerics(changed.config.runtime))
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """A replayed step, and whether it is the one that the run took."""
+
+    examination: Examination
+    own: StepVerdict
+
+
+def replay(
+    plan: ReplayPlan,
+    directory: Path,
+    progress: Any,
+    *,
+    layers: Sequence[str] = (),
+    on_examined: Callable[[Any, Examination], None] = lambda run, examination: None,
+) -> Replay:
+    """Repeats a run up to a step in a new directory, and examines that step.
+
+    `on_examined` is called with the run before the step, and the examination of the step. If the
+    run ends before the step, raises the error that ended it, or `RunnerError`.
+    """
+    check_before_start(limit_steps(plan.resolved, plan.last), plan.history.mode, directory)
+    if plan.start is not None:
+        copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
+        leave_best_out(directory, plan.resolved.config.trainer)
+    with progress.shown_scope():
+        if plan.notes:
+            progress.note(
+                f"note: the step may differ from that of the run:\n{format_list(plan.notes)}"
+            )
+        progress.phase("importing tensorflow")
+        prepare_environment(plan.resolved.config.runtime)
+        with setting_error_scope(plan.resolved):
+            return _replay_to_step(plan, directory, progress, layers, on_examined)
+
+
+def _replay_to_step(
+    plan: ReplayPlan,
+    directory: Path,
+    progress: Callback,
+    layers: Sequence[str],
+    on_examined: Callable[[Any, Examination], None],
+) -> Replay:
+    with paused_collection_scope():
+        from orbit_runner.jobs.rerun import rerun
+        from orbit_runner.step.examine import check_examinable, examine_step
+
+    examination: Examination | None = None
+
+    def examine(run: Any) -> None:
+        nonlocal examination
+        examination = examine_step(run, layers=layers)
+        on_examined(run, examination)
+
+    def check(run: Any) -> None:
+        check_examinable(run, layers)
+
+    result = rerun(
+        plan.resolved,
+        plan.history,
+        directory,
+        progress,
+        step=plan.last,
+        after=plan.after,
+        callbacks=[ExamineAtStep(plan.step, examine, stops=not plan.continues, check=check)],
+    )
+    error = None if isinstance(result.error, StepExamined) else result.error
+    if examination is None:
+        raise error or RunnerError(f"--step: the run ended before step {plan.step}")
+    own = judge_step(
+        plan.history,
+        read_history(directory),
+        step=plan.step,
+        after=plan.after,
+        end=plan.last if plan.continues else plan.step - 1,
+        summary_interval=plan.resolved.config.trainer.summary_interval,
+        error=error,
+    )
+    return Replay(examination, own)

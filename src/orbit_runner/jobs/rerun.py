@@ -1,0 +1,139 @@
+"""Repeats a run in another run directory, up to a given step."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner import train_lib
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.distribute.process_group import describe_strategy
+from orbit_runner.errors import Diverged, RunnerError, first_line
+from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.train_job import ConfigWriter, describe_run
+from orbit_runner.reporting.run_record import RunRecord, describe_devices
+from orbit_runner.run_directory.code_version import read_code_version
+from orbit_runner.run_directory.history import RunHistory
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.stop_requests import StoppedAtStep
+
+
+@dataclasses.dataclass(frozen=True)
+class RerunResult:
+    """How a repeated run ended."""
+
+    strategy: str  # with its number of replicas, as in checkpoint records
+    error: Exception | None = None  # what ended the run early, if anything
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether training diverged."""
+        return isinstance(self.error, Diverged)
+
+    @property
+    def error_text(self) -> str:
+        """The error in one line; "" if `error` is None."""
+        if self.error is None:
+            return ""
+        kind = "" if self.has_diverged else f"{type(self.error).__name__}: "
+        return f"{kind}{first_line(self.error)}"
+
+
+def rerun(
+    resolved: ResolvedConfig,
+    history: RunHistory,
+    folder: Path,
+    progress: Callback,
+    *,
+    step: int,
+    after: int,
+    callbacks: Sequence[Callback] = (),
+) -> RerunResult:
+    """Repeats a run up to `step`. Returns how it ended.
+
+    Resumes from the checkpoint in `folder`, if it has one: `after` is its step, or -1 for the
+    beginning. `history` is that of the original run. `callbacks` are called last. Raises
+    `RunnerError` if the run cannot start or was interrupted; returns other errors.
+    """
+    config = resolved.config
+    mode = history.mode
+    code = read_code_version(folder)
+    bind_gin(resolved)
+    strategy, task = train_lib.prepare(config, str(folder))
+    replicas = strategy.num_replicas_in_sync
+    done = RerunResult(describe_strategy(strategy))
+    record = RunRecord(
+        RunDirectory(folder).record(mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
+    )
+    record.update(
+        **describe_run(resolved, folder, mode, code),
+        devices=describe_devices(),
+        replicas=replicas,
+        train_steps=step,
+    )
+    all_callbacks = [progress, ConfigWriter(folder, resolved), *callbacks]
+    try:
+        for stage in _split_stages(config, history, step, after):
+            stage.run(strategy, task, mode, folder, all_callbacks)
+    except Exception as error:
+        record.finish(f"{type(error).__name__}: {error}")
+        if isinstance(error, RunnerError) and not isinstance(error, Diverged):
+            raise
+        return dataclasses.replace(done, error=error)
+    record.finish("left" if stage.stops_early else "done", step=step)
+    return done
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """A part of a run. It ends at `step`, or is stopped there if `stops_early`."""
+
+    config: ExperimentConfig
+    step: int
+    stops_early: bool
+
+    def run(
+        self, strategy: Any, task: Any, mode: str, folder: Path, callbacks: list[Callback]
+    ) -> None:
+        steps = self.step + 1 if self.stops_early else self.step
+        trainer = self.config.trainer.replace(
+            train_steps=steps,
+            train_epochs=0.0,
+            export_subdir="",
+            export_checkpoint=None,
+            export_weights=None,
+            export_formats=(),
+            # They depend on the time, so the repeated run would stop and save at other steps.
+            max_time=None,
+            checkpoint_time_interval=None,
+        )
+        with contextlib.suppress(StoppedAtStep):
+            train_lib.run_experiment(
+                strategy,
+                task,
+                mode,
+                # A repeated run must not continue the tracked run of the original.
+                self.config.replace(trainer=trainer, trackers=()),
+                str(folder),
+                enable_async_checkpointing=True,
+                callbacks=callbacks,
+                stop_at_step=self.step if self.stops_early else None,
+                resume="override",  # Settings of the machine may differ.
+            )
+
+
+def _split_stages(
+    config: ExperimentConfig, history: RunHistory, step: int, after: int
+) -> Iterator[_Stage]:
+    # A run that was finished and then extended has evaluated at its former last step.
+    ends = {*history.ends, config.trainer.train_steps}
+    for end in history.ends:
+        if after < end < step:
+            yield _Stage(config, end, stops_early=False)
+    yield _Stage(config, step, stops_early=step not in ends)

@@ -1,0 +1,396 @@
+"""Runs this process's part of an experiment and records it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner import exit_codes
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.schedule_length import follow_run, follows_run
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.distribute.cluster.description import Cluster, MemberLost
+from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
+from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
+from orbit_runner.errors import ExportFailed
+from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.reporting.report_data.collector import ReportCollector
+from orbit_runner.reporting.report_writer import ReportWriter
+from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
+from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.metric_records import SPEED
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
+from orbit_runner.storage.staging import localize
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.log import PhaseTimes, note, phase_times_scope
+from orbit_runner.utils.user_code import user_code
+
+# After these, a run can go on: `--stop_at_step`, divergence, and signals.
+CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """This process's part of an experiment."""
+
+    resolved: ResolvedConfig  # config as given, with the origin of each value
+    config: ExperimentConfig  # config of this process, which its role may change
+    mode: str
+    model_dir: Path
+    cluster: Cluster | None = None  # the cluster that this process is a member of
+    asynchronous: bool = True  # whether checkpoints are saved in the background
+    allow_partial: bool = False  # whether a checkpoint may match only in part
+    data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
+    command: tuple[str, ...] = ()  # that started the process; () for this command line
+    stop_at_step: int | None = None  # the step at which to save and exit, before the last one
+    resume: str = "same"  # whether the run may be resumed with another config: `override`
+    started: float | None = None  # when the command began, by `time.monotonic()`
+
+    @property
+    def writes_results(self) -> bool:
+        """Whether this process writes results: without a cluster, as chief or as evaluator."""
+        return self.cluster is None or self.cluster.is_chief or self.cluster.me.role == "evaluator"
+
+    @property
+    def argv(self) -> list[str]:
+        """The command that started this process."""
+        return [*(self.command or ("runner", *sys.argv[1:]))]
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this process only serves its devices to the chief."""
+        if not self.config.runtime.traits.is_asynchronous:
+            return False
+        return self.cluster is not None and self.cluster.me.role in ("worker", "ps")
+
+
+def default_model_dir(name: str) -> Path:
+    """Returns the run directory of a run that is given none: `runs/NAME/TIME`."""
+    return Path("runs") / (name or "run") / time.strftime("%Y%m%d-%H%M%S")
+
+
+def compare_data(job: Job) -> DataRecord:
+    """Returns the callback that records the data, after comparing them with the previous record.
+
+    Logs notes about differences. Raises `DataChanged` if the data changed, unless `job.resume` is
+    `override`.
+    """
+    with setting_error_scope(job.resolved):
+        record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
+    if not any(RunDirectory(job.model_dir).checkpoints.glob("*.index")):
+        return record.clear_comparison()
+    if job.resume == "same":
+        record.check()
+    for text in record.notes():
+        note(f"note: {text}")
+    return record
+
+
+def serve(job: Job) -> int:
+    """Serves this process's devices until the chief is done. Returns the exit code."""
+    prepare_process(job)
+    from orbit_runner.distribute.servers import serve_role
+
+    assert job.cluster is not None
+    shutdown = ServerShutdown(job.model_dir, job.cluster.me)
+    return serve_role(job.cluster, run_exit_code=shutdown.run_exit_code, announce=shutdown.announce)
+
+
+def prepare_process(job: Job) -> None:
+    """Prepares this process. Must be called before TensorFlow is imported."""
+    prepare_environment(job.config.runtime)
+    if job.cluster is not None:
+        me = job.cluster.me
+        redirect_native_output(job.model_dir / ".cluster" / f"{me.role}-{me.index}.stderr")
+    elif job.config.runtime.remote_cluster:
+        redirect_native_output(job.model_dir / ".cluster" / "chief-0.stderr")
+
+
+def run_job(job: Job, progress: Any) -> tuple[Any, Any]:
+    """Trains, evaluates, or both. Returns the model and the `Results`."""
+    with _server_shutdown_scope(job), phase_times_scope("importing") as times:
+        return _run(job, progress, times)
+
+
+def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
+    # Before the imports below, which take seconds in which files may be edited.
+    code = read_code_version(job.model_dir) if job.writes_results else CodeVersion()
+    user_code()
+    with paused_collection_scope():
+        from orbit_runner import train_lib
+
+        bind_gin(job.resolved)
+        strategy, task = train_lib.prepare(
+            job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
+        )
+    record = _start_record(job, strategy, code)
+    report = _make_report_writer(job)
+    kept = _RunHolder()
+    start = time.monotonic()
+    export_problem = ""
+    try:
+        model, logs = train_lib.run_experiment(
+            strategy,
+            task,
+            job.mode,
+            job.config,
+            str(job.model_dir),
+            enable_async_checkpointing=job.asynchronous,
+            callbacks=[*_make_callbacks(job, progress, record, report), kept],
+            allow_partial=job.allow_partial,
+            stop_at_step=job.stop_at_step,
+            started=job.started,
+            resume=job.resume,
+        )
+    except ExportFailed as error:
+        # The run itself is complete.
+        model = error.model
+        logs = error.logs
+        export_problem = error.reason
+    except RunDirectoryRemoved:
+        raise  # Writing `run.json` would create the directory again.
+    except BaseException as error:
+        # Raise the error itself, even if the disk is full or missing.
+        with contextlib.suppress(OSError):
+            record.finish(f"{type(error).__name__}: {error}", seconds=times.seconds())
+            report.write()
+        raise
+    results = _make_results(job, progress, model, logs, time.monotonic() - start)
+    results = dataclasses.replace(results, export_problem=export_problem)
+    if kept.run is not None:
+        results = dataclasses.replace(results, data=kept.run.other_data.as_dict())
+    stopped = kept.run.stopped_by_time if kept.run is not None else ""
+    if stopped:
+        # `on_train_end`, at which `progress` stores the reasons, is not called.
+        results = dataclasses.replace(results, stopped=stopped, inexact=kept.run.inexact_reasons())
+    if job.mode in TRAINING and job.writes_results:
+        _write_gin_config(job.model_dir)
+    record.finish(
+        f"stopped: {stopped.removeprefix('stopped ').partition(';')[0]}" if stopped else "done",
+        step=results.step,
+        steps_per_second=results.steps_per_second,
+        metrics=results.metrics,
+        weights=results.fingerprint,
+        inexact=results.inexact,
+        non_finite=results.non_finite,
+        non_finite_metrics=results.non_finite_metrics,
+        data=results.data,
+        seconds=times.seconds(),
+        **({"export_problem": export_problem} if export_problem else {}),
+    )
+    report.write()
+    return model, results
+
+
+@contextlib.contextmanager
+def _server_shutdown_scope(job: Job) -> Iterator[None]:
+    """Releases the cluster's servers at the end, but not after `MemberLost`: the chief restarts."""
+    runtime = job.config.runtime
+    if not runtime.traits.is_asynchronous or runtime.remote_cluster:
+        yield
+        return
+    shutdown = ChiefShutdown(job.model_dir)
+    shutdown.begin()
+    try:
+        yield
+    except MemberLost:
+        raise
+    except BaseException as error:
+        shutdown.end(getattr(error, "exit_code", 1))
+        raise
+    shutdown.end(0)
+
+
+def _make_callbacks(
+    job: Job, progress: Callback, record: Any, report: ReportWriter
+) -> list[Callback]:
+    if job.mode in TRAINING and job.writes_results:
+        writer = ConfigWriter(job.model_dir, job.resolved, job.argv)
+        return [progress, job.data, writer, _RunStartRecorder(record), report]
+    return [progress]
+
+
+def _make_report_writer(job: Job) -> ReportWriter:
+    interval = (
+        job.config.trainer.report_interval if job.mode in TRAINING and job.writes_results else 0.0
+    )
+    collector = ReportCollector(job.model_dir) if interval else None
+    return ReportWriter(job.model_dir, interval, collector)
+
+
+def describe_run(
+    resolved: ResolvedConfig, run: Path, mode: str, code: CodeVersion
+) -> dict[str, Any]:
+    """Returns the fields of a record for the experiment and its code. Saves the code patch."""
+    keeps = mode in TRAINING and resolved.config.trainer.keep_code_patch
+    return {
+        "experiment": resolved.config.name,
+        "changes": resolved.changes(),
+        "best": _best_rule(resolved.config),
+        "code": keep_patch(code, run) if keeps else code.as_dict(),
+    }
+
+
+def _best_rule(config: ExperimentConfig) -> dict[str, str] | None:
+    """Returns which metric determines the best checkpoint, and where its metrics are."""
+    trainer = config.trainer
+    metric = trainer.best_checkpoint_eval_metric
+    directory = trainer.best_checkpoint_export_subdir
+    return {"metric": metric, "directory": directory} if metric and directory else None
+
+
+def _start_record(job: Job, strategy: Any, code: CodeVersion) -> Any:
+    from orbit_runner.reporting.run_record import RunRecord, describe_devices
+
+    record = RunRecord(
+        RunDirectory(job.model_dir).record(job.mode) if job.writes_results else None,
+        job.argv,
+        job.mode,
+        job.config.runtime.seed,
+        note,
+    )
+    values = describe_run(job.resolved, job.model_dir, job.mode, code) if job.writes_results else {}
+    if job.cluster:
+        values["cluster"] = job.cluster.as_dict()
+    record.update(**values, devices=describe_devices(), replicas=strategy.num_replicas_in_sync)
+    note(_describe_placement(job, strategy))
+    return record
+
+
+def _describe_placement(job: Job, strategy: Any) -> str:
+    """Returns a text with the strategy, its devices and the members of the cluster."""
+    from orbit_runner.distribute.devices import local_devices
+
+    runtime = job.config.runtime
+    devices = ", ".join(local_devices(strategy))
+    replicas = strategy.num_replicas_in_sync
+    together = f"{replicas} replica{'s' if replicas != 1 else ''} in sync"
+    if runtime.traits.is_asynchronous:
+        together = "asynchronous workers"
+    lines = [f"{runtime.distribution_strategy}: {together}; local devices: {devices}"]
+    if job.cluster is not None:
+        cluster = job.cluster
+        lines[0] = f"{cluster.me} of a cluster ({cluster.source}), {lines[0]}"
+        lines += [f"  {member}  {member.address}" for member in cluster.members()]
+    return "\n".join(lines)
+
+
+class ConfigWriter(Callback):
+    """Writes the config that reproduces the run, once the run has a state that matches it."""
+
+    def __init__(
+        self,
+        model_dir: Path,
+        resolved: ResolvedConfig,
+        command: Sequence[str] = (),
+    ) -> None:
+        self._command = command or ["runner", *sys.argv[1:]]
+        self._path = RunDirectory(model_dir).config
+        self._resolved = resolved
+        self._has_written = False
+
+    def on_run_begin(self, run: Any) -> None:
+        """Writes the config once: a run that restarts after divergence is the same run."""
+        if self._has_written:
+            return
+        config = self._resolved.config
+        if run is not None and follows_run(config):
+            # The data of the run, which has been read now, decides how many steps that are.
+            config = follow_run(config, run.train_steps)
+        from orbit_runner.run_directory.config import keep_config
+        from orbit_runner.utils.files import write_atomically
+
+        keep_config(self._path.parent, config)
+        command = shlex.join(self._command)
+        write_atomically(self._path, f"# Made by: {command}\n{to_yaml(config)}")
+        self._has_written = True
+
+
+class _RunStartRecorder(Callback):
+    """Records what is known once the run begins: its last step, and the table of layers."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    def on_run_begin(self, run: Any) -> None:
+        """Adds the step, which may follow from `trainer.train_epochs`, and the table."""
+        layers = [dataclasses.asdict(group) for group in run.layer_groups]
+        optional = {"layers": layers, "warnings": list(getattr(run, "warnings", ()))}
+        known = {name: value for name, value in optional.items() if value}
+        self._record.update(train_steps=run.train_steps, **known)
+
+
+class _RunHolder(Callback):
+    """Keeps the run, which `run_experiment` does not return; None if a custom trainer runs it."""
+
+    run: Any = None
+
+    def on_run_begin(self, run: Any) -> None:
+        """Keeps the run."""
+        self.run = run if hasattr(run, "stopped_by_time") else None
+
+
+def _write_gin_config(model_dir: Path) -> None:
+    import gin
+
+    from orbit_runner.utils.files import write_atomically
+
+    write_atomically(model_dir / "operative_config.gin", gin.operative_config_str())
+
+
+def _read_best_result(path: Path) -> dict[str, Any]:
+    from orbit_runner.utils.files import read_json_object
+
+    try:
+        return read_json_object(path)
+    except (OSError, ValueError):
+        return {}  # Not written yet, removed or damaged.
+
+
+def _make_results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: float) -> Any:
+    from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+    from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
+    from orbit_runner.reporting.results import Results
+    from orbit_runner.utils.metrics import scalars
+
+    config = job.config
+    model_dir = job.model_dir
+    subdir = config.trainer.best_checkpoint_export_subdir
+    best = _read_best_result(model_dir / subdir / "info.json") if subdir else {}
+    # The speed of the last evaluation, which is not that of the run.
+    metrics = {name: value for name, value in scalars(logs).items() if name != SPEED}
+    curves = {
+        name: [result.get(name, float("nan")) for _, result in history.evaluations]
+        for name in metrics
+    }
+    return Results(
+        experiment=config.name,
+        mode=job.mode,
+        step=history.last_step,
+        seconds=seconds,
+        steps_per_second=history.steps_per_second,
+        parameters=sum(variable.shape.num_elements() for variable in model.trainable_variables),
+        metrics=metrics,
+        best=best,
+        best_metric=config.trainer.best_checkpoint_eval_metric,
+        history=curves,
+        fingerprint=weights_fingerprint(model),
+        model_dir=str(model_dir),
+        inexact=history.inexact,
+        tflops_per_second=history.work.get("tflops_per_second"),
+        mfu=history.work.get("mfu"),
+        non_finite=describe_non_finite(non_finite_variables(model.trainable_variables)),
+        non_finite_metrics=[name for name, value in metrics.items() if not math.isfinite(value)],
+    )

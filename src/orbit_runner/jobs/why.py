@@ -1,0 +1,336 @@
+"""Runs two runs again to find the first step, and in it the first tensor, that differs.
+
+Each of them is run by a process of its own, with the environment that its run recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import current_damage
+from orbit_runner.compare.explanation import Reruns
+from orbit_runner.compare.histories import RunDiff
+from orbit_runner.compare.records import RecordedRun
+from orbit_runner.compare.step_records import (
+    StepState,
+    TensorDifference,
+    find_first_step,
+    first_difference,
+    is_same,
+)
+from orbit_runner.data.fingerprint import compare
+from orbit_runner.determinism.numerics_record import describe_changes, environment_of
+from orbit_runner.distribute import tf_environment
+from orbit_runner.errors import RunnerError, first_line, format_list
+from orbit_runner.jobs.preflight import check_before_start
+from orbit_runner.jobs.reference_run import (
+    convert_to_single_process,
+    copy_checkpoint,
+    leave_best_out,
+)
+from orbit_runner.run_directory.data_record import fingerprint_of
+from orbit_runner.storage.staging import localize
+
+_WAIT_SECONDS = 10.0
+
+Pair = tuple[RecordedRun, RecordedRun]
+Phase = Callable[[str], None]
+
+
+def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Phase) -> Reruns:
+    """Runs both again from the last step at which they are equal, and returns where they differ.
+
+    `parting` is where their records differ, and `phase` is called with what happens next. Raises
+    `RunnerError` if one of them cannot be run again.
+    """
+    start, source = _find_start(runs, parting)
+    end = _find_end(runs, parting)
+    if end <= start:
+        raise RunnerError("they have no steps in common")
+    with temporary_scope() as folder:
+        for name, run in zip("AB", runs, strict=True):
+            directory = folder / name.lower()
+            directory.mkdir()
+            _check_can_rerun(name, run, directory)
+            if source is not None:
+                copy_checkpoint(source, start, directory)
+                assert run.resolved is not None, "_check_can_rerun raises an error otherwise"
+                leave_best_out(directory, run.resolved.config.trainer)
+        phase(f"running both again from step {start} to {end}")
+        with side_pair_scope(runs, folder, imports) as pair:
+            return _compare(pair, runs, folder, start, end, phase)
+
+
+def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
+    """Raises `RunnerError` if a run cannot be repeated."""
+    if run.resolved is None:
+        raise RunnerError(f"{name} cannot be run again: {run.problem}")
+    try:
+        resolved = convert_to_single_process(
+            run.resolved, run.record.strategy if run.record else ""
+        )
+        check_before_start(resolved, run.history.mode, directory)
+        now = fingerprint_of(localize(resolved.config).task)
+    except RunnerError as error:
+        raise RunnerError(f"{name} cannot be run again: {error}") from error
+    changed = compare(run.data or {}, now).changes
+    if changed:
+        raise RunnerError(
+            f"{name} cannot be run again: its data has changed since:\n{format_list(changed)}"
+        )
+
+
+def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | None]:
+    """Returns the last step at which both are equal and one has a checkpoint, with its directory.
+
+    Returns (0, None) if there is none.
+    """
+    left, right = (run.history.fingerprints for run in runs)
+    last = -1 if parting.last_equal is None else parting.last_equal
+    for step in sorted((step for step in parting.compared if step <= last), reverse=True):
+        if left[step] == right[step]:
+            for run in runs:
+                folder = run.history.checkpoints
+                is_there = step in folder.steps() and step not in run.edits
+                if (
+                    is_there
+                    and current_damage(folder, step) == ""
+                    and folder.record(step) is not None
+                ):
+                    return step, folder
+    return 0, None
+
+
+def _find_end(runs: Pair, parting: RunDiff) -> int:
+    if parting.first_weights is not None:
+        return parting.first_weights
+    return min(run.step for run in runs)
+
+
+def _compare(
+    pair: SidePair, runs: Pair, folder: Path, start: int, end: int, phase: Phase
+) -> Reruns:
+    first = pair.read_answers()
+    reports = StepState.from_answer(first[0]), StepState.from_answer(first[1])
+    pair.keep()
+    begins_equal = is_same(*reports)
+    ends = pair.advance(end)
+    pair.go_back()
+    step: int | None = None
+    if not begins_equal:
+        step = start
+    elif not is_same(*ends):
+        phase(f"searching for the first step that differs, from {start + 1} to {end}")
+        step = find_first_step(pair, start, end)
+    notes = [*_find_notes(runs, ends, end)]
+    tensor = None
+    if step is not None:
+        number = max(step, start + 1)
+        phase(f"comparing the tensors of step {number}")
+        try:
+            tensor, is_usual = _first_tensor(pair, folder, number)
+            if not is_usual:
+                notes.append(
+                    f"recording the tensors of step {number} changes its last bits, so the first "
+                    "tensor that differs may be another one"
+                )
+        except (RunnerError, OSError, ValueError) as error:
+            notes.append(f"the tensors of this step cannot be compared: {first_line(error)}")
+    recorded = [_recorded_weights(run, end) for run in runs]
+    return Reruns(
+        start=start,
+        end=end,
+        first_step=step,
+        tensor=tensor,
+        repeats=(_is_equal(ends[0], recorded[0]), _is_equal(ends[1], recorded[1])),
+        gives_other=(bool(_is_equal(ends[0], recorded[1])), bool(_is_equal(ends[1], recorded[0]))),
+        notes=notes,
+    )
+
+
+def _first_tensor(pair: SidePair, folder: Path, step: int) -> tuple[TensorDifference | None, bool]:
+    """Returns the first tensor of a step that differs, and whether recording kept the weights.
+
+    A graph that returns its tensors may be optimized differently.
+    """
+    usual = pair.advance(step)
+    pair.go_back()
+    paths = folder / "a.npz", folder / "b.npz"
+    recorded = pair.record(paths)
+    is_usual = [state.weights for state in usual] == [state.weights for state in recorded]
+    return first_difference(*paths), is_usual
+
+
+def _recorded_weights(run: RecordedRun, step: int) -> str | None:
+    fingerprints = run.history.fingerprints.get(step)
+    return None if fingerprints is None else fingerprints.weights
+
+
+def _is_equal(report: StepState, recorded: str | None) -> bool | None:
+    return None if recorded is None else report.weights == recorded
+
+
+def _find_notes(runs: Pair, ends: tuple[StepState, StepState], end: int) -> Iterator[str]:
+    """Yields which repetition does not give the weights of its run, with the known reasons."""
+    for name, run, report in zip("AB", runs, ends, strict=True):
+        different = describe_changes(run.record.numerics, report.numerics) if run.record else []
+        if _is_equal(report, _recorded_weights(run, end)) is False:
+            yield (
+                f"a rerun of {name} does not give the weights that {name} recorded at step {end}: "
+                "this machine, its packages or the code are not those of the run, or the run was "
+                "changed"
+            )
+        for line in different:
+            yield f"{name} was run again with other numerics: {line}"
+
+
+class SideProcess:
+    """A process that runs `why_process.py`."""
+
+    def __init__(
+        self, name: str, run: RecordedRun, directory: Path, imports: tuple[str, ...]
+    ) -> None:
+        assert run.resolved is not None
+        self._name = name
+        self._messages = directory.with_name(f"{directory.name}.stderr")
+        # Sets the path, because `-c` adds the working directory, which an installed `runner` does
+        # not have.
+        module = "orbit_runner.jobs.why_process"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main()"
+        with self._messages.open("wb") as messages:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=messages,
+                env=_environment(run),
+                text=True,
+            )
+        self.send(
+            run=str(run.path),
+            directory=str(directory),
+            imports=imports,
+            strategy=run.record.strategy if run.record else "",
+        )
+
+    def send(self, **values: Any) -> None:
+        """Sends a command, or what the process needs to start."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # `answer` reports the reason.
+            self._process.stdin.write(f"{json.dumps(values)}\n")
+            self._process.stdin.flush()
+
+    def read_answer(self) -> dict[str, Any]:
+        """Returns the answer to the last command; raises `RunnerError` if the process failed."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": self._last_message()}
+        if "error" in answer:
+            raise RunnerError(f"{self._name} cannot be run again: {answer['error']}")
+        return answer
+
+    def _last_message(self) -> str:
+        code = self._process.wait()
+        lines = self._messages.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"its process ended with code {code}"
+
+    def end(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+def _environment(run: RecordedRun) -> Mapping[str, str]:
+    """Returns the environment of this process, with the numerics that a run recorded."""
+    assert run.resolved is not None
+    environment = dict(os.environ)
+    if run.record is not None:
+        for name, value in environment_of(run.record.numerics).items():
+            environment.pop(name, None)
+            if value is not None:
+                environment[name] = value
+    # Both processes share the memory of the GPUs.
+    environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    environment.setdefault("TF_USE_LEGACY_KERAS", "1")
+    return environment | dict(tf_environment.required_variables(run.resolved.config.runtime))
+
+
+class SidePair:
+    """Both runs, trained in parallel. A `Pair`."""
+
+    def __init__(self, left: SideProcess, right: SideProcess) -> None:
+        self._sides = left, right
+
+    def send_to_both(self, **command: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Sends a command to both, and returns their answers."""
+        for side in self._sides:
+            side.send(**command)
+        return self.read_answers()
+
+    def read_answers(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the answers to what was sent last."""
+        left, right = self._sides
+        return left.read_answer(), right.read_answer()
+
+    def advance(self, step: int) -> tuple[StepState, StepState]:
+        """Trains both to a step."""
+        left, right = self.send_to_both(do="advance", step=step)
+        return StepState.from_answer(left), StepState.from_answer(right)
+
+    def keep(self) -> None:
+        """Saves the state of both."""
+        self.send_to_both(do="keep")
+
+    def go_back(self) -> None:
+        """Restores the state of both that was saved last."""
+        self.send_to_both(do="go_back")
+
+    def record(self, paths: tuple[Path, Path]) -> tuple[StepState, StepState]:
+        """Runs the next step of both and writes its tensors to files."""
+        for side, path in zip(self._sides, paths, strict=True):
+            side.send(do="record", path=str(path))
+        left, right = self.read_answers()
+        return StepState.from_answer(left), StepState.from_answer(right)
+
+
+@contextlib.contextmanager
+def side_pair_scope(
+    runs: tuple[RecordedRun, RecordedRun], folder: Path, imports: tuple[str, ...]
+) -> Iterator[SidePair]:
+    """Starts both processes, in the directories `a` and `b` of `folder`, and ends them.
+
+    Start from the checkpoints in these directories, if there are any. The first answers are the
+    reports of the state at the start.
+    """
+    with contextlib.ExitStack() as stack:
+        sides = []
+        for name, run in zip("AB", runs, strict=True):
+            side = SideProcess(name, run, folder / name.lower(), imports)
+            stack.callback(side.end)
+            sides.append(side)
+        yield SidePair(*sides)
+
+
+@contextlib.contextmanager
+def temporary_scope() -> Iterator[Path]:
+    """Yields a directory that is deleted at the end."""
+    with tempfile.TemporaryDirectory(prefix="why-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

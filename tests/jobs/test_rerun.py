@@ -1,0 +1,214 @@
+"""Toy runs with all kinds of histories are reproduced in this process."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner import Callback
+from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
+from orbit_runner.compare.histories import RunDiff, compare_runs
+from orbit_runner.config.resolve import ResolvedConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import Diverged, RunnerError
+from orbit_runner.jobs.rerun import RerunResult, rerun
+from orbit_runner.run_directory.history import read_history
+from orbit_runner.train.callbacks.interrupts import Interrupted
+from tests.support.toy import run, toy_config
+
+
+def _config(**changes: Any) -> ExperimentConfig:
+    """Returns a config whose evaluations change the state: best result and early stopping."""
+    watched = {
+        "trainer__best_checkpoint_export_subdir": "best",
+        "trainer__best_checkpoint_eval_metric": "validation_loss",
+        "trainer__best_checkpoint_metric_comp": "lower",
+        "trainer__early_stopping__patience": 50,
+        "trainer__checkpoint_interval": 4,
+    }
+    return toy_config(**{**watched, **changes})
+
+
+def _attempt(folder: Path, outcome: str = "done", **values: Any) -> None:
+    path = folder / "run.json"
+    before = json.loads(path.read_text())["attempts"] if path.exists() else []
+    attempt = {"argv": ["runner"], "mode": "train_and_eval", "outcome": outcome, **values}
+    path.write_text(json.dumps({"attempts": [*before, attempt]}))
+
+
+def _again(config: ExperimentConfig, folder: Path, progress: Callback | None = None) -> RerunResult:
+    record = latest_intact_record(read_history(folder / "a").checkpoints)
+    assert record is not None
+    return rerun(
+        ResolvedConfig(config, {}),
+        read_history(folder / "a"),
+        folder / "b",
+        progress or Callback(),
+        step=record.step,
+        after=-1,
+    )
+
+
+def _parting(folder: Path) -> RunDiff:
+    left, right = read_history(folder / "a"), read_history(folder / "b")
+    return compare_runs(left, right, step=left.checkpoints.steps()[-1])
+
+
+def _equal(config: ExperimentConfig, folder: Path, steps: list[int]) -> None:
+    done = _again(config, folder)
+    assert done.error is None
+    found = _parting(folder)
+    assert found.equal, found
+    assert list(found.compared) == steps
+
+
+def _interrupt(config: ExperimentConfig, folder: Path, step: int) -> None:
+    """Trains until Ctrl-C arrives in the loop that ends at the given step."""
+
+    class Signals(Callback):
+        def on_loop_end(self, run: Any, logs: Any) -> None:
+            if run.step >= step:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    one_by_one = config.replace(trainer=config.trainer.replace(steps_per_loop=1))
+    with pytest.raises(Interrupted):
+        run(one_by_one, folder, callbacks=[Signals()])
+    _attempt(folder, "Interrupted: SIGINT")
+
+
+def test_finished_run_is_reproduced_exactly(tmp_path: Path) -> None:
+    config = _config(trainer__train_steps=11)
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=11)
+    _equal(config, tmp_path, [4, 8, 11])
+    assert read_history(tmp_path / "b").attempts[0]["outcome"] == "done"
+    assert (tmp_path / "b" / "config.yaml").exists()
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("step", [7, 8, 10], ids=["alone", "saved", "evaluated"])
+def test_interrupted_run_is_reproduced_exactly(step: int, tmp_path: Path) -> None:
+    config = _config()
+    _interrupt(config, tmp_path / "a", step)
+    assert read_history(tmp_path / "a").checkpoints.steps()[-1] == step
+    _equal(config, tmp_path, [s for s in (4, 7, 8, 10) if s in {4, 8, step} and s <= step])
+
+
+def test_interrupted_and_resumed_run_is_reproduced_exactly(tmp_path: Path) -> None:
+    config = _config()
+    _interrupt(config, tmp_path / "a", 7)
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=20)
+    assert 7 in read_history(tmp_path / "a").fingerprints
+    _equal(config, tmp_path, [4, 8, 12, 16, 20])
+
+
+def test_run_extended_by_more_steps_is_reproduced_exactly(tmp_path: Path) -> None:
+    """Step 6, the last step at first, was evaluated; the best result may come from it."""
+    for steps in (6, 9):
+        config = _config(trainer__train_steps=steps, task__batch_norm=True)
+        run(config, tmp_path / "a")
+        _attempt(tmp_path / "a", step=steps)
+    _equal(config, tmp_path, [4, 6, 8, 9])
+
+
+def test_run_is_reproduced_up_to_its_last_remaining_checkpoint(tmp_path: Path) -> None:
+    config = _config()
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=20)
+    for path in (tmp_path / "a" / "checkpoints").glob("ckpt-20.*"):
+        path.unlink()
+    done = _again(config, tmp_path)
+    assert done.error is None
+    found = _parting(tmp_path)
+    assert (found.step, found.equal) == (16, True)
+
+
+def test_run_ended_by_early_stopping_is_reproduced_exactly(tmp_path: Path) -> None:
+    config = _config(trainer__early_stopping__threshold=0.5, trainer__train_steps=1000)
+    run(config, tmp_path / "a")
+    last = read_history(tmp_path / "a").checkpoints.steps()[-1]
+    assert last < 1000
+    _attempt(tmp_path / "a", step=last)
+    assert _again(config, tmp_path).error is None
+    assert _parting(tmp_path).equal
+
+
+def test_run_with_averaged_weights_is_reproduced_exactly(tmp_path: Path) -> None:
+    config = _config(trainer__optimizer_config__ema__average_decay=0.5)
+    _interrupt(config, tmp_path / "a", 7)
+    _equal(config, tmp_path, [4, 7])
+
+
+def test_run_that_recovered_from_divergence_is_reproduced_exactly(tmp_path: Path) -> None:
+    config = _config(task__nan_from=10, trainer__recovery_max_trials=1, trainer__train_steps=17)
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=17)
+    _equal(config, tmp_path, [0, 4, 8, 12, 16, 17])
+
+
+def test_diverged_run_is_reproduced_exactly(tmp_path: Path) -> None:
+    config = _config(task__nan_from=10)
+    with pytest.raises(Diverged):
+        run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", "Diverged: …")
+    _equal(config, tmp_path, [4, 8, 10])
+
+
+@pytest.mark.slow
+def test_mirrored_run_is_reproduced_exactly(tmp_path: Path) -> None:
+    config = _config(
+        runtime__distribution_strategy="mirrored", runtime__num_virtual_devices=2,
+        trainer__train_steps=10,
+    )  # fmt: skip
+    run(config, tmp_path / "a", strategy="mirrored2")
+    _attempt(tmp_path / "a", step=10)
+    done = _again(config, tmp_path)
+    assert done == RerunResult("MirroredStrategy × 2")
+    assert _parting(tmp_path).equal
+
+
+def test_divergence_of_the_rerun_is_reported(tmp_path: Path) -> None:
+    run(_config(), tmp_path / "a")
+    done = _again(_config(task__nan_from=10), tmp_path)
+    assert done.has_diverged
+    assert done.error_text.startswith("training diverged: step 11 is not finite: the loss is nan")
+    found = _parting(tmp_path)
+    assert not found.equal
+    assert (found.first, found.right, found.last_equal) == (None, None, 8)
+
+
+def test_exception_in_the_rerun_is_reported(tmp_path: Path) -> None:
+    class Breaks(Callback):
+        def on_evaluate(self, run: Any, logs: Any) -> None:
+            raise ZeroDivisionError("by\nzero")
+
+    run(_config(), tmp_path / "a")
+    done = _again(_config(), tmp_path, Breaks())
+    assert (done.has_diverged, done.error_text) == (False, "ZeroDivisionError: by")
+    (attempt,) = read_history(tmp_path / "b").attempts
+    assert attempt["outcome"] == "ZeroDivisionError: by\nzero"
+
+
+def test_ctrl_c_during_the_rerun_raises_interrupted(tmp_path: Path) -> None:
+    class Signals(Callback):
+        def on_loop_end(self, run: Any, logs: Any) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    config = _config()
+    run(config, tmp_path / "a")
+    for end in ({}, {"outcome": "done", "step": 20}):
+        _attempt(tmp_path / "a", **{"outcome": "", **end})
+        with pytest.raises(Interrupted):
+            _again(config, tmp_path, Signals())
+
+
+def test_rerun_rejects_gin_bindings_that_match_nothing(tmp_path: Path) -> None:
+    run(_config(), tmp_path / "a")
+    config = _config(task__nan_from=10)
+    config = config.replace(gin_bindings=["no_such.thing = 1"])
+    with pytest.raises(RunnerError, match="No configurable matching 'no_such'"):
+        _again(config, tmp_path)
