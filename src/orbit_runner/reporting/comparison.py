@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.reporting.document import Chart, Section, Series, Table
+from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.run_data import NON_METRICS, RunData, read_run
 from orbit_runner.run_directory.branch import last_common_step
 from orbit_runner.run_directory.metric_records import SPEED, SPLITS, SYSTEM, UPDATE_RATIO, WATCH
@@ -126,6 +128,57 @@ class RunComparison:
     def weights(self) -> list[str]:
         """Returns how the weights of each run compare with those of the first run."""
         return ["", *(_compare_weights(self.runs[0], other) for other in self.runs[1:])]
+
+
+def comparison_section(comparison: RunComparison, curves: Sequence[tuple[str, str]]) -> Section:
+    """Returns the table of a comparison, and the charts of some curves (split and metric)."""
+    blocks: list[tuple[str, list[list[str]]]] = [
+        ("", _summary_rows(comparison)),
+        ("settings that differ", _rows(comparison.settings(), format_value)),
+        ("software that differs", _rows(comparison.software(), format_value)),
+        ("last evaluation and last training record", _rows(comparison.metrics(), number_or_dash)),
+        ("best evaluation", _rows(comparison.best(), number_or_dash)),
+    ]
+    rows: list[list[str]] = []
+    for title, block in blocks:
+        rows += [[title], *block] if title and block else block
+    steps = zip(comparison.names, comparison.common_steps(), strict=True)
+    marks = {step: f"{name} branches off" for name, step in steps if step is not None}
+    charts = [
+        Chart(
+            comparison.title(key),
+            [
+                Series(name, points, comparison.names.index(name))
+                for name, points in comparison.own_curve(key).items()
+            ],
+            marks=marks,
+        )
+        for key in curves
+    ]
+    table = Table(rows, head=["", *comparison.names], keys=True)
+    return Section("", [table, *charts])
+
+
+def _rows(values: Mapping[str, Sequence[Any]], text: Callable[[Any], str]) -> list[list[str]]:
+    return [[name, *map(text, row)] for name, row in values.items()]
+
+
+def _summary_rows(comparison: RunComparison) -> list[list[str]]:
+    """Returns what every run has: status, step, time, speed, devices and weights."""
+    columns: list[tuple[str, Callable[[RunData], str]]] = [
+        ("experiment", lambda run: run.experiment or "-"),
+        ("status", lambda run: run.summary.status),
+        ("step", lambda run: f"{run.summary.step:,}"),
+        ("wall time", lambda run: duration_or_dash(run.seconds)),
+        ("steps/s, median", lambda run: number_or_dash(run.steps_per_second)),
+        ("devices", lambda run: run.devices or "-"),
+        ("weights", lambda run: run.weights[:12] or "-"),
+    ]
+    rows = [[name, *map(text, comparison.runs)] for name, text in columns]
+    branches = comparison.branches()
+    if any(branches):
+        rows.insert(1, ["branch", *(text or "-" for text in branches)])
+    return [*rows, ["", *comparison.weights()]]
 
 
 def compare(paths: Sequence[Path]) -> RunComparison:

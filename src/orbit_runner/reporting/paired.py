@@ -13,11 +13,27 @@ from typing import Any
 from orbit_runner.config.fingerprint import cannot_affect_weights
 from orbit_runner.errors import RunnerError, format_list, nearest_name_hint
 from orbit_runner.reporting.comparison import differing_values, format_value
+from orbit_runner.reporting.document import Chart, Section, Series, Table, Text
 from orbit_runner.reporting.run_data import NON_METRICS, RunData
-from orbit_runner.reporting.statistics import Estimate, PairedTest, estimate, paired_test
+from orbit_runner.reporting.statistics import (
+    Estimate,
+    PairedTest,
+    estimate,
+    estimate_text,
+    interval_text,
+    paired_test,
+    permutation_text,
+    verdict,
+)
 
 SEED = "runtime.seed"
 _ADVICE = "compare runs that differ only in runtime.seed, such as a trial of a sweep with seeds"
+_MANY_METRICS = 3
+# The last lines of a comparison, and the reason for the note about many metrics.
+_METHODS = (
+    "mean ± standard deviation over seeds [95 % confidence interval of the mean, Student 1908]",
+    "difference: paired t-test by seed (Student 1908); sign-flip permutation test (Fisher 1935)",
+)
 _NOT_COMPARED = (*NON_METRICS, "learning_rate")
 
 
@@ -102,6 +118,12 @@ class PairedComparison:
             yield "the weights of each seed are equal"
         for group in (self.first, self.second):
             yield from _run_notes(group, self.seeds)
+        count = len(self.metrics)
+        if count >= _MANY_METRICS:
+            yield (
+                f"{count} metrics were compared: one in 20 without any difference is more than "
+                "chance at 5 %; choose the metric before you look, with --metric"
+            )
 
     def _pair(self) -> list[RunData]:
         return [group.runs[self.seeds[0]] for group in (self.first, self.second)]
@@ -220,3 +242,42 @@ def _seeds_text(seeds: Sequence[int]) -> str:
 
 def _distinct(values: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(map(format_value, values)))
+
+
+def paired_sections(comparison: PairedComparison) -> Iterator[Section]:
+    """Yields the sections of a comparison: what is compared, each metric, and notes."""
+    seeds = ", ".join(map(str, comparison.seeds))
+    names = [("A", comparison.first.name), ("B", comparison.second.name)]
+    yield Section("", [Table([*names, ("", f"{len(comparison.seeds)} seeds: {seeds}")])])
+    for title, values in (
+        ("settings that differ", comparison.settings()),
+        ("software that differs", comparison.software()),
+    ):
+        rows = [(path, *map(format_value, row)) for path, row in values.items()]
+        yield Section(title, [Table(rows, head=("", "A", "B"), fits=True)])
+    for metric in comparison.metrics:
+        yield Section(metric.name, [Table(_metric_rows(metric)), _metric_chart(metric, comparison)])
+    notes = [*_METHODS, *(f"note: {text}" for text in comparison.notes())]
+    yield Section("", [Text(text, "soft") for text in notes])
+
+
+def _metric_rows(metric: PairedMetric) -> list[tuple[str, str]]:
+    test = metric.test
+    rows = [
+        (letter, f"{estimate_text(spread)} {interval_text(spread)}".rstrip())
+        for letter, spread in zip("AB", metric.estimates, strict=True)
+    ]
+    effect = "" if test.effect_size is None else f"effect size {test.effect_size:.2g}"
+    details = "; ".join(filter(None, [effect, permutation_text(test)]))
+    return [*rows, ("B - A", verdict(test)), *([("", details)] if details else [])]
+
+
+def _metric_chart(metric: PairedMetric, comparison: PairedComparison) -> Chart:
+    """Returns a chart with a line from A to B for each seed, and one for the means."""
+    seeds = [
+        Series(f"seed {seed}: {before:.5g}, {after:.5g}", {0: before, 1: after}, quiet=True)
+        for seed, before, after in zip(comparison.seeds, metric.first, metric.second, strict=True)
+    ]
+    first, second = metric.estimates
+    mean = Series("mean", {0: first.mean, 1: second.mean})
+    return Chart(metric.name.replace("_", " "), [*seeds, mean], places="AB")

@@ -32,7 +32,8 @@ from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.inspection.step_examples import StepExamples, TrainingOrder
-from orbit_runner.reporting.text.step import format_step
+from orbit_runner.reporting.examples import step_section
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
@@ -126,7 +127,8 @@ def _format_steps(
         assert examples is not None
         if number:
             yield ""
-        yield from format_step(found, str(resolved.config.name), examples.source)
+        name = str(resolved.config.name)
+        yield from section_lines([step_section(found, name, examples.source)])
 
 
 def _format_json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterator[str]:
@@ -163,14 +165,12 @@ def _replayed_lines(
         values = [one.as_dict() for one in found]
         yield json.dumps(values[0] if len(values) == 1 else values, indent=1)
         return
-    from orbit_runner.reporting.text.inspection import format_replayed
+    from orbit_runner.reporting.inspection import replayed_section
 
-    for one in found:
-        text = one.text if flags.text else ()
-        most = None if flags.all else _ROWS
-        yield from format_replayed(
-            dataclasses.replace(one, text=text), str(resolved.config.name), most
-        )
+    name = str(resolved.config.name)
+    most = None if flags.all else _ROWS
+    shown = [step if flags.text else dataclasses.replace(step, text=()) for step in found]
+    yield from section_lines(replayed_section(step, name, most) for step in shown)
 
 
 def _write_images(

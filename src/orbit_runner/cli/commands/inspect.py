@@ -35,6 +35,9 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
 from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest, real_settings
+from orbit_runner.reporting.html import page
+from orbit_runner.reporting.inspection import inspection_sections
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.utils.files import write_output
@@ -72,16 +75,15 @@ def main(flags: argparse.Namespace) -> int:
         return 0
     if flags.images:
         _write_images(Path(flags.images), found)
+    sections = [*inspection_sections(found)]
     if flags.html:
-        _write_page(Path(flags.html), found)
+        title = f"{found.name or 'experiment'}: inspection"
+        _write(Path(flags.html), "--html", page(title, sections).encode())
     use_utf8()
     if flags.json:
         print(json.dumps(found.as_dict(), indent=2))
-        return 0
-    from orbit_runner.reporting.text.inspection import format_inspection
-
-    for line in format_inspection(found, shutil.get_terminal_size((100, 24)).columns):
-        print(line)
+    else:
+        print("\n".join(section_lines(sections, shutil.get_terminal_size((100, 24)).columns)))
     return 0
 
 
@@ -320,12 +322,6 @@ def _write_images(path: Path, found: Any) -> None:
         reason = batch.problem or "the training batch has no pictures"
         raise RunnerError(f"--images: {reason}\nremove the flag")
     _write(path, "--images", encode_png(picture_sheet(batch.images, batch.labels)))
-
-
-def _write_page(path: Path, found: Any) -> None:
-    from orbit_runner.reporting.html.inspection_page import inspection_page
-
-    _write(path, "--html", inspection_page(found).encode())
 
 
 def _write(path: Path, flag: str, content: bytes) -> None:

@@ -156,10 +156,8 @@ def _replay_to_step(
 
 def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
     from orbit_runner.replay.debug_step import debug_step
-    from orbit_runner.reporting.text.replay import format_examination
 
-    for line in format_examination(examination, layers=flags.layer, every=flags.all):
-        print(line)
+    _print_examination(flags, examination)
     debug_step(run)
 
 
@@ -174,15 +172,20 @@ def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
         raise RunnerError(f"--out: cannot write {path}: {error.strerror or error}") from error
 
 
-def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
-    from orbit_runner.reporting.text.replay import format_examination
+def _print_examination(flags: argparse.Namespace, examination: Any) -> None:
+    from orbit_runner.reporting.examples import examination_sections
+    from orbit_runner.reporting.terminal import section_lines
 
+    sections = examination_sections(examination, layers=flags.layer, every=flags.all)
+    print("\n".join(section_lines(sections)))
+
+
+def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
     begin = "the beginning" if plan.start is None else f"the checkpoint of step {plan.start}"
     print(f"step {plan.step:,} of {flags.run}, replayed from {begin}")
     print(f"  {found.own}")
     if not flags.pdb:
-        for line in format_examination(found.examination, layers=flags.layer, every=flags.all):
-            print(line)
+        _print_examination(flags, found.examination)
     excluded = _exclude_advice(flags.run, plan, found.examination)
     if excluded:
         print(f"\n{excluded}")

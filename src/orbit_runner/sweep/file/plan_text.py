@@ -9,6 +9,7 @@ from orbit_runner.sweep.file.sweep_file import SweepFile
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule
 from orbit_runner.sweep.view.ranking import repeats_text
+from orbit_runner.utils.text_table import table_lines
 
 _MOST_TRIALS = 20
 
@@ -27,11 +28,6 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
         cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
         first = trials[number].same_as
         rows.append([str(number), *cells, "" if first is None else f"same as trial {first}"])
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
     more = sweep.trials - len(rows) + 1
     repeats = repeats_text(found.results)
     trained = sum(trial.same_as is None for trial in trials)
@@ -40,7 +36,7 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     search = file.search
     halving = search.halving
     return [
-        *table,
+        *table_lines(rows),
         *([f"… and {more} more"] if more else []),
         *(["", repeats] if repeats else []),
         "",

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.reporting.setting_texts import value_text
 from orbit_runner.reporting.statistics import (
     Estimate,
     PairedTest,
@@ -18,6 +17,7 @@ from orbit_runner.reporting.statistics import (
     verdict,
 )
 from orbit_runner.sweep.results import TRIAL_STATUSES, SweepResults, TrialResult
+from orbit_runner.sweep.view.setting_axis import value_text
 
 _MOST_REPEATS = 4
 _LAST = tuple(status for status in TRIAL_STATUSES if status not in ("finished", "stopped"))

@@ -27,8 +27,6 @@ svg .range{stroke:var(--q2);stroke-width:1.4;fill:none}
 svg.share{display:inline-block;width:160px;min-width:160px;height:12px;vertical-align:middle}
 svg .rest{fill:var(--line)}
 svg .chance{stroke:var(--ink);stroke-width:2;fill:none}
-.command{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 12px;
-white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0}
 .narrow{width:fit-content;max-width:100%}
 .tiles.roomy{grid-template-columns:repeat(auto-fit,minmax(170px,1fr));margin-bottom:10px}
 .key-best{--c:var(--best)}
@@ -36,7 +34,7 @@ white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0}
 .key-lost{--c:var(--bad)}
 .key-sofar{--c:var(--soft)}
 a{color:var(--c0)}
-td.mono{white-space:nowrap}
+td .mono{white-space:nowrap}
 .charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}
 KEYS
 @media print{svg .strand,.legend{print-color-adjust:exact}.wide svg{min-width:0!important}}

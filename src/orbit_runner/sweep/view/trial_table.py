@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from orbit_runner.reporting.setting_texts import cut_middle, value_text
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import objective_text
-from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings
+from orbit_runner.sweep.view.setting_axis import (
+    cut_middle,
+    setting_names,
+    swept_settings,
+    value_text,
+)
+from orbit_runner.utils.text_table import table_lines
 
-_GAP = 2
 _MOST_VALUE = 18  # characters of a value
 
 
@@ -48,14 +52,8 @@ def trial_lines(
         ]
         for trial in trials
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ((" " * _GAP).join(map(_cell, row, widths, range(len(row)))).rstrip() for row in rows)
+    lines = table_lines(rows, right=(1, 3))  # trial and step
     return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
-
-
-def _cell(text: str, width: int, column: int) -> str:
-    is_integer = column in (1, 3)  # trial and step
-    return text.rjust(width) if is_integer else text.ljust(width)
 
 
 def _value(trial: TrialResult, path: str) -> str:

@@ -23,12 +23,8 @@ from orbit_runner.inspection.layers import LayerCalls, layer_rows
 from orbit_runner.inspection.picture_sheet import thumbnails
 from orbit_runner.inspection.step_graph import trace_model
 from orbit_runner.model_garden.task_adapter.data_sections import has_services
-from orbit_runner.reporting.report_data.files import (
-    EvaluationData,
-    InputData,
-    ModelData,
-    Picture,
-)
+from orbit_runner.reporting.document import Picture
+from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tf_internals import all_layers, clear_losses, is_keras_layer, own_other_weights
 from orbit_runner.train.evaluator import metrics_of

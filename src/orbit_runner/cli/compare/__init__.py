@@ -1,1 +1,0 @@
-"""What `runner compare` does besides comparing single runs."""
