@@ -12,8 +12,9 @@ from orbit_runner.reporting.svg import is_logarithmic
 from orbit_runner.utils.text_table import table_lines
 
 _GAP = 2
+_MOST = 60  # characters of a name or path if the width of the terminal does not matter
 # Limits of the widths of columns.
-_LEAST, _MOST = 12, 60
+_LEAST = 12
 _LEAST_KEY, _LEAST_CUT_KEY, _MOST_KEY = 10, 18, 48
 _LEAST_SENTENCE = 40
 _PLOT_WIDTH, _PLOT_HEIGHT = 64, 10
@@ -76,11 +77,13 @@ def _table(table: Table, indent: str, width: int | None) -> Iterator[str]:
         return
     sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
     gaps = len(indent) + _GAP * (len(sizes) - 1)
-    if table.fits:
-        room = math.inf if width is None else width - gaps
-        sizes = _narrow(sizes, room, _LEAST, _MOST if width is None else max(sizes))
+    if width is None:
+        if table.fits:
+            rows = [[text if " " in text else _cut(text, _MOST) for text in row] for row in rows]
+    elif table.fits:
+        sizes = _narrow(sizes, width - gaps, _LEAST, max(sizes))
         rows = [[_cut(*cell) for cell in zip(row, sizes, strict=True)] for row in rows]
-    elif table.sentences and width is not None:
+    elif table.sentences:
         room = max(_LEAST_SENTENCE, width - gaps - sum(sizes[:-1]))
         lines = [(row, textwrap.wrap(row[-1], room) or [""]) for row in rows]
         empty = [""] * (len(sizes) - 1)

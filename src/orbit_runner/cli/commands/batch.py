@@ -9,7 +9,6 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
@@ -25,7 +24,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
     run_of,
 )
-from orbit_runner.cli.flags.values import OUTPUT_FILE
+from orbit_runner.cli.flags.values import OUTPUT_FILE, write_flag_output
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.resolve import ResolvedConfig, resolve
@@ -34,7 +33,6 @@ from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.inspection.step_examples import StepExamples, TrainingOrder
 from orbit_runner.reporting.examples import step_section
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
 
@@ -193,10 +191,8 @@ def _write_picture_sheet(flags: argparse.Namespace, images: Any, rows: Sequence[
         raise RunnerError("--images: the batch has no images\nremove the flag")
     captions = [str(row) for row in rows or range(len(images))]
     most = len(images) if flags.all else 64
-    try:
-        write_output(Path(flags.images), encode_png(picture_sheet(images, captions, most=most)))
-    except OSError as error:
-        raise RunnerError(f"--images: cannot write {flags.images}: {error.strerror}") from error
+    sheet = picture_sheet(images, captions, most=most)
+    write_flag_output("--images", flags.images, encode_png(sheet))
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
@@ -38,7 +38,7 @@ from orbit_runner.reporting.statistics import Estimate, verdict
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.utils.files import to_jsonable, write_output
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
@@ -80,7 +80,8 @@ def main(flags: argparse.Namespace) -> int:
         rows = [*_csv_rows(comparison)]
         title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
-        _write_page(Path(flags.html), page(title, sections))
+        write_flag_output("--html", flags.html, page(title, sections))
+        print(f"the comparison is in {flags.html}", file=sys.stderr)
     use_utf8()
     if flags.json:
         print(json.dumps(to_jsonable(values), indent=2))
@@ -170,15 +171,6 @@ def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[
             )
         found += matching
     return list(dict.fromkeys(found))
-
-
-def _write_page(path: Path, content: str) -> None:
-    """Writes a page, and prints its path on standard error."""
-    try:
-        write_output(path, content)
-    except OSError as error:
-        raise RunnerError(f"--html: cannot write {path}: {error.strerror}") from error
-    print(f"the comparison is in {path}", file=sys.stderr)
 
 
 def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from orbit_runner.reporting.svg import line_chart
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
-from orbit_runner.sweep.view.parallel_coordinates import parallel_coordinates
+from orbit_runner.sweep.view.parallel_coordinates import SHADES, parallel_coordinates
 from orbit_runner.sweep.view.ranking import (
     lead_text,
     objective_estimate,
@@ -26,11 +26,44 @@ from orbit_runner.sweep.view.ranking import (
 )
 from orbit_runner.sweep.view.scatter import setting_chart, trials_chart
 from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings, value_text
-from orbit_runner.sweep.view.style import STYLE
 from orbit_runner.sweep.view.trial_curves import objective_curves, rungs, winner_curves
 
 BEST_CONFIG = "best.yaml"
 _BAR_WIDTH, _BAR_HEIGHT = 160, 12
+# From the best to the worst trials: strong to faint on each background.
+_LIGHT = ("#1e3a8a", "#2f55b0", "#5b7fcb", "#8ba7de", "#b3c5e8", "#cfd9ea")
+_DARK = ("#cfe0ff", "#9dbcf5", "#7195d8", "#5473ae", "#415680", "#36445f")
+
+_STYLE = """
+:root{LIGHT--best:#ea580c}
+@media (prefers-color-scheme:dark){:root{DARK--best:#fb923c}}
+.wide{overflow-x:auto}
+.wide svg text{paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}
+svg .name{font-weight:600;fill:var(--ink)}
+svg .strand{fill:none;stroke:var(--q);stroke-width:1.4;opacity:.8}
+.many .strand{stroke-width:1.1;opacity:.5}
+svg .strand:hover{stroke-width:3.5;opacity:1}
+svg .strand.best{stroke:var(--best);stroke-width:3;opacity:1}
+svg .strand.lost{stroke:var(--bad);stroke-width:1;stroke-dasharray:4 3;opacity:.7}
+svg circle.trial{fill:var(--q1);fill-opacity:.75}
+svg circle.stopped{fill:none;stroke:var(--q2);stroke-width:1.2}
+svg circle.best{fill:var(--best)}
+svg .sofar{fill:none;stroke:var(--soft);stroke-width:1.5}
+svg .range{stroke:var(--q2);stroke-width:1.4;fill:none}
+svg.share{display:inline-block;width:160px;min-width:160px;height:12px;vertical-align:middle}
+svg .rest{fill:var(--line)}
+svg .chance{stroke:var(--ink);stroke-width:2;fill:none}
+.tiles.roomy{grid-template-columns:repeat(auto-fit,minmax(170px,1fr));margin-bottom:10px}
+.key-best{--c:var(--best)}
+.key-stopped{--c:var(--q3)}
+.key-lost{--c:var(--bad)}
+.key-sofar{--c:var(--soft)}
+a{color:var(--c0)}
+td .mono{white-space:nowrap}
+.charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}
+KEYS
+@media print{svg .strand,.legend{print-color-adjust:exact}.wide svg{min-width:0!important}}
+"""
 
 
 def sweep_page(directory: Path, results: SweepResults) -> str:
@@ -46,7 +79,17 @@ def sweep_page(directory: Path, results: SweepResults) -> str:
         Section("Curves of the best trial", _winner(directory, results)),
         Section("Trials", [_trials(directory, results)]),
     ]
-    return page(title, sections, style=STYLE)
+    return page(title, sections, style=_style())
+
+
+def _style() -> str:
+    light = "".join(f"--q{index}:{color};" for index, color in enumerate(_LIGHT))
+    dark = "".join(f"--q{index}:{color};" for index, color in enumerate(_DARK))
+    keys = "".join(
+        f".q{index}{{--q:var(--q{index})}}.key-q{index}{{--c:var(--q{index})}}"
+        for index in range(SHADES)
+    )
+    return _STYLE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
 
 
 def _charts(figures: Iterable[str]) -> Html:
