@@ -25,8 +25,7 @@ from orbit_runner.distribute.cluster.description import Cluster, MemberLost
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import Diverged, ExportFailed
-from orbit_runner.reporting.report_data.collector import ReportCollector
-from orbit_runner.reporting.report_writer import ReportWriter
+from orbit_runner.reporting.report_writer import ReportCollector, ReportWriter
 from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.run_directory.metric_records import SPEED
 from orbit_runner.run_directory.paths import RunDirectory

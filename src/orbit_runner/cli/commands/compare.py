@@ -9,18 +9,28 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
-from orbit_runner.cli.paired_comparison import print_paired_comparison, write_page
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.cli.runs.conditions import parse_condition
-from orbit_runner.compare.runs import RunComparison, compare
+from orbit_runner.compare.paired import (
+    PairedComparison,
+    PairedMetric,
+    compare_paired,
+    seed_group,
+)
+from orbit_runner.compare.runs import RunComparison, compare, short_names
+from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError, nearest_name_hint
+from orbit_runner.reporting.comparison import comparison_section, paired_sections
+from orbit_runner.reporting.html import page
+from orbit_runner.reporting.terminal import section_lines
+from orbit_runner.run_directory.run_data import read_run
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import to_jsonable
@@ -31,6 +41,10 @@ Compare runs: the settings and versions that differ, metrics, curves, throughput
 may still be in progress. A directory stands for all runs in it. With --paired, compare directories
 of runs with several seeds, and test whether the metrics differ significantly."""
 _MOST_RUNS = 100
+_PAIRED_TITLES = (
+    *("a", "b", "metric", "seeds", "a_mean", "a_deviation", "b_mean", "b_deviation"),
+    *("difference", "low", "high", "t", "p", "permutation_p", "effect_size", "more_than_chance"),
+)
 
 Curve = tuple[str, str]  # (split, metric)
 
@@ -38,28 +52,39 @@ Curve = tuple[str, str]  # (split, metric)
 def main(flags: argparse.Namespace) -> int:
     """Prints the comparison, or writes it as a page. Returns 0."""
     with contextlib.ExitStack() as stack:
-        found = {name: _find_run_paths(name, stack) for name in flags.runs}
+        directories = {name: _find_run_paths(name, stack) for name in flags.runs}
         if flags.paired:
-            groups = {name: _select_paths(paths, flags.condition) for name, paths in found.items()}
-            return print_paired_comparison(groups, flags)
-        every = dict.fromkeys(path for paths in found.values() for path in paths)
-        paths = _select_paths(list(every), flags.condition)
-        comparison = compare(paths)
-    selected = _select_curves(comparison, flags.metric or ())
-    curves = selected or comparison.curve_keys()
+            groups = {
+                name: _select_paths(paths, flags.condition) for name, paths in directories.items()
+            }
+            pairs = _compare_paired(groups, flags.metric or ())
+        else:
+            every = dict.fromkeys(path for paths in directories.values() for path in paths)
+            comparison = compare(_select_paths(list(every), flags.condition))
+    if flags.paired:
+        sections = [section for pair in pairs for section in paired_sections(pair)]
+        values = {"paired": [_paired_as_dict(pair) for pair in pairs]}
+        rows = [_PAIRED_TITLES, *(row for pair in pairs for row in _paired_csv_rows(pair))]
+        title = "Is the difference chance?"
+    else:
+        selected = _select_curves(comparison, flags.metric or ())
+        curves = selected or comparison.curve_keys()
+        drawn = curves if flags.html else selected or comparison.main_curve_keys()
+        sections = [comparison_section(comparison, drawn)]
+        values = _as_dict(comparison, curves)
+        rows = [*_csv_rows(comparison)]
+        title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
-        _write_page(comparison, curves, Path(flags.html))
+        write_flag_output("--html", flags.html, page(title, sections))
+        print(f"the comparison is in {flags.html}", file=sys.stderr)
     use_utf8()
     if flags.json:
-        print(json.dumps(to_jsonable(_as_dict(comparison, curves)), indent=2))
+        print(json.dumps(to_jsonable(values), indent=2))
     elif flags.csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(_csv_rows(comparison))
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
     elif not flags.html:
-        from orbit_runner.reporting.text.comparison import format_comparison
-
         width = shutil.get_terminal_size((120, 24)).columns
-        curves = selected or comparison.main_curve_keys()
-        print("\n".join(format_comparison(comparison, curves, width)).rstrip())
+        print("\n".join(section_lines(sections, width)))
     return 0
 
 
@@ -143,12 +168,6 @@ def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[
     return list(dict.fromkeys(found))
 
 
-def _write_page(comparison: RunComparison, curves: Sequence[Curve], path: Path) -> None:
-    from orbit_runner.reporting.html.comparison_page import comparison_page
-
-    write_page(path, comparison_page(comparison, curves))
-
-
 def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, Any]:
     return {
         "runs": [
@@ -194,6 +213,67 @@ def _csv_rows(comparison: RunComparison) -> Iterator[list[Any]]:
         ]  # fmt: skip
         values = [row[index] for rows in (settings, metrics, best) for row in rows.values()]
         yield [_csv_value(value) for value in (*known, *values)]
+
+
+def _compare_paired(
+    directories: Mapping[str, Sequence[Path]], metrics: Sequence[str]
+) -> list[PairedComparison]:
+    """Compares the runs of each directory with those of the first one, paired by seed."""
+    if len(directories) < 2:
+        raise RunnerError(
+            f"--paired: got {len(directories)} directory, allowed: at least 2\n"
+            "each contains runs of several seeds, such as DIR/trials/0007 of a sweep"
+        )
+    names = short_names([Path(name) for name in directories])
+    first, *others = (
+        seed_group(name, [read_run(path, name) for path in paths])
+        for name, paths in zip(names, directories.values(), strict=True)
+    )
+    return [compare_paired(first, other, metrics) for other in others]
+
+
+def _paired_as_dict(comparison: PairedComparison) -> dict[str, Any]:
+    return {
+        "a": comparison.first.name,
+        "b": comparison.second.name,
+        "seeds": comparison.seeds,
+        "settings": comparison.settings(),
+        "software": comparison.software(),
+        "equal_weights": comparison.has_equal_weights(),
+        "notes": list(comparison.notes()),
+        "metrics": {metric.name: _metric_dict(metric) for metric in comparison.metrics},
+    }
+
+
+def _metric_dict(metric: PairedMetric) -> dict[str, Any]:
+    test, (first, second) = metric.test, metric.estimates
+    return {
+        "a": {"values": metric.first, **_estimate_dict(first)},
+        "b": {"values": metric.second, **_estimate_dict(second)},
+        "difference": _estimate_dict(test.difference),
+        "t": test.t,
+        "p": test.p,
+        "permutation_p": test.permutation_p,
+        "effect_size": test.effect_size,
+        "more_than_chance": test.is_significant,
+        "verdict": verdict(test),
+    }
+
+
+def _estimate_dict(found: Estimate) -> dict[str, Any]:
+    return {"mean": found.mean, "deviation": found.deviation, "interval": found.interval}
+
+
+def _paired_csv_rows(comparison: PairedComparison) -> Iterator[list[Any]]:
+    names = [comparison.first.name, comparison.second.name]
+    for metric in comparison.metrics:
+        test = metric.test
+        spreads = [value for one in metric.estimates for value in (one.mean, one.deviation)]
+        low, high = test.difference.interval or (None, None)
+        tested = [test.difference.mean, low, high, test.t, test.p, test.permutation_p]
+        rest = [test.effect_size, str(test.is_significant).lower()]
+        values = [*names, metric.name, len(comparison.seeds), *spreads, *tested, *rest]
+        yield ["" if value is None else value for value in values]
 
 
 def _csv_value(value: Any) -> Any:

@@ -23,13 +23,12 @@ from orbit_runner.cli.flags.config_flags import (
     parse_step,
     progress_of,
 )
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.reference_run import MACHINE_SETTINGS, copy_checkpoint, leave_best_out
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.replay.plan import ReplayPlan, plan_replay
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 _DESCRIPTION = """\
@@ -61,7 +60,7 @@ def main(flags: argparse.Namespace) -> int:
         with _directory_scope() as directory:
             found = _replay(flags, plan, directory)
     if flags.out:
-        _save_arrays(Path(flags.out), found.examination.arrays)
+        _save_arrays(flags.out, found.examination.arrays)
     if flags.json:
         _print_json(flags, plan, found)
     else:
@@ -155,34 +154,34 @@ def _replay_to_step(
 
 
 def _debug(flags: argparse.Namespace, run: Any, examination: Any) -> None:
-    from orbit_runner.reporting.text.replay import format_examination
     from orbit_runner.step.examine import debug_step
 
-    for line in format_examination(examination, layers=flags.layer, every=flags.all):
-        print(line)
+    _print_examination(flags, examination)
     debug_step(run)
 
 
-def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+def _save_arrays(path: str, arrays: dict[str, Any]) -> None:
     import numpy as np
 
     content = io.BytesIO()
     np.savez(content, **arrays)
-    try:
-        write_output(path, content.getvalue())
-    except OSError as error:
-        raise RunnerError(f"--out: cannot write {path}: {error.strerror or error}") from error
+    write_flag_output("--out", path, content.getvalue())
+
+
+def _print_examination(flags: argparse.Namespace, examination: Any) -> None:
+    from orbit_runner.reporting.examples import examination_sections
+    from orbit_runner.reporting.terminal import section_lines
+
+    sections = examination_sections(examination, layers=flags.layer, every=flags.all)
+    print("\n".join(section_lines(sections)))
 
 
 def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, found: Any) -> None:
-    from orbit_runner.reporting.text.replay import format_examination
-
     begin = "the beginning" if plan.start is None else f"the checkpoint of step {plan.start}"
     print(f"step {plan.step:,} of {flags.run}, replayed from {begin}")
     print(f"  {found.own}")
     if not flags.pdb:
-        for line in format_examination(found.examination, layers=flags.layer, every=flags.all):
-            print(line)
+        _print_examination(flags, found.examination)
     excluded = _exclude_advice(flags.run, plan, found.examination)
     if excluded:
         print(f"\n{excluded}")
