@@ -49,7 +49,7 @@ def test_text_says_whether_a_difference_is_chance(
     assert main(["compare", "--paired", *arguments]) == 0
     text = capsys.readouterr().out
     assert text.splitlines()[:3] == ["A  0001", "B  0002", "   5 seeds: 17, 18, 19, 20, 21"]
-    assert "  task.model.dropout_rate  A 0.1  B 0.2\n" in text
+    assert "  task.model.dropout_rate  0.1  0.2\n" in text
     assert "  A      0.920 ± 0.016 [0.9, 0.94]\n" in text
     assert f"  B - A  {_SENTENCE}\n" in text
     assert "permutation test p = 0.062, and 5 seeds cannot give less than 0.062" in text

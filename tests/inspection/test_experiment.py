@@ -14,8 +14,7 @@ import tf_keras
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.inspection.experiment import Inspection, inspect_experiment
 from orbit_runner.inspection.schedule import Schedule, rate_curves
-from orbit_runner.reporting.numbers import bytes_text
-from orbit_runner.reporting.text.layers import flops_text, shape_text
+from orbit_runner.reporting.numbers import bytes_text, flops_text, shape_text
 from orbit_runner.step.results import forward_flops, totals
 from orbit_runner.train_lib import prepare, run_experiment
 

@@ -27,7 +27,8 @@ from orbit_runner.inspection.scale import (
     tree_all_reduce_seconds,
 )
 from orbit_runner.inspection.schedule import Schedule
-from orbit_runner.reporting.text.scale import format_scale, scale_rows
+from orbit_runner.reporting.scale import scale_rows, scale_section
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.train_lib import prepare, run_experiment
 from orbit_runner.utils.mfu import GPUS, peak_flops
 from tests.support.array_records import write_array_file
@@ -152,7 +153,7 @@ def test_every_gpu_has_a_peak() -> None:
 def test_lines_of_a_rehearsal_fit_the_terminal() -> None:
     facts = ReplicaFacts(gradients=[DENSE, ROWS], averaged_size=1000, examples_per_step=5.5,
                          steps_per_epoch=3.0, flops=10, peak_flops=1e12)  # fmt: skip
-    lines = [*format_scale(plan(facts, workers=1000, gpus_per_worker=8), 90)]
+    lines = [*section_lines([scale_section(plan(facts, workers=1000, gpus_per_worker=8))], 90)]
 
     assert max(len(line) for line in lines if "runner " not in line) <= 90
 

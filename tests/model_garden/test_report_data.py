@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.reporting.report_data.collector import ReportCollector
-from orbit_runner.reporting.report_data.files import read_data
-from orbit_runner.reporting.report_writer import ReportWriter
+from orbit_runner.reporting.report_data import read_data
+from orbit_runner.reporting.report_writer import ReportCollector, ReportWriter
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
 from tests.support.official_toys import line
@@ -23,7 +22,7 @@ def test_image_classification_has_a_confusion_matrix(
     params = photos(tmp_path)
     params.task.losses.one_hot = one_hot
     # The examples may take 20 s.
-    monkeypatch.setattr("orbit_runner.reporting.report_data.collector._PART", 1e9)
+    monkeypatch.setattr("orbit_runner.reporting.report_writer._PART", 1e9)
     params.trainer.validation_steps = 6
     params.trainer.validation_interval = 3
     run, notes = tmp_path / "run", Notes()

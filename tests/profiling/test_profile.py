@@ -11,7 +11,8 @@ import pytest
 from orbit_runner.errors import RunnerError
 from orbit_runner.profiling.profile import Profile, read_profile
 from orbit_runner.profiling.trace_files import TraceDescription, newest_trace, read_description
-from orbit_runner.reporting.text.profile import format_profile, kind_rows, part_rows, verdict
+from orbit_runner.reporting.profile import kind_table, part_table, profile_sections, verdict
+from orbit_runner.reporting.terminal import section_lines
 from tests.support.xspaces import Plane, add_program, fetch, new_xspace, steps, write_trace
 
 KNOWN = TraceDescription("small", "net", ("dense", "out"), ("SGD",), cores=2, cpu_seconds=0.012)
@@ -80,9 +81,9 @@ def test_shares_add_up_in_full_and_in_short_tables(tmp_path: Path) -> None:
 
     assert sum(row.share for row in found.kinds) == pytest.approx(1)
     assert sum(row.share for row in found.parts) == pytest.approx(1)
-    assert [row[0] for row in kind_rows(found, 2)] == ["DecodeJpeg", "MatMul", "3 others"]
-    assert [row[0] for row in part_rows(found, 1)] == ["dense", "2 others"]
-    for rows, column in ((kind_rows(found, 2), 2), (part_rows(found, 1), 3)):
+    assert [row[0] for row in kind_table(found, 2).rows] == ["DecodeJpeg", "MatMul", "3 others"]
+    assert [row[0] for row in part_table(found, 1).rows] == ["dense", "2 others"]
+    for rows, column in ((kind_table(found, 2).rows, 2), (part_table(found, 1).rows, 3)):
         assert sum(float(row[column].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.2)
 
 
@@ -106,7 +107,7 @@ def test_only_waits_in_which_no_op_runs_count(
         assert found.step_seconds == pytest.approx(5e-3)
     assert found.wait_share == pytest.approx(expected)
     assert verdict(found).endswith(limits)
-    text = "\n".join(format_profile(found, 10))
+    text = "\n".join(section_lines(profile_sections(found, 10)))
     assert ("task.train_data.on_device" in text) is (expected > 0.05)
 
 
@@ -154,7 +155,7 @@ def test_ops_of_a_gpu_are_those_of_its_streams(tmp_path: Path) -> None:
     # From 14 to 17, the device waits for the host, and the host for the input.
     assert found.wait_seconds == pytest.approx(1.5e-3)
     assert found.busy == pytest.approx(0.5)
-    assert "GPU:0 is 50% busy" in "\n".join(format_profile(found, 10))
+    assert "GPU:0 is 50% busy" in "\n".join(section_lines(profile_sections(found, 10)))
 
 
 def test_ops_of_programs_on_a_gpu_have_the_layers_of_the_graph(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_steps_without_ops_have_empty_tables(tmp_path: Path) -> None:
     found = _profile(xspace, tmp_path)
 
     assert (found.kinds, found.parts, found.op_seconds) == ((), (), 0.0)
-    assert "ops by type: 0 ms per step" in "\n".join(format_profile(found, 10))
+    assert "ops by type: 0 ms per step" in "\n".join(section_lines(profile_sections(found, 10)))
 
 
 def test_a_trace_without_steps_is_refused(tmp_path: Path) -> None:

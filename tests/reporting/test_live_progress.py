@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orbit_runner.reporting.progress.history import History
-from orbit_runner.reporting.progress.layout import TRAINING, View, lines
+from orbit_runner.reporting.progress.live import TRAINING, View, lines
 
 MakeRun = Callable[..., SimpleNamespace]
 

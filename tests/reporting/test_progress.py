@@ -15,16 +15,12 @@ from typing import Any
 import pytest
 
 from orbit_runner.reporting.numbers import format_duration, format_number, short_number
-from orbit_runner.reporting.progress import history, plain
+from orbit_runner.reporting.progress import history
+from orbit_runner.reporting.progress import lines as lines_module
 from orbit_runner.reporting.progress.factory import make_progress
-from orbit_runner.reporting.progress.history import History
-from orbit_runner.reporting.progress.json_lines import JsonProgress
+from orbit_runner.reporting.progress.history import History, epoch_text, format_metrics
+from orbit_runner.reporting.progress.lines import JsonProgress, PlainProgress, QuietProgress
 from orbit_runner.reporting.progress.live import LiveProgress
-from orbit_runner.reporting.progress.plain import PlainProgress, QuietProgress
-from orbit_runner.reporting.progress.text import (
-    epoch_text,
-    format_metrics,
-)
 from orbit_runner.utils.log import PlainMessages, detail, log_scope, note, phase
 
 MakeRun = Callable[..., SimpleNamespace]
@@ -142,7 +138,7 @@ def test_details_are_printed_once_in_an_interval(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
-    monkeypatch.setattr(plain, "time", clock)
+    monkeypatch.setattr(lines_module, "time", clock)
     with PlainProgress(interval=10.0).shown_scope():
         phase("reading")
         for clock.now in (105.0, 111.0, 112.0, 122.0):

@@ -13,14 +13,14 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.cli.main import main
-from orbit_runner.reporting.report_data import collection
-from orbit_runner.reporting.report_data.collection import unchanged_scope
-from orbit_runner.reporting.report_data.collector import ReportCollector
-from orbit_runner.reporting.report_data.files import (
+from orbit_runner.reporting import report_collection as collection
+from orbit_runner.reporting.report_collection import unchanged_scope
+from orbit_runner.reporting.report_data import (
     EvaluationData,
     ReportData,
     read_data,
 )
+from orbit_runner.reporting.report_writer import ReportCollector
 
 _EQUAL = ("--train_steps=40", "--trainer.validation_interval=10", "--runtime.intra_op_threads=0")
 
@@ -59,7 +59,7 @@ def test_weights_and_records_are_the_same_with_a_report(
     flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each evaluation is followed by a collection, and each of these may take 20 s.
-    monkeypatch.setattr("orbit_runner.reporting.report_data.collector._PART", 1e9)
+    monkeypatch.setattr("orbit_runner.reporting.report_writer._PART", 1e9)
     chosen = [
         f"--config_file={Path(one.partition('=')[2]).resolve()}" if "config_file" in one else one
         for one in flags

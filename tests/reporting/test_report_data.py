@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.reporting.report_data.files import (
+from orbit_runner.reporting.report_data import (
     EvaluationData,
     InputData,
     ModelData,

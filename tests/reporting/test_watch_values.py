@@ -8,7 +8,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.compare.runs import compare
-from orbit_runner.reporting.progress.text import format_metrics
+from orbit_runner.reporting.progress.history import format_metrics
 from orbit_runner.run_directory.run_summary import read_summary
 from tests.support.run_directories import write_run
 

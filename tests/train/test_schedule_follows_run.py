@@ -13,7 +13,8 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schedule_length import schedule_steps
 from orbit_runner.inspection.experiment import inspect_experiment
-from orbit_runner.reporting.text.inspection import format_inspection
+from orbit_runner.reporting.inspection import inspection_sections
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.run import Run
 from tests.support.digits import digits_config
@@ -63,7 +64,7 @@ def test_a_run_says_at_which_step_its_schedule_ends(tmp_path: Path) -> None:
     (warning,) = short.warnings
     assert warning.startswith(f"the learning rate is 0 after step 20 of {_STEPS}, because")
     assert [*inspection.warnings] == [warning]
-    assert f"  {warning}" in [*format_inspection(inspection, 100)]
+    assert f"  {warning}" in [*section_lines(inspection_sections(inspection))]
     assert inspection.as_dict()["warnings"] == [warning]
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.reporting.html.report_page import report_page
+from orbit_runner.reporting.report import report_page
 from orbit_runner.run_directory.metric_records import read_partial_records
 from orbit_runner.run_directory.run_data import read_run
 from orbit_runner.train.callbacks.summaries import EventFiles, JsonLines, Summaries

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.reporting.numbers import format_age, number_or_dash
-from orbit_runner.reporting.setting_texts import short_setting_names
 from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.run_summary import RunSummary
 

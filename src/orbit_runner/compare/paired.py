@@ -18,6 +18,7 @@ from orbit_runner.run_directory.run_data import NON_METRICS, RunData
 
 SEED = "runtime.seed"
 _ADVICE = "compare runs that differ only in runtime.seed, such as a trial of a sweep with seeds"
+_MANY_METRICS = 3
 _NOT_COMPARED = (*NON_METRICS, "learning_rate")
 
 
@@ -102,6 +103,12 @@ class PairedComparison:
             yield "the weights of each seed are equal"
         for group in (self.first, self.second):
             yield from _run_notes(group, self.seeds)
+        count = len(self.metrics)
+        if count >= _MANY_METRICS:
+            yield (
+                f"{count} metrics were compared: one in 20 without any difference is more than "
+                "chance at 5 %; choose the metric before you look, with --metric"
+            )
 
     def _pair(self) -> list[RunData]:
         return [group.runs[self.seeds[0]] for group in (self.first, self.second)]

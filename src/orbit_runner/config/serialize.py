@@ -6,7 +6,7 @@ The YAML loads to the same tree under YAML 1.2 and YAML 1.1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -54,6 +54,20 @@ def _dump_inline(value: Any) -> str:
         allow_unicode=True,
     )  # fmt: skip
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+def short_setting_names(paths: Iterable[str]) -> dict[str, str]:
+    """Returns the last parts of dotted paths, as many as are needed to tell them apart."""
+    parts = {path: path.split(".") for path in paths}
+    names = {}
+    for path, words in parts.items():
+        for count in range(1, len(words) + 1):
+            name = ".".join(words[-count:])
+            others = (other for other in parts if other != path)
+            if not any(f".{other}".endswith(f".{name}") for other in others):
+                break
+        names[path] = name
+    return names
 
 
 def plain_value(value: Any, *, keeps_tuples: bool = False) -> Any:

@@ -24,8 +24,7 @@ from orbit_runner.distribute.tf_environment import prepare_environment, redirect
 from orbit_runner.errors import ExportFailed
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.reporting.report_data.collector import ReportCollector
-from orbit_runner.reporting.report_writer import ReportWriter
+from orbit_runner.reporting.report_writer import ReportCollector, ReportWriter
 from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.metric_records import SPEED

@@ -69,6 +69,24 @@ def bytes_text(count: float | None) -> str:
     return f"{value:.0f} B" if units[0] == "B" else f"{value:.2f} {units[0]}"
 
 
+def flops_text(count: float | None) -> str:
+    """Returns a number of operations in a readable unit, such as `4.72 M`."""
+    if count is None:
+        return "-"
+    value, units = float(count), ["", " k", " M", " G", " T", " P"]
+    while value >= 1000 and len(units) > 1:
+        value /= 1000
+        del units[0]
+    return f"{value:.0f}" if not units[0] else f"{value:.2f}{units[0]}"
+
+
+def shape_text(shape: Sequence[int | None] | None) -> str:
+    """Returns a shape, such as `8×8×32`; `-` if it is unknown."""
+    if shape is None:
+        return "-"
+    return "×".join("?" if size is None else str(size) for size in shape) or "scalar"
+
+
 def time_text(seconds: float) -> str:
     """Returns a time in a readable unit, such as `12.3 ms` or `1:02:03`."""
     if seconds >= 100:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -12,6 +12,7 @@ from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.tasks.layer_names import NamedLayer, named_layers
+from orbit_runner.utils.text_table import table_lines
 
 HEADER = ("layers", "parameters", "frozen", "learning rate", "loaded from")
 
@@ -115,13 +116,6 @@ def table_rows(groups: Sequence[LayerGroup]) -> list[tuple[str, ...]]:
     ]
 
 
-def format_table(groups: Sequence[LayerGroup]) -> Iterator[str]:
-    """Yields the lines of the table."""
-    rows = [HEADER, *table_rows(groups)]
-    sizes = [max(len(row[n]) for row in rows) for n in range(len(HEADER))]
-    for row in rows:
-        cells = [
-            f"{text:>{size}}" if n == 1 else f"{text:<{size}}"
-            for n, (text, size) in enumerate(zip(row, sizes, strict=True))
-        ]
-        yield f"  {'  '.join(cells)}".rstrip()
+def format_table(groups: Sequence[LayerGroup]) -> list[str]:
+    """Returns the lines of the table."""
+    return table_lines([HEADER, *table_rows(groups)], right=[1], indent="  ")

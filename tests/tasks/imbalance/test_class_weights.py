@@ -15,8 +15,9 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.errors import DataError
 from orbit_runner.inspection.experiment import inspect_experiment
-from orbit_runner.reporting.html.inspection_page import inspection_page
-from orbit_runner.reporting.text.inspection import format_inspection
+from orbit_runner.reporting.html import page
+from orbit_runner.reporting.inspection import inspection_sections
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights, classes_of_labels
 from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, training_labels
@@ -191,10 +192,11 @@ def test_inspection_shows_the_weights(table: Path) -> None:
     config = table_config(table, task__class_weights="{big: 1, small: 2.5}")
     found = inspect_experiment(config)
     assert found.as_dict()["loss_by_class"] == {"big": 1.0, "small": 2.5}
-    lines = [*format_inspection(found, 80)]
+    sections = [*inspection_sections(found)]
+    lines = [*section_lines(sections, 80)]
     place = lines.index("class weights in the loss")
     assert [line.split() for line in lines[place + 1 : place + 3]] == [
         ["big", "1"],
         ["small", "2.5"],
     ]
-    assert "Class weights in the loss" in inspection_page(found)
+    assert "Class weights in the loss" in page("", sections)

@@ -9,7 +9,6 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
@@ -25,15 +24,15 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
     run_of,
 )
-from orbit_runner.cli.flags.values import OUTPUT_FILE
+from orbit_runner.cli.flags.values import OUTPUT_FILE, write_flag_output
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.reporting.text.step import format_step
+from orbit_runner.reporting.examples import step_section
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import StepExamples, TrainingOrder
-from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
 
@@ -126,7 +125,8 @@ def _format_steps(
         assert examples is not None
         if number:
             yield ""
-        yield from format_step(found, str(resolved.config.name), examples.source)
+        name = str(resolved.config.name)
+        yield from section_lines([step_section(found, name, examples.source)])
 
 
 def _format_json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterator[str]:
@@ -163,14 +163,12 @@ def _replayed_lines(
         values = [one.as_dict() for one in found]
         yield json.dumps(values[0] if len(values) == 1 else values, indent=1)
         return
-    from orbit_runner.reporting.text.inspection import format_replayed
+    from orbit_runner.reporting.inspection import replayed_section
 
-    for one in found:
-        text = one.text if flags.text else ()
-        most = None if flags.all else _ROWS
-        yield from format_replayed(
-            dataclasses.replace(one, text=text), str(resolved.config.name), most
-        )
+    name = str(resolved.config.name)
+    most = None if flags.all else _ROWS
+    shown = [step if flags.text else dataclasses.replace(step, text=()) for step in found]
+    yield from section_lines(replayed_section(step, name, most) for step in shown)
 
 
 def _write_images(
@@ -193,10 +191,8 @@ def _write_picture_sheet(flags: argparse.Namespace, images: Any, rows: Sequence[
         raise RunnerError("--images: the batch has no images\nremove the flag")
     captions = [str(row) for row in rows or range(len(images))]
     most = len(images) if flags.all else 64
-    try:
-        write_output(Path(flags.images), encode_png(picture_sheet(images, captions, most=most)))
-    except OSError as error:
-        raise RunnerError(f"--images: cannot write {flags.images}: {error.strerror}") from error
+    sheet = picture_sheet(images, captions, most=most)
+    write_flag_output("--images", flags.images, encode_png(sheet))
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
 from orbit_runner.run_directory.run_summary import STATUSES, RunSummary, find_runs, read_summaries
 from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 Delete checkpoints, or whole runs, that are no longer needed. The command shows what it would
@@ -194,10 +195,7 @@ def _print_table(plans: Sequence[Plan], title: str) -> None:
     if not rows:
         return
     rows = [("run", "status", title, "why", "size"), *rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        cells = [f"{text:<{width}}" for text, width in zip(row[:-1], widths[:-1], strict=True)]
-        print("  ".join([*cells, f"{row[-1]:>{widths[-1]}}"]))
+    print("\n".join(table_lines(rows, right=[-1])))
     for plan in plans:
         if plan.unknown_files:
             shown = ", ".join(plan.unknown_files[:3]) + (

@@ -14,17 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.compare.paired import PairedComparison, PairedMetric, compare_paired, seed_group
 from orbit_runner.compare.runs import RunComparison, compare, short_names
 from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.jobs.remote_runs import local_run_scope
+from orbit_runner.reporting.comparison import comparison_section, paired_sections
+from orbit_runner.reporting.html import page
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.run_data import read_run
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.utils.files import to_jsonable, write_output
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
@@ -48,27 +51,34 @@ def main(flags: argparse.Namespace) -> int:
             groups = {
                 name: _select_paths(paths, flags.condition) for name, paths in directories.items()
             }
-            return _print_paired_comparison(groups, flags)
-        every = dict.fromkeys(path for paths in directories.values() for path in paths)
-        paths = _select_paths(list(every), flags.condition)
-        comparison = compare(paths)
-    selected = _select_curves(comparison, flags.metric or ())
-    curves = selected or comparison.curve_keys()
+            pairs = _compare_paired(groups, flags.metric or ())
+        else:
+            every = dict.fromkeys(path for paths in directories.values() for path in paths)
+            comparison = compare(_select_paths(list(every), flags.condition))
+    if flags.paired:
+        sections = [section for pair in pairs for section in paired_sections(pair)]
+        values = {"paired": [_paired_as_dict(pair) for pair in pairs]}
+        rows = [_PAIRED_TITLES, *(row for pair in pairs for row in _paired_csv_rows(pair))]
+        title = "Is the difference chance?"
+    else:
+        selected = _select_curves(comparison, flags.metric or ())
+        curves = selected or comparison.curve_keys()
+        drawn = curves if flags.html else selected or comparison.main_curve_keys()
+        sections = [comparison_section(comparison, drawn)]
+        values = _as_dict(comparison, curves)
+        rows = [*_csv_rows(comparison)]
+        title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
-        from orbit_runner.reporting.html.comparison_page import comparison_page
-
-        _write_page(Path(flags.html), comparison_page(comparison, curves))
+        write_flag_output("--html", flags.html, page(title, sections))
+        print(f"the comparison is in {flags.html}", file=sys.stderr)
     use_utf8()
     if flags.json:
-        print(json.dumps(to_jsonable(_as_dict(comparison, curves)), indent=2))
+        print(json.dumps(to_jsonable(values), indent=2))
     elif flags.csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(_csv_rows(comparison))
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
     elif not flags.html:
-        from orbit_runner.reporting.text.comparison import format_comparison
-
         width = shutil.get_terminal_size((120, 24)).columns
-        curves = selected or comparison.main_curve_keys()
-        print("\n".join(format_comparison(comparison, curves, width)).rstrip())
+        print("\n".join(section_lines(sections, width)))
     return 0
 
 
@@ -199,27 +209,10 @@ def _csv_rows(comparison: RunComparison) -> Iterator[list[Any]]:
         yield [_csv_value(value) for value in (*known, *values)]
 
 
-def _csv_value(value: Any) -> Any:
-    if value is None:
-        return ""
-    return json.dumps(value) if isinstance(value, (list, dict, bool)) else value
-
-
-def _print_paired_comparison(
-    directories: Mapping[str, Sequence[Path]], flags: argparse.Namespace
-) -> int:
-    """Compares the runs of each directory with those of the first one, paired by seed.
-
-    Args:
-        directories: The run directories in each directory, by its name on the command line.
-        flags: The flags of `runner compare`.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        RunnerError: The runs cannot be paired.
-    """
+def _compare_paired(
+    directories: Mapping[str, Sequence[Path]], metrics: Sequence[str]
+) -> list[PairedComparison]:
+    """Compares the runs of each directory with those of the first one, paired by seed."""
     if len(directories) < 2:
         raise RunnerError(
             f"--paired: got {len(directories)} directory, allowed: at least 2\n"
@@ -230,28 +223,10 @@ def _print_paired_comparison(
         seed_group(name, [read_run(path, name) for path in paths])
         for name, paths in zip(names, directories.values(), strict=True)
     )
-    comparisons = [compare_paired(first, other, flags.metric or ()) for other in others]
-    if flags.html:
-        from orbit_runner.reporting.html.comparison_page import paired_page
-
-        _write_page(Path(flags.html), paired_page(comparisons))
-    use_utf8()
-    if flags.json:
-        values = {"paired": [_paired_dict(comparison) for comparison in comparisons]}
-        print(json.dumps(to_jsonable(values), indent=2))
-    elif flags.csv:
-        rows = (row for comparison in comparisons for row in _paired_csv_rows(comparison))
-        csv.writer(sys.stdout, lineterminator="\n").writerows([_PAIRED_TITLES, *rows])
-    elif not flags.html:
-        from orbit_runner.reporting.text.comparison import format_paired
-
-        width = shutil.get_terminal_size((120, 24)).columns
-        texts = ["\n".join(format_paired(comparison, width)) for comparison in comparisons]
-        print("\n\n".join(texts))
-    return 0
+    return [compare_paired(first, other, metrics) for other in others]
 
 
-def _paired_dict(comparison: PairedComparison) -> dict[str, Any]:
+def _paired_as_dict(comparison: PairedComparison) -> dict[str, Any]:
     return {
         "a": comparison.first.name,
         "b": comparison.second.name,
@@ -297,13 +272,10 @@ def _paired_csv_rows(comparison: PairedComparison) -> Iterator[list[Any]]:
         yield ["" if value is None else value for value in values]
 
 
-def _write_page(path: Path, page: str) -> None:
-    """Writes a page, and prints its path on standard error."""
-    try:
-        write_output(path, page)
-    except OSError as error:
-        raise RunnerError(f"--html: cannot write {path}: {error.strerror}") from error
-    print(f"the comparison is in {path}", file=sys.stderr)
+def _csv_value(value: Any) -> Any:
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, (list, dict, bool)) else value
 
 
 COMMAND = Command("compare", _DESCRIPTION, _add_flags, ["runs/a runs/b --html=ab.html"], main)

@@ -30,6 +30,7 @@ from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
+from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 Evaluate a checkpoint of a run on its validation data, or on other data: another split, or other
@@ -175,8 +176,7 @@ def _lines(values: Mapping[str, Any]) -> Iterator[str]:
         text = f"{value:.0f}" if name == "validation_examples" else f"{value:.4f}"
         rows.append((name, f"{text}{mark}"))
     rows += [("weights", f"sha256 {values['weights_sha256']}"), ("written to", values["file"])]
-    width = max(len(name) for name, _ in rows)
-    yield from (f"{name:<{width}}  {text}" for name, text in rows)
+    yield from table_lines(rows)
 
 
 COMMAND = Command("evaluate", _DESCRIPTION, _add_flags, ["runs/a --split=test"], main)

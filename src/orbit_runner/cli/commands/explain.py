@@ -23,6 +23,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat_settings
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 Describe settings or sections: type, default, allowed values and effect.
@@ -120,8 +121,7 @@ def _child_lines(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
         for below, (parent, dot, name) in names
         if parent + dot in starts
     }
-    width = max(map(len, rows), default=0)
-    yield from (f"    {name:<{width}}  {text}" for name, text in rows.items())
+    yield from table_lines(rows.items(), indent="    ")
 
 
 def _format_default(value: object) -> str:

@@ -19,7 +19,9 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.jobs.remote_runs import local_run_scope
-from orbit_runner.reporting.text.exports import format_exports
+from orbit_runner.reporting.document import Section
+from orbit_runner.reporting.exports import export_table
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 
@@ -180,8 +182,8 @@ def _output_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     checked = [record for record in records if "check" in record]
     if checked:
         yield ""
-        yield f"on {checked[0]['check']['examples']:,} validation examples:"
-        yield from format_exports(checked)
+        title = f"on {checked[0]['check']['examples']:,} validation examples:"
+        yield from section_lines([Section(title, [export_table(checked)])])
 
 
 def _signature_lines(record: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.values import DIRECTORY
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.new_project import package_name, write_project
+from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 Write a project with a task of your own: a Python package, an experiment, a small CSV file to train
@@ -29,9 +30,11 @@ def main(flags: argparse.Namespace) -> int:
         found = {"directory": flags.project, "name": name, "files": files, "next": commands}
         print(json.dumps(found, indent=2))
         return 0
-    width = max(map(len, files))
-    print("\n".join(f"{path:<{width}}  {purpose}" for path, purpose in files.items()))
-    print("\n".join(["", "next:", *(f"  {command}" for command in commands)]))
+    print(
+        "\n".join(
+            [*table_lines(files.items()), "", "next:", *(f"  {command}" for command in commands)]
+        )
+    )
     return 0
 
 

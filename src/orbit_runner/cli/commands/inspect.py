@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
@@ -27,7 +26,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
     run_of,
 )
-from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE
+from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, write_flag_output
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
@@ -35,9 +34,11 @@ from orbit_runner.errors import DataError, RunnerError, SettingError, format_lis
 from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest, real_settings
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.reporting.html import page
+from orbit_runner.reporting.inspection import inspection_sections
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
-from orbit_runner.utils.files import write_output
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.mfu import GPUS
 from orbit_runner.utils.streams import use_utf8
@@ -71,17 +72,16 @@ def main(flags: argparse.Namespace) -> int:
         print(json.dumps(found))
         return 0
     if flags.images:
-        _write_images(Path(flags.images), found)
+        _write_images(flags.images, found)
+    sections = [*inspection_sections(found)]
     if flags.html:
-        _write_page(Path(flags.html), found)
+        title = f"{found.name or 'experiment'}: inspection"
+        write_flag_output("--html", flags.html, page(title, sections))
     use_utf8()
     if flags.json:
         print(json.dumps(found.as_dict(), indent=2))
-        return 0
-    from orbit_runner.reporting.text.inspection import format_inspection
-
-    for line in format_inspection(found, shutil.get_terminal_size((100, 24)).columns):
-        print(line)
+    else:
+        print("\n".join(section_lines(sections, shutil.get_terminal_size((100, 24)).columns)))
     return 0
 
 
@@ -312,27 +312,15 @@ def _inspect(
             raise ConfigError(missing) from error
 
 
-def _write_images(path: Path, found: Any) -> None:
+def _write_images(path: str, found: Any) -> None:
     from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 
     batch = found.batches["training"]
     if batch.images is None:
         reason = batch.problem or "the training batch has no pictures"
         raise RunnerError(f"--images: {reason}\nremove the flag")
-    _write(path, "--images", encode_png(picture_sheet(batch.images, batch.labels)))
-
-
-def _write_page(path: Path, found: Any) -> None:
-    from orbit_runner.reporting.html.inspection_page import inspection_page
-
-    _write(path, "--html", inspection_page(found).encode())
-
-
-def _write(path: Path, flag: str, content: bytes) -> None:
-    try:
-        write_output(path, content)
-    except OSError as error:
-        raise RunnerError(f"{flag}: cannot write {path}: {error.strerror}") from error
+    sheet = picture_sheet(batch.images, batch.labels)
+    write_flag_output("--images", path, encode_png(sheet))
 
 
 COMMAND = Command("inspect", _DESCRIPTION, _add_flags, ["digits --measure"], main)

@@ -32,7 +32,8 @@ from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
 from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.profiling.profile import Profile, read_profile
-from orbit_runner.reporting.text.profile import format_profile
+from orbit_runner.reporting.profile import profile_sections
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -57,8 +58,7 @@ def main(flags: argparse.Namespace) -> int:
     if flags.json:
         print(json.dumps(profile.as_dict(), indent=2))
         return 0
-    for line in format_profile(profile, flags.top):
-        print(line)
+    print("\n".join(section_lines(profile_sections(profile, flags.top))))
     return 0
 
 

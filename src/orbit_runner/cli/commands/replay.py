@@ -23,13 +23,12 @@ from orbit_runner.cli.flags.config_flags import (
     parse_step,
     progress_of,
 )
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.reference_run import MACHINE_SETTINGS
 from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, replay
 from orbit_runner.step.results import Examination
-from orbit_runner.utils.files import write_output
 
 _DESCRIPTION = """\
 Repeat one step of a run, from the nearest checkpoint before it, and show what happens in it:
@@ -66,7 +65,7 @@ def main(flags: argparse.Namespace) -> int:
             progress = progress_of(flags, f"replay of step {plan.step}", flags.run)
             result = replay(plan, directory, progress, layers=flags.layer, on_examined=debug)
     if flags.out:
-        _save_arrays(Path(flags.out), result.examination.arrays)
+        _save_arrays(flags.out, result.examination.arrays)
     if flags.json:
         _print_json(flags, plan, result)
     else:
@@ -128,34 +127,34 @@ def _directory_scope() -> Iterator[Path]:
 
 
 def _debug(flags: argparse.Namespace, run: Any, examination: Examination) -> None:
-    from orbit_runner.reporting.text.replay import format_examination
     from orbit_runner.step.examine import debug_step
 
-    for line in format_examination(examination, layers=flags.layer, every=flags.all):
-        print(line)
+    _print_examination(flags, examination)
     debug_step(run)
 
 
-def _save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+def _save_arrays(path: str, arrays: Mapping[str, Any]) -> None:
     import numpy as np
 
     content = io.BytesIO()
     np.savez(content, **arrays)
-    try:
-        write_output(path, content.getvalue())
-    except OSError as error:
-        raise RunnerError(f"--out: cannot write {path}: {error.strerror or error}") from error
+    write_flag_output("--out", path, content.getvalue())
+
+
+def _print_examination(flags: argparse.Namespace, examination: Any) -> None:
+    from orbit_runner.reporting.examples import examination_sections
+    from orbit_runner.reporting.terminal import section_lines
+
+    sections = examination_sections(examination, layers=flags.layer, every=flags.all)
+    print("\n".join(section_lines(sections)))
 
 
 def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
-    from orbit_runner.reporting.text.replay import format_examination
-
     begin = "the beginning" if plan.start is None else f"the checkpoint of step {plan.start}"
     print(f"step {plan.step:,} of {flags.run}, replayed from {begin}")
     print(f"  {result.own}")
     if not flags.pdb:
-        for line in format_examination(result.examination, layers=flags.layer, every=flags.all):
-            print(line)
+        _print_examination(flags, result.examination)
     excluded = _exclude_advice(flags.run, plan, result.examination)
     if excluded:
         print(f"\n{excluded}")

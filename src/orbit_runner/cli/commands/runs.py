@@ -19,6 +19,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 List the runs in a directory: status, progress, results, age, and the settings that override the
@@ -158,10 +159,7 @@ def _sort_key(value: Any) -> tuple[bool, float, str]:
 
 def _format_table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
     """Returns the lines of a table. On a terminal, the last column is cut to fit."""
-    shown = [list(names), *(list(row) for row in rows)]
-    widths = [max(len(row[column]) for row in shown) for column in range(len(names))]
-    lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
-             for row in shown]  # fmt: skip
+    lines = table_lines([names, *rows])
     if not sys.stdout.isatty():
         return lines
     width = shutil.get_terminal_size().columns

@@ -21,7 +21,8 @@ from orbit_runner.cli.flags.config_flags import (
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.reporting.text.step import format_rows, more_rows
+from orbit_runner.reporting.document import Section, limited_examples
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.utils.streams import use_utf8
 
@@ -68,10 +69,9 @@ def main(flags: argparse.Namespace) -> int:
     if is_excluded:
         print("in no step: task.train_data.exclude leaves it out")
         return 0
-    print(f"in {len(found):,} of the steps 1 to {until:,}{_format_counts(order, found)}")
+    counts = f"in {len(found):,} of the steps 1 to {until:,}{_format_counts(order, found)}"
     shown = found if flags.all else found[:_ROWS]
-    for line in (*format_rows(shown), *more_rows(len(found) - len(shown))):
-        print(line)
+    print("\n".join(section_lines([Section(counts, limited_examples(shown, len(found)))])))
     return 0
 
 

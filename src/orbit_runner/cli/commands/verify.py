@@ -22,6 +22,7 @@ from orbit_runner.run_directory.verification import (
     verify,
     verify_data,
 )
+from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 Compare the checkpoints of a run with the records made when they were written: the size and SHA-256
@@ -110,8 +111,7 @@ def format_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
         rows.append(
             (one.name, one.weights[:12] or "-", one.state[:12] or "-", describe_verdict(one))
         )
-    width = max(len(row[0]) for row in rows)
-    return [f"{name:<{width}}  {w:<12}  {s:<12}  {text}".rstrip() for name, w, s, text in rows]
+    return table_lines(rows)
 
 
 def describe_verdict(verdict: Verdict) -> str:

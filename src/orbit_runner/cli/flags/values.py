@@ -17,7 +17,12 @@ from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files, 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
-from orbit_runner.utils.files import is_special, output_target, special_file_problem
+from orbit_runner.utils.files import (
+    is_special,
+    output_target,
+    special_file_problem,
+    write_output,
+)
 
 # Texts, each with one line of help.
 Candidates = Iterable[tuple[str, str]]
@@ -265,3 +270,11 @@ MODULE = Value(_modules, "MODULE")
 # Completed by the settings of the experiment on the command line.
 SETTING = Value(lambda word: (), "BINDING")
 SETTINGS_TEXT = PathValue(SETTING.completes, "TEXT", remote=True)
+
+
+def write_flag_output(flag: str, path: str, content: str | bytes) -> None:
+    """Writes the file that a flag names. Raises RunnerError if it cannot be written."""
+    try:
+        write_output(Path(path), content)
+    except OSError as error:
+        raise RunnerError(f"{flag}: cannot write {path}: {error.strerror or error}") from error

@@ -6,8 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orbit_runner.reporting.progress.json_lines import JsonProgress
-from orbit_runner.reporting.progress.plain import PlainProgress, QuietProgress
+from orbit_runner.reporting.progress.lines import JsonProgress, PlainProgress, QuietProgress
 
 if TYPE_CHECKING:
     from orbit_runner.reporting.progress.live import LiveProgress

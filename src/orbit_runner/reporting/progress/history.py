@@ -1,15 +1,28 @@
-"""`History`: the results of a run, for its final table and for displays of its progress."""
+"""The results of a run, for its final table and displays of its progress, and their texts."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from orbit_runner.reporting.numbers import format_duration, format_number, short_number
+from orbit_runner.run_directory.metric_records import is_result
 from orbit_runner.train.callbacks.base import Callback, Logs
 
+TRAINING_LOSS, VALIDATION_LOSS = "training_loss", "validation_loss"
+LEARNING_RATE = "learning_rate"
+_NOT_SHOWN = (
+    "steps_per_second",
+    "validation_examples",
+    "tflops_per_second",
+    "mfu",
+    LEARNING_RATE,
+    TRAINING_LOSS,
+    VALIDATION_LOSS,
+)
 _WORK = ("tflops_per_second", "mfu")
-_LOSS = "training_loss"
 _RECORDS = 60  # How many values of the loss the curve shows at most.
 # Reading the metrics takes longer than a short loop, so it is not done after each one.
 _READ_SECONDS = 0.1
@@ -54,9 +67,9 @@ class History(Callback):
         """Stores the metrics of a loop."""
         self.metrics = _scalars(logs)
         record = self.last_step // self._interval
-        if record > self._record and _LOSS in self.metrics:
+        if record > self._record and TRAINING_LOSS in self.metrics:
             self._record = record
-            self.losses.append(self.metrics[_LOSS])
+            self.losses.append(self.metrics[TRAINING_LOSS])
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Stores the metrics that are scalars."""
@@ -99,3 +112,64 @@ def _scalars(logs: Logs) -> dict[str, float]:
 
 def _best(run: Any) -> tuple[str, float, int] | None:
     return None if run.best is None else run.best.result()
+
+
+def other_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Returns the metrics of a loop or evaluation, without the loss and the learning rate."""
+    return {
+        name: value for name, value in numbers.items() if name not in _NOT_SHOWN and is_result(name)
+    }
+
+
+def format_metric(name: str, value: float) -> str:
+    """Returns a metric as text, such as `token accuracy 0.5000`."""
+    return f"{name.replace('_', ' ')} {format_number(value)}"
+
+
+def format_metrics(numbers: Mapping[str, float], *, loss: str) -> str:
+    """Returns numbers as text: the loss, whose key is `loss`, then the metrics."""
+    shown = [format_metric("loss", numbers[loss])] if loss in numbers else []
+    metrics = other_metrics(numbers)
+    return "  ".join([*shown, *(format_metric(name, value) for name, value in metrics.items())])
+
+
+def step_text(history: History) -> str:
+    """Returns the step and the last step, such as `step 12,400/64,000`."""
+    return f"step {history.last_step:,}/{history.target:,}"
+
+
+def epoch_text(history: History) -> str:
+    """Returns the epoch and the last one, such as `epoch 31.7/164`, or "" if it is unknown."""
+    if history.epoch is None or history.epochs is None:
+        return ""
+    return f"epoch {history.epoch:,.1f}/{round(history.epochs, 1):,.10g}"
+
+
+def speed_texts(history: History) -> Iterable[str]:
+    """Yields the steps and examples in a second."""
+    if history.steps_per_second:
+        yield f"{short_number(history.steps_per_second)} steps/s"
+    if history.examples_per_second:
+        yield f"{short_number(history.examples_per_second)} examples/s"
+
+
+def time_left_text(history: History) -> str:
+    """Returns the time left, such as `19:01 left`, or "" if it is unknown."""
+    return "" if history.seconds_left is None else f"{format_duration(history.seconds_left)} left"
+
+
+def evaluation_line(step: int, numbers: Mapping[str, float]) -> str:
+    """Returns the result of an evaluation as a line."""
+    return f"evaluation at step {step}: {format_metrics(numbers, loss=VALIDATION_LOSS)}"
+
+
+def loop_line(history: History) -> str:
+    """Returns the progress of training as a line."""
+    parts = [
+        f"step {history.last_step}/{history.target}",
+        epoch_text(history),
+        format_metrics(history.metrics, loss=TRAINING_LOSS),
+        *speed_texts(history),
+        time_left_text(history),
+    ]
+    return "  ".join(filter(None, parts))

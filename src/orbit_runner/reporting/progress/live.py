@@ -1,11 +1,12 @@
-"""Progress as a live display at the bottom of a terminal."""
+"""Progress as a live display at the bottom of a terminal, for any width of it."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rich.console import Console, ConsoleRenderable
@@ -14,13 +15,33 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from orbit_runner.reporting.progress.history import History
-from orbit_runner.reporting.progress.layout import TRAINING, View, lines
-from orbit_runner.reporting.progress.text import evaluation_line
+from orbit_runner.reporting.numbers import format_duration, format_number, short_number, sparkline
+from orbit_runner.reporting.progress.history import (
+    LEARNING_RATE,
+    TRAINING_LOSS,
+    VALIDATION_LOSS,
+    History,
+    epoch_text,
+    evaluation_line,
+    format_metric,
+    other_metrics,
+    speed_texts,
+    step_text,
+    time_left_text,
+)
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import log_scope
+from orbit_runner.utils.mfu import format_si
 from orbit_runner.utils.terminal import hidden_cursor_scope
 
+TRAINING = "training"
+_GAP = 2
+_LEAST_BAR = 6
+_NARROW, _WIDE = 100, 120  # columns
+_SHORT_CURVE, _LONG_CURVE = 10, 30
+_SPINNER, _ASCII_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
+_TURNS_PER_SECOND = 5
+_DELAY_SECONDS = 0.4
 _LEAST_WIDTH = 10
 # Each costs about a millisecond of training. Numbers change once a second.
 _REFRESHES_PER_SECOND = 2
@@ -114,3 +135,174 @@ def _erase(rows: int) -> Control:
     up_and_erase = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
     begin = (ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
     return Control(*begin, *(up_and_erase * rows))
+
+
+@dataclasses.dataclass
+class View:
+    """What the display shows."""
+
+    history: History
+    title: str = ""  # the experiment and the mode, or the command
+    place: str = ""  # the run directory
+    phase: str = "starting"
+    since: float = 0.0  # when the phase began
+    detail: str = ""  # how far the phase is
+    fraction: float | None = None  # of the phase that is done, from 0 to 1
+    ascii: bool = False  # whether the terminal shows ASCII only
+
+
+@dataclasses.dataclass(frozen=True)
+class _Item:
+    """A part of a line. Items with a higher rank are left out first."""
+
+    rank: int
+    text: Text
+
+
+def lines(view: View, width: int, now: float) -> list[Text]:
+    """Returns the lines, none longer than `width`. `now` is the time on the monotonic clock."""
+    history = view.history
+    found = [_header(view, width), _phase_line(view, width, now)]
+    if history.started is not None:
+        found.append(_line(_metric_items(history, width), width))
+        found.append(_line(_speed_items(history, now), width))
+    if history.evaluations:
+        found.append(_line(_evaluation_items(history, width), width))
+    return [line for line in found if line.cell_len]
+
+
+def _header(view: View, width: int) -> Text:
+    title = Text(view.title, style="bold")
+    title.truncate(width, overflow="ellipsis")
+    room = width - title.cell_len - _GAP
+    place = view.place
+    if len(place) > room:
+        # The end of a path tells more than its beginning.
+        place = f"…{place[len(place) - room + 1 :]}" if room > _SHORT_CURVE else ""
+    if not title or not place:
+        return title
+    return Text.assemble(title, " " * (width - title.cell_len - len(place)), (place, "dim"))
+
+
+def _phase_line(view: View, width: int, now: float) -> Text:
+    """Returns the phase, a bar that fills the line, and the position."""
+    items = _fit_items([_Item(0, _phase_text(view, now)), *_position_items(view)], width)
+    fraction = _fraction(view)
+    if fraction is not None:
+        with_bar = _fit_items(items, width - _LEAST_BAR - _GAP)
+        if len(with_bar) > 1:
+            items = with_bar
+        room = width - _width(items) - _GAP
+        if room >= _LEAST_BAR:
+            items.insert(1, _Item(0, _bar(fraction, room)))
+    return _join_items(items)
+
+
+def _phase_text(view: View, now: float) -> Text:
+    seconds = now - view.since
+    # Without the delay, short evaluations and saves would make the line flicker.
+    if view.phase == TRAINING or (view.history.steps_per_second and seconds < _DELAY_SECONDS):
+        return Text(TRAINING, style="bold")
+    frames = _ASCII_SPINNER if view.ascii else _SPINNER
+    frame = frames[int(now * _TURNS_PER_SECOND) % len(frames)]
+    return Text.assemble(
+        (frame, "cyan"), " ", (view.phase, "bold"), f"  {format_duration(seconds)}"
+    )
+
+
+def _position_items(view: View) -> Iterator[_Item]:
+    history = view.history
+    if view.detail:
+        yield _Item(1, Text(view.detail))
+    elif history.started is not None:
+        yield _Item(1, Text(step_text(history)))
+        yield _Item(3, Text(epoch_text(history)))
+        if history.target:
+            yield _Item(2, Text(f"{history.last_step / history.target:.0%}"))
+
+
+def _fraction(view: View) -> float | None:
+    history = view.history
+    if view.detail:
+        return view.fraction
+    if history.started is None or not history.target:
+        return None
+    return history.last_step / history.target
+
+
+def _bar(fraction: float, width: int) -> Text:
+    halves = round(min(1.0, max(0.0, fraction)) * width * 2)
+    done = "━" * (halves // 2) + "╸" * (halves % 2)
+    return Text.assemble((done, "cyan"), ("─" * (width - len(done)), "bright_black"))
+
+
+def _metric_items(history: History, width: int) -> Iterator[_Item]:
+    numbers = history.metrics
+    if TRAINING_LOSS in numbers:
+        yield _Item(0, Text(format_metric("loss", numbers[TRAINING_LOSS])))
+        length = _LONG_CURVE if width >= _WIDE else _SHORT_CURVE
+        yield _Item(3, Text(sparkline([*history.losses][-length:]), style="cyan"))
+    yield from _named_items(other_metrics(numbers), first=1, rest=4)
+    if LEARNING_RATE in numbers:
+        yield _Item(2, Text(f"learning rate {short_number(numbers[LEARNING_RATE])}"))
+
+
+def _named_items(numbers: dict[str, float], *, first: int, rest: int) -> Iterator[_Item]:
+    for index, (name, value) in enumerate(numbers.items()):
+        yield _Item(rest + index if index else first, Text(format_metric(name, value)))
+
+
+def _speed_items(history: History, now: float) -> Iterator[_Item]:
+    for rank, text in zip((0, 3), speed_texts(history), strict=False):
+        yield _Item(rank, Text(text))
+    assert history.started is not None
+    yield _Item(2, Text(f"{format_duration(now - history.started)} elapsed"))
+    yield _Item(1, Text(time_left_text(history)))
+    if "tflops_per_second" in history.work:
+        flops = history.work["tflops_per_second"] * 1e12
+        yield _Item(4, Text(f"{format_si(flops)}FLOP/s"))
+    if "mfu" in history.work:
+        yield _Item(5, Text(f"{history.work['mfu']:.1%} of the peak"))
+
+
+def _evaluation_items(history: History, width: int) -> Iterator[_Item]:
+    step, numbers = history.evaluations[-1]
+    yield _Item(0, Text("evaluation", style="bold"))
+    yield _Item(1, Text(f"step {step:,}"))
+    metrics = other_metrics(numbers)
+    best = history.best
+    if best is not None and best[0] in metrics:
+        metrics = {best[0]: metrics[best[0]], **metrics}
+    yield from _named_items(metrics, first=2, rest=5)
+    if VALIDATION_LOSS in numbers:
+        yield _Item(4, Text(format_metric("loss", numbers[VALIDATION_LOSS])))
+    if best is not None:
+        name, value, best_step = best
+        what = (
+            f"best {format_number(value)}"
+            if width < _NARROW
+            else f"best {format_metric(name, value)}"
+        )
+        yield _Item(3, Text(f"{what} at step {best_step:,}", style="green"))
+
+
+def _line(items: Iterable[_Item], width: int) -> Text:
+    return _join_items(_fit_items(items, width))
+
+
+def _fit_items(items: Iterable[_Item], width: int) -> list[_Item]:
+    """Returns the items that fit, in their order; shortens the most important one if it must."""
+    kept = [item for item in items if item.text.cell_len]
+    while len(kept) > 1 and _width(kept) > width:
+        kept.remove(max(kept, key=lambda item: item.rank))
+    if kept and _width(kept) > width:
+        kept[0].text.truncate(max(0, width), overflow="ellipsis")
+    return kept
+
+
+def _width(items: list[_Item]) -> int:
+    return sum(item.text.cell_len for item in items) + _GAP * (len(items) - 1)
+
+
+def _join_items(items: list[_Item]) -> Text:
+    return Text(" " * _GAP).join(item.text for item in items)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.reporting.numbers import format_duration
 from orbit_runner.reporting.progress.factory import can_draw, make_progress
-from orbit_runner.reporting.progress.json_lines import JsonProgress
+from orbit_runner.reporting.progress.lines import JsonProgress
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     objective_of,

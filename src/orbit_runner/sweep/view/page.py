@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
 from orbit_runner.compare.statistics import estimate_text, interval_text
-from orbit_runner.reporting.html.page import add_line_breaks, page, paragraph, section, table
-from orbit_runner.reporting.setting_texts import value_text
+from orbit_runner.reporting.document import Html, Part, Section, Table, Text
+from orbit_runner.reporting.html import Markup, explanation, page, tiles
+from orbit_runner.reporting.svg import line_chart
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
@@ -23,14 +25,16 @@ from orbit_runner.sweep.view.ranking import (
     status_counts,
 )
 from orbit_runner.sweep.view.scatter import setting_chart, trials_chart
-from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings
+from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings, value_text
 from orbit_runner.sweep.view.trial_curves import objective_curves, rungs, winner_curves
 
+BEST_CONFIG = "best.yaml"
+_BAR_WIDTH, _BAR_HEIGHT = 160, 12
 # From the best to the worst trials: strong to faint on each background.
 _LIGHT = ("#1e3a8a", "#2f55b0", "#5b7fcb", "#8ba7de", "#b3c5e8", "#cfd9ea")
 _DARK = ("#cfe0ff", "#9dbcf5", "#7195d8", "#5473ae", "#415680", "#36445f")
 
-_STYLE_TEMPLATE = """
+_STYLE = """
 :root{LIGHT--best:#ea580c}
 @media (prefers-color-scheme:dark){:root{DARK--best:#fb923c}}
 .wide{overflow-x:auto}
@@ -49,20 +53,33 @@ svg .range{stroke:var(--q2);stroke-width:1.4;fill:none}
 svg.share{display:inline-block;width:160px;min-width:160px;height:12px;vertical-align:middle}
 svg .rest{fill:var(--line)}
 svg .chance{stroke:var(--ink);stroke-width:2;fill:none}
-.command{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 12px;
-white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0}
-.narrow{width:fit-content;max-width:100%}
 .tiles.roomy{grid-template-columns:repeat(auto-fit,minmax(170px,1fr));margin-bottom:10px}
 .key-best{--c:var(--best)}
 .key-stopped{--c:var(--q3)}
 .key-lost{--c:var(--bad)}
 .key-sofar{--c:var(--soft)}
 a{color:var(--c0)}
-td.mono{white-space:nowrap}
+td .mono{white-space:nowrap}
 .charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}
 KEYS
 @media print{svg .strand,.legend{print-color-adjust:exact}.wide svg{min-width:0!important}}
 """
+
+
+def sweep_page(directory: Path, results: SweepResults) -> str:
+    """Returns the HTML page of a sweep, with links to the reports of its trials."""
+    title = f"Sweep of {results.experiment}"
+    sections = [
+        Section("", _headline(results)),
+        Section("Best trial", _best(directory, results)),
+        Section("Settings and objective", [Html(_coordinates(results))]),
+        Section("Trials one by one", _trial_charts(directory, results)),
+        Section("Importance of settings", _importance(results)),
+        Section("Objective by setting", [_charts(_setting_charts(results))]),
+        Section("Curves of the best trial", _winner(directory, results)),
+        Section("Trials", [_trials(directory, results)]),
+    ]
+    return page(title, sections, style=_style())
 
 
 def _style() -> str:
@@ -72,44 +89,26 @@ def _style() -> str:
         f".q{index}{{--q:var(--q{index})}}.key-q{index}{{--c:var(--q{index})}}"
         for index in range(SHADES)
     )
-    return _STYLE_TEMPLATE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
+    return _STYLE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
 
 
-_STYLE = _style()
+def _charts(figures: Iterable[str]) -> Html:
+    drawn = "".join(figures)
+    return Html(f"<div class=charts>{drawn}</div>" if drawn else "")
 
 
-BEST_CONFIG = "best.yaml"
-_BAR_WIDTH, _BAR_HEIGHT = 160, 12
-
-
-def sweep_page(directory: Path, results: SweepResults) -> str:
-    """Returns the HTML page of a sweep, with links to the reports of its trials."""
-    title = f"Sweep of {results.experiment}"
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        _headline(results),
-        section("Best trial", _best(directory, results)),
-        section("Settings and objective", _coordinates(results)),
-        section("Trials one by one", _trial_charts(directory, results)),
-        section("Importance of settings", _importance(results)),
-        section("Objective by setting", _setting_charts(results)),
-        section("Curves of the best trial", _winner(directory, results)),
-        section("Trials", _trials(directory, results)),
-    ]
-    return page(title, "\n".join(filter(None, body)), _STYLE)
-
-
-def _headline(results: SweepResults) -> str:
+def _headline(results: SweepResults) -> list[Part]:
     kind = str(results.search.get("type") or "")
     search = f", {escape(kind)} search" if kind else ""
     seeds = f", {len(results.seeds)} seeds per trial" if len(results.seeds) > 1 else ""
     counts, repeats = status_counts(results), repeats_text(results)
-    return (
+    count = len(results.trials)
+    lines = (
         f"<p class=soft>{'Smallest' if results.mode == 'min' else 'Largest'} "
         f"<b>{escape(results.metric)}</b> {escape(_when(results))}{search}{seeds}</p>"
-        f"<p>{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
-        f"{f': {counts}' if counts else ''}</p>{paragraph(repeats) if repeats else ''}"
+        f"<p>{count} trial{'' if count == 1 else 's'}{f': {counts}' if counts else ''}</p>"
     )
+    return [Html(lines), *([explanation(repeats)] if repeats else [])]
 
 
 def _when(results: SweepResults) -> str:
@@ -119,18 +118,18 @@ def _when(results: SweepResults) -> str:
     return f"after {steps}" if results.train_steps else f"at {steps}"
 
 
-def _best(directory: Path, results: SweepResults) -> str:
+def _best(directory: Path, results: SweepResults) -> list[Part]:
     best = results.best
     if best is None:
-        return "<p class=soft>No trial has finished with an objective.</p>"
-    found = objective_estimate(best)
-    interval = "" if found is None else interval_text(found)
+        return [Text("No trial has finished with an objective.", "soft")]
+    objective = objective_estimate(best)
+    interval = "" if objective is None else interval_text(objective)
     spread = f"95 % interval {interval}" if interval else "one seed"
-    tiles = [
+    facts = [
         ("trial", str(best.number), f"of {len(results.trials)}"),
         (
             results.objective_name.replace("_", " "),
-            "-" if found is None else estimate_text(found),
+            "-" if objective is None else estimate_text(objective),
             spread,
         ),
         ("step", f"{best.step:,}", ""),
@@ -138,31 +137,19 @@ def _best(directory: Path, results: SweepResults) -> str:
     names = setting_names(results)
     rows = [(path, value_text(value)) for path, value in best.settings.items() if path in names]
     lead = lead_text(results)
-    return "".join(
-        [
-            "<div class='tiles roomy'>",
-            *(
-                f"<div><span class=soft>{escape(name)}</span><b>{escape(value)}</b>"
-                f"<span class=soft>{escape(note)}</span></div>"
-                for name, value, note in tiles
-            ),
-            "</div>",
-            f"<p>{escape(lead[:1].upper() + lead[1:])}.</p>" if lead else "",
-            "" if lead else paragraph(
-                "the best of many trials looks better than it is, because it was selected: "
-                "train it with other seeds before you rely on its lead"
-            ),
-            table((), rows),
-            _how_to_run(directory),
-        ]
-    )  # fmt: skip
-
-
-def _how_to_run(directory: Path) -> str:
-    """Returns the command that trains the best trial again, in a directory of its own."""
+    advice = (
+        "the best of many trials looks better than it is, because it was selected: train it with "
+        "other seeds before you rely on its lead"
+    )
+    # Trains the best trial again, in a directory of its own.
     config = shlex.quote(str(directory / BEST_CONFIG))
-    command = f"runner --experiment={config} --model_dir=runs/best"
-    return f"<p>Train it again:</p><pre class=command>{escape(command)}</pre>"
+    return [
+        tiles(facts, " roomy"),
+        Text(f"{lead[:1].upper()}{lead[1:]}.") if lead else explanation(advice),
+        Table(rows),
+        Text("Train it again:"),
+        Text(f"runner --experiment={config} --model_dir=runs/best", "code"),
+    ]
 
 
 def _coordinates(results: SweepResults) -> str:
@@ -181,11 +168,11 @@ def _coordinates(results: SweepResults) -> str:
     )
 
 
-def _trial_charts(directory: Path, results: SweepResults) -> str:
-    charts = [trials_chart(results), objective_curves(directory, results)]
-    drawn = "".join(filter(None, charts))
-    if not drawn:
-        return ""
+def _trial_charts(directory: Path, results: SweepResults) -> list[Part]:
+    by_number = trials_chart(results)
+    by_step = line_chart(objective_curves(directory, results))
+    if not by_number and not by_step:
+        return []
     statuses = {trial.status for trial in results.trials}
     keys = [("best", "best trial"), ("q1", "finished")]
     keys += [("stopped", "stopped by halving")] if "stopped" in statuses else []
@@ -195,8 +182,8 @@ def _trial_charts(directory: Path, results: SweepResults) -> str:
     steps = ", ".join(f"{step:,}" for step in rungs(results))
     if steps:
         notes.append(f"successive halving stops trials at the dashed lines, steps {steps}")
-    legend = _legend(keys) if charts[0] else ""
-    return f"<div class=charts>{drawn}</div>{legend}{''.join(map(paragraph, notes))}"
+    legend = Html(_legend(keys) if by_number else "")
+    return [_charts([by_number, by_step]), legend, *map(explanation, notes)]
 
 
 def _legend(keys: list[tuple[str, str]]) -> str:
@@ -204,44 +191,40 @@ def _legend(keys: list[tuple[str, str]]) -> str:
     return f"<div class=legend>{spans}</div>"
 
 
-def _importance(results: SweepResults) -> str:
-    found = importances(results)
-    if not found:
-        return ""
-    rows = "".join(map(_importance_row, found))
-    head = (
-        "<tr><th>setting</th><th colspan=2>share of variance explained</th><th>better are</th></tr>"
-    )
-    trials = max(one.trials for one in found)
-    return (
-        paragraph(
+def _importance(results: SweepResults) -> list[Part]:
+    shares = importances(results)
+    if not shares:
+        return []
+    rows = [
+        (one.setting.path, f"{one.share:.0%}", Markup(_importance_bar(one)), _direction(one))
+        for one in shares
+    ]
+    trials = max(one.trials for one in shares)
+    return [
+        explanation(
             "the share of the differences between trials that the values of one setting explain "
             "by themselves: eta squared of the ranks of the trials (Kruskal and Wallis 1952), with "
             "numbers in up to four groups; in brackets, Spearman's rank correlation"
-        )
-        + f"<div class=table><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
-        + paragraph(
+        ),
+        Table(rows, ("setting", "share", "of variance explained", "better are"), right=[1]),
+        explanation(
             "the line in a bar is what a setting without any effect explains by chance; a bar that "
             f"ends near it means nothing. This is from {trials} trials: with fewer than "
             f"{LEAST_TRIALS}, no shares are shown, and with fewer than 30 they are rough. Settings "
             "that work only together are not found"
-        )
-    )
+        ),
+    ]
 
 
-def _importance_row(one: Importance) -> str:
+def _importance_bar(one: Importance) -> str:
     width, chance = one.share * _BAR_WIDTH, one.by_chance * _BAR_WIDTH
-    bar = (
+    return (
         f'<svg class=share viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}" width={_BAR_WIDTH} '
         f'height={_BAR_HEIGHT} role="img" aria-label="{one.share:.0%}">'
         f"<rect class=rest width={_BAR_WIDTH} height={_BAR_HEIGHT}></rect>"
         f"<rect class=c0 width={width:.1f} height={_BAR_HEIGHT}></rect>"
         f'<path class=chance d="M{chance:.1f} 0V{_BAR_HEIGHT}"><title>by chance '
         f"{one.by_chance:.0%}</title></path></svg>"
-    )
-    return (
-        f"<tr><th scope=row>{add_line_breaks(one.setting.path)}</th>"
-        f"<td class=number>{one.share:.0%}</td><td>{bar}</td><td>{_direction(one)}</td></tr>"
     )
 
 
@@ -254,49 +237,43 @@ def _direction(one: Importance) -> str:
     return f"{'large' if rho > 0 else 'small'} values ({rho:+.2f})"
 
 
-def _setting_charts(results: SweepResults) -> str:
-    charts = "".join(setting_chart(results, setting) for setting in swept_settings(results))
-    return f"<div class=charts>{charts}</div>" if charts else ""
+def _setting_charts(results: SweepResults) -> Iterator[str]:
+    return (setting_chart(results, setting) for setting in swept_settings(results))
 
 
-def _winner(directory: Path, results: SweepResults) -> str:
-    charts = "".join(winner_curves(directory, results))
-    if not charts:
-        return ""
-    several = len(results.seeds) > 1
+def _winner(directory: Path, results: SweepResults) -> list[Part]:
+    drawn = _charts(map(line_chart, winner_curves(directory, results)))
     note = "lines are means over the seeds, areas reach from the lowest to the highest seed"
-    return f"<div class=charts>{charts}</div>{paragraph(note) if several else ''}"
+    return [drawn, *([explanation(note)] if drawn.html and len(results.seeds) > 1 else [])]
 
 
-def _trials(directory: Path, results: SweepResults) -> str:
+def _trials(directory: Path, results: SweepResults) -> Part:
     if not results.trials:
-        return "<p class=soft>No trial has started.</p>"
+        return Text("No trial has started.", "soft")
     names = setting_names(results)
-    titles = "".join(f'<th title="{escape(path)}">{escape(n)}</th>' for path, n in names.items())
+    titles = [
+        Markup(f'<span title="{escape(path)}">{escape(name)}</span>')
+        for path, name in names.items()
+    ]
     seeded = len(results.seeds) > 1
     metric = f"{results.objective_name}{' (mean ± standard deviation)' if seeded else ''}"
-    head = (
-        f"<tr><th>trial</th><th>status</th><th class=number>{escape(metric)}</th>{titles}"
-        "<th class=number>step</th><th>weights</th></tr>"
-    )
-    rows = "".join(_trial_row(directory, trial, list(names)) for trial in rank_trials(results))
-    return f"<div class=table><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+    rows = [_trial_row(directory, trial, list(names)) for trial in rank_trials(results)]
+    return Table(rows, ("trial", "status", metric, *titles, "step", "weights"), right=(2, -2))
 
 
-def _trial_row(directory: Path, trial: TrialResult, paths: list[str]) -> str:
-    values = "".join(
-        f"<td>{escape(value_text(trial.settings[path])) if path in trial.settings else '-'}</td>"
-        for path in paths
-    )
+def _trial_row(directory: Path, trial: TrialResult, paths: list[str]) -> list[str]:
+    values = [value_text(trial.settings[path]) if path in trial.settings else "-" for path in paths]
     kind = {"finished": "good", "diverged": "bad", "failed": "bad"}.get(trial.status, "soft")
     status = trial.status if trial.same_as is None else f"same as trial {trial.same_as}"
     weights = trial.runs[0].weights[:12] if len(trial.runs) == 1 else ""
-    return (
-        f"<tr><th scope=row>{_links(directory, trial)}</th>"
-        f"<td class={kind}>{escape(status)}</td>"
-        f"<td class=number>{escape(objective_text(trial))}</td>{values}"
-        f"<td class=number>{trial.step:,}</td><td class=mono>{escape(weights) or '-'}</td></tr>"
-    )
+    return [
+        Markup(_links(directory, trial)),
+        Markup(f"<span class={kind}>{escape(status)}</span>"),
+        objective_text(trial),
+        *values,
+        f"{trial.step:,}",
+        Markup(f"<span class=mono>{escape(weights) or '-'}</span>"),
+    ]
 
 
 def _links(directory: Path, trial: TrialResult) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from orbit_runner.reporting.html.svg_axes import format_tick, value_axis
-from orbit_runner.reporting.setting_texts import cut_middle
+from orbit_runner.reporting.svg import format_tick, value_axis
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     objective_of,
@@ -17,7 +16,12 @@ from orbit_runner.sweep.view.ranking import (
     rank_trials,
     settings_text,
 )
-from orbit_runner.sweep.view.setting_axis import SettingAxis, setting_names, swept_settings
+from orbit_runner.sweep.view.setting_axis import (
+    SettingAxis,
+    cut_middle,
+    setting_names,
+    swept_settings,
+)
 
 SHADES = 6
 _SPACE, _LEAST_WIDTH = 150, 760  # Between two axes; of the whole chart.

@@ -16,8 +16,8 @@ from orbit_runner.compare.statistics import (
     paired_test,
     verdict,
 )
-from orbit_runner.reporting.setting_texts import value_text
 from orbit_runner.sweep.results import TRIAL_STATUSES, SweepResults, TrialResult
+from orbit_runner.sweep.view.setting_axis import value_text
 
 _MOST_REPEATS = 4
 _LAST = tuple(status for status in TRIAL_STATUSES if status not in ("finished", "stopped"))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from orbit_runner.reporting.html.svg_axes import (
+from orbit_runner.reporting.svg import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -21,7 +21,6 @@ from orbit_runner.reporting.html.svg_axes import (
     x_label,
     x_title,
 )
-from orbit_runner.reporting.setting_texts import cut_middle
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     best_so_far,
@@ -29,7 +28,12 @@ from orbit_runner.sweep.view.ranking import (
     objective_text,
     settings_text,
 )
-from orbit_runner.sweep.view.setting_axis import SettingAxis, SweptSetting, setting_names
+from orbit_runner.sweep.view.setting_axis import (
+    SettingAxis,
+    SweptSetting,
+    cut_middle,
+    setting_names,
+)
 
 _INSET = 14  # Between the frame and the first and last point.
 _LETTER = 6.6  # The width of a letter of a label.

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.reporting.html.svg_axes import Axis, format_tick
-from orbit_runner.reporting.setting_texts import short_setting_names, value_text
+from orbit_runner.config.serialize import inline_yaml, short_setting_names
+from orbit_runner.reporting.svg import Axis, format_tick
 from orbit_runner.sweep.results import SweepResults, TrialResult
 
 # Values of one category are drawn beside each other, at multiples of the golden ratio, so that
@@ -32,6 +31,19 @@ class SweptSetting:
     name: str
     is_log: bool = False
     categories: tuple[Any, ...] = ()
+
+
+def value_text(value: Any) -> str:
+    """Returns the value of a setting on one line; a float with four significant digits."""
+    return f"{value:.4g}" if isinstance(value, float) else inline_yaml(value)
+
+
+def cut_middle(text: str, most: int) -> str:
+    """Returns a text of at most `most` characters; the middle of a longer one is left out."""
+    if len(text) <= most:
+        return text
+    head = most // 2
+    return f"{text[:head]}…{text[len(text) - (most - head - 1) :]}"
 
 
 def setting_names(results: SweepResults) -> dict[str, str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.reporting.setting_texts import cut_middle, value_text
 from orbit_runner.sweep.definition import new_sweep
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.run_state import RunState
@@ -25,10 +24,15 @@ from orbit_runner.sweep.view.ranking import (
     repeats_text,
     status_counts,
 )
-from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings
+from orbit_runner.sweep.view.setting_axis import (
+    cut_middle,
+    setting_names,
+    swept_settings,
+    value_text,
+)
 from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.text_table import table_lines
 
-_GAP = 2
 _MOST_VALUE = 18  # characters of a value
 
 
@@ -67,14 +71,8 @@ def trial_lines(
         ]
         for trial in trials
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ((" " * _GAP).join(map(_cell, row, widths, range(len(row)))).rstrip() for row in rows)
+    lines = table_lines(rows, right=(1, 3))  # trial and step
     return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
-
-
-def _cell(text: str, width: int, column: int) -> str:
-    is_integer = column in (1, 3)  # trial and step
-    return text.rjust(width) if is_integer else text.ljust(width)
 
 
 def _value(trial: TrialResult, path: str) -> str:
@@ -141,11 +139,6 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
         cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
         first = trials[number].same_as
         rows.append([str(number), *cells, "" if first is None else f"same as trial {first}"])
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
     more = sweep.trials - len(rows) + 1
     repeats = repeats_text(found.results)
     trained = sum(trial.same_as is None for trial in trials)
@@ -154,7 +147,7 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     search = file.search
     halving = search.halving
     return [
-        *table,
+        *table_lines(rows),
         *([f"… and {more} more"] if more else []),
         *(["", repeats] if repeats else []),
         "",

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orbit_runner.reporting.html.svg_chart import Series, line_chart
+from orbit_runner.reporting.document import Chart, Series
 from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_curves
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SweepResults, TrialResult
@@ -19,8 +19,8 @@ _LOSS = "training_loss"
 Points = Mapping[int, float]
 
 
-def objective_curves(directory: Path, results: SweepResults) -> str:
-    """Returns a chart of the objective by step with a line for each trial; "" without records."""
+def objective_curves(directory: Path, results: SweepResults) -> Chart:
+    """Returns a chart of the objective by step with a line for each trial."""
     order = [
         trial for trial in rank_trials(results) if trial.status not in ("repeated", "excluded")
     ]
@@ -37,10 +37,10 @@ def objective_curves(directory: Path, results: SweepResults) -> str:
     ]
     marks = dict.fromkeys(rungs(results), "rung")
     drawn = [line for line in lines if line.points]
-    return line_chart(f"{results.metric.replace('_', ' ')} by step", drawn, marks=marks)
+    return Chart(f"{results.metric.replace('_', ' ')} by step", drawn, marks=marks)
 
 
-def winner_curves(directory: Path, results: SweepResults) -> list[str]:
+def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
     """Returns charts of the training loss and the objective of the best trial.
 
     With several seeds, a line is their mean, and the area behind it reaches from the lowest to the
@@ -60,7 +60,7 @@ def winner_curves(directory: Path, results: SweepResults) -> list[str]:
         if found:
             series = Series(named, _mean(found), color, band=_band(found))
             charts.setdefault(title, []).append(series)
-    return [*filter(None, (line_chart(title, series) for title, series in charts.items()))]
+    return [Chart(title, series) for title, series in charts.items()]
 
 
 def rungs(results: SweepResults) -> Sequence[int]:

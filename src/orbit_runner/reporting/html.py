@@ -1,10 +1,26 @@
-"""The skeleton and the style sheet of a self-contained HTML page. It needs no scripts."""
+"""Shows sections of a report as a self-contained HTML page, which needs no scripts."""
 
 from __future__ import annotations
 
+import base64
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
+
+from orbit_runner.reporting.document import (
+    Chart,
+    Html,
+    Part,
+    Picture,
+    Pictures,
+    Section,
+    Table,
+    Text,
+)
+from orbit_runner.reporting.svg import COLORS, line_chart
+
+_SMALL = 64  # Pictures with fewer pixels a side are enlarged without smoothing.
 
 _LIGHT = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
 _DARK = ("#60a5fa", "#fbbf24", "#34d399", "#f87171", "#a78bfa", "#22d3ee", "#f472b6", "#a3e635")
@@ -32,6 +48,7 @@ td{overflow-wrap:break-word;min-width:6.5em}
 tbody tr:last-child>*{border-bottom:0}
 th{font-weight:600;white-space:nowrap}
 tbody th{font-weight:500}
+th.group{font-weight:600;background:var(--card)}
 .text tbody th,.text td{white-space:normal;overflow-wrap:anywhere;min-width:6.5em}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:10px;margin-top:14px}
@@ -41,6 +58,8 @@ td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-spa
 details{border:1px solid var(--line);border-radius:8px;padding:6px 12px;margin-top:10px}
 summary{cursor:pointer}
 pre{font:12.5px/1.45 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-x:auto}
+.command{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 12px;
+white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:16px}
 figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--line);
 border-radius:8px;break-inside:avoid}
@@ -55,6 +74,7 @@ svg .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round}
 svg .dot,svg rect{fill:var(--c)}
 svg.bar{height:22px}
 figure+.table{margin-top:10px}
+.table+.charts{margin-top:16px}
 svg .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:4 3;fill:none}
 svg .bad{stroke:var(--bad);stroke-width:2;fill:none}
 svg .band{fill:var(--c);opacity:.18}
@@ -99,11 +119,17 @@ def _style() -> str:
     return _STYLE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
 
 
-def page(title: str, body: str, style: str = "") -> str:
+def page(title: str, sections: Iterable[Section], *, header: str = "", style: str = "") -> str:
     """Returns a complete HTML document.
 
-    `title` is text, `body` is HTML, and `style` are rules in addition to those of every page.
+    Args:
+        title: The title, as text.
+        sections: The contents.
+        header: What is above them, as HTML; by default the title.
+        style: Rules in addition to those of every page.
     """
+    above = header or f"<h1>{escape(title)}</h1>"
+    body = "\n".join(filter(None, [above, *(_section(one, "h2") for one in sections)]))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
@@ -112,37 +138,90 @@ def page(title: str, body: str, style: str = "") -> str:
     )
 
 
-def table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    numbers: bool = False,
-    right: int = 0,
-    text: bool = False,
-) -> str:
-    """Returns a table of texts; "" if it has no rows.
+def parts_html(parts: Iterable[Part]) -> str:
+    """Returns the contents of a section; "" if they show nothing."""
+    groups = itertools.groupby(parts, key=lambda part: isinstance(part, Chart))
+    return "".join(_charts(group) if are_charts else "".join(map(_part, group))
+                   for are_charts, group in groups)  # fmt: skip
 
-    `head` are the column headings; empty to have none. The first column is a heading of its row.
-    `right` columns at the end are aligned to the right; if `numbers`, all but the first. If `text`,
-    the cells are sentences, which are broken into lines anywhere, so that all columns are visible.
-    """
-    if not rows:
+
+def _section(section: Section, heading: str) -> str:
+    content = parts_html(section.parts)
+    title = escape(_capitalize(section.title))
+    above = f"<{heading}>{title}</{heading}>" if title else ""
+    if heading == "h2" and content:
+        return f"<section>{above}{content}</section>"
+    return f"{above}{content}" if content else ""
+
+
+def _charts(charts: Iterable[Part]) -> str:
+    drawn = "".join(line_chart(chart) for chart in charts if isinstance(chart, Chart))
+    return f"<div class=charts>{drawn}</div>" if drawn else ""
+
+
+def _part(part: Part) -> str:
+    if isinstance(part, Table):
+        return table_html(part)
+    if isinstance(part, Text):
+        return _paragraph(part)
+    if isinstance(part, Pictures):
+        figures = "".join(map(_figure, part.pictures))
+        return f"<div class=pictures>{figures}</div>" if figures else ""
+    if isinstance(part, Section):
+        return _section(part, "h3")
+    return part.html if isinstance(part, Html) else ""
+
+
+def _paragraph(part: Text) -> str:
+    text = "<br>".join(map(escape, part.text.splitlines()))
+    if part.kind == "code":
+        return f"<pre class=command>{text}</pre>"
+    return f"<p class={part.kind}>{text}</p>" if part.kind else f"<p>{text}</p>"
+
+
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def explanation(text: str) -> Text:
+    """Returns a paragraph that explains what follows, beginning with a capital letter."""
+    return Text(f"{_capitalize(text)}.", "soft")
+
+
+class Markup(str):
+    """A cell of a table that is HTML."""
+
+
+def table_html(table: Table) -> str:
+    """Returns a table; "" if it has no rows. The first cell of a row is its heading."""
+    if not table.rows:
         return ""
-    left = 1 if numbers else len(rows[0]) - right
+    right = {column % table.columns for column in table.right}
+    kinds = [" class=number" if column in right else "" for column in range(table.columns)]
+    heads = zip(kinds, table.head, strict=False)
+    titles = "".join(f"<th{kind}>{_cell(text)}</th>" for kind, text in heads)
+    if table.keys:
+        titles = "<th></th>" + "".join(
+            f'<th><span class="key c{n % COLORS}">{_cell(name)}</span></th>'
+            for n, name in enumerate(table.head[1:])
+        )
+    above = f"<thead><tr>{titles}</tr></thead>" if titles else ""
+    lines = "".join(_row(row, kinds) for row in table.rows)
+    kind = '"table text"' if table.sentences else "table"
+    return f"<div class={kind}><table>{above}<tbody>{lines}</tbody></table></div>"
 
-    def kind(column: int) -> str:
-        return " class=number" if column >= left else ""
 
-    titles = "".join(f"<th{kind(n)}>{escape(text)}</th>" for n, text in enumerate(head))
-    lines = "".join(
-        f"<tr><th scope=row>{add_line_breaks(row[0])}</th>"
-        + "".join(f"<td{kind(n)}>{escape(text)}</td>" for n, text in enumerate(row) if n)
-        + "</tr>"
-        for row in rows
-    )
-    above = f"<thead><tr>{titles}</tr></thead>" if head else ""
-    kinds = '"table text"' if text else "table"
-    return f"<div class={kinds}><table>{above}<tbody>{lines}</tbody></table></div>"
+def _row(row: Sequence[str], kinds: Sequence[str]) -> str:
+    if len(row) == 1 < len(kinds):
+        return f"<tr><th scope=rowgroup class=group colspan={len(kinds)}>{_cell(row[0])}</th></tr>"
+    name = row[0] if isinstance(row[0], Markup) else add_line_breaks(row[0])
+    others = zip(kinds[1:], row[1:], strict=False)
+    cells = "".join(f"<td{kind}>{_cell(text)}</td>" for kind, text in others)
+    return f"<tr><th scope=row>{name}</th>{cells}</tr>"
+
+
+def _cell(text: str) -> str:
+    return text if isinstance(text, Markup) else escape(text)
 
 
 def add_line_breaks(path: str) -> str:
@@ -150,16 +229,27 @@ def add_line_breaks(path: str) -> str:
     return re.sub("[/._]", r"\g<0><wbr>", escape(path))
 
 
-def paragraph(text: str) -> str:
-    """Returns a paragraph that explains what follows, beginning with a capital letter."""
-    return f"<p class=soft>{escape(text[:1].upper() + text[1:])}.</p>"
+def tiles(facts: Iterable[tuple[str, str, str]], kind: str = "") -> Html:
+    """Returns facts, each with its name above and a note below, in large letters."""
+    boxes = "".join(
+        f"<div><span class=soft>{escape(name)}</span><b>{escape(value)}</b>"
+        f"<span class=soft>{escape(note)}</span></div>"
+        for name, value, note in facts
+    )
+    return Html(f'<div class="tiles{kind}">{boxes}</div>')
 
 
-def subsection(title: str, content: str) -> str:
-    """Returns a part of a section with a heading; "" if `content` is empty."""
-    return f"<h3>{escape(title)}</h3>{content}" if content else ""
+def _figure(picture: Picture) -> str:
+    kind = " class=small" if max(_size(picture.png)) < _SMALL else ""
+    lines = "<br>".join(escape(line) for line in picture.caption.splitlines())
+    caption = f"<figcaption>{lines}</figcaption>" if lines else ""
+    return (
+        f'<figure><img{kind} alt="{escape(picture.caption)}" '
+        f'src="data:image/png;base64,{escape(picture.png)}">{caption}</figure>'
+    )
 
 
-def section(title: str, content: str) -> str:
-    """Returns a section with a heading; "" if `content` is empty."""
-    return f"<section><h2>{escape(title)}</h2>{content}</section>" if content else ""
+def _size(png: str) -> tuple[int, int]:
+    """Returns width and height, which every PNG file has at the same place."""
+    start = base64.b64decode(png[:32])
+    return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")

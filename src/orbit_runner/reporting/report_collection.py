@@ -21,12 +21,8 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.inspection.measure import trace_model
 from orbit_runner.inspection.picture_sheet import thumbnails
 from orbit_runner.model_garden.task_adapter import has_services
-from orbit_runner.reporting.report_data.files import (
-    EvaluationData,
-    InputData,
-    ModelData,
-    Picture,
-)
+from orbit_runner.reporting.document import Picture
+from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData
 from orbit_runner.step.batches import batch_summary, pictures, sentences
 from orbit_runner.step.layers import LayerCalls, layer_rows
 from orbit_runner.tasks.report_examples import ReportExamples

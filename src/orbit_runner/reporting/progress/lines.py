@@ -1,4 +1,7 @@
-"""Progress as JSON lines, for programs. `docs/run_directory.md` describes the keys."""
+"""Progress as lines: plain ones for logs and pipes, and JSON for programs.
+
+`docs/run_directory.md` describes the keys.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,111 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from orbit_runner.reporting.progress.history import History
-from orbit_runner.reporting.progress.text import LEARNING_RATE, TRAINING_LOSS, other_metrics
+from orbit_runner.reporting.progress.history import (
+    LEARNING_RATE,
+    TRAINING_LOSS,
+    History,
+    evaluation_line,
+    loop_line,
+    other_metrics,
+)
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import is_warning, log_scope
+
+
+class PlainProgress(History):
+    """Prints a line for each event, and one in each interval while nothing happens.
+
+    `brief` is for a worker whose other lines would repeat those of the chief: it prints phases and
+    notes only.
+    """
+
+    def __init__(self, interval: float = 10.0, *, brief: bool = False) -> None:
+        super().__init__()
+        self._interval_seconds, self._brief = interval, brief
+        self._phase, self._since = "starting", time.monotonic()
+        self._last_line = 0.0
+        self._lock, self._done = threading.Lock(), threading.Event()
+
+    @contextlib.contextmanager
+    def shown_scope(self) -> Iterator[None]:
+        """Shows progress within a `with` block."""
+        ticker = threading.Thread(target=self._tick, daemon=True)
+        ticker.start()
+        try:
+            with log_scope(self):
+                yield
+        finally:
+            self._done.set()
+
+    def _tick(self) -> None:
+        while not self._done.wait(1.0):
+            now = time.monotonic()
+            if now - max(self._last_line, self._since) > max(1.0, self._interval_seconds):
+                self._line(f"… still {self._phase} ({now - self._since:.0f} s)")
+
+    def _line(self, text: str) -> None:
+        with self._lock:
+            self._last_line = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._last_line > self._interval_seconds
+
+    def phase(self, text: str, *, minor: bool = False) -> None:
+        """Prints the name of the next phase. A minor one is only printed if it takes long."""
+        self._phase, self._since = text, time.monotonic()
+        if not minor:
+            self._line(f"{text} …")
+
+    def detail(self, text: str, fraction: float | None = None) -> None:
+        """Prints how far the phase is, if a line is due."""
+        if self._is_due():
+            self._line(text)
+
+    def on_train_begin(self, run: Any) -> None:
+        """Prints the start step and the target step."""
+        super().on_train_begin(run)
+        self._line(f"training from step {run.step} to {run.train_steps} …")
+
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
+        """Prints step, metrics and speed, if a line is due and at the target step."""
+        super().on_loop_end(run, logs)
+        self._phase, self._since = f"training after step {self.last_step}", time.monotonic()
+        if not self._brief and (self._is_due() or self.last_step >= self.target):
+            self.read_metrics(logs)
+            self._line(loop_line(self))
+
+    def on_evaluate(self, run: Any, logs: Logs) -> None:
+        """Prints the metrics."""
+        super().on_evaluate(run, logs)
+        if not self._brief:
+            self._line(evaluation_line(*self.evaluations[-1]))
+
+    def note(self, text: str) -> None:
+        """Prints the note."""
+        self._line(text)
+
+
+class QuietProgress(History):
+    """Prints warnings and errors only."""
+
+    @contextlib.contextmanager
+    def shown_scope(self) -> Iterator[None]:
+        """Prints the warnings of a `with` block."""
+        with log_scope(self):
+            yield
+
+    def phase(self, text: str, *, minor: bool = False) -> None:
+        """Prints nothing."""
+
+    def detail(self, text: str, fraction: float | None = None) -> None:
+        """Prints nothing."""
+
+    def note(self, text: str) -> None:
+        """Prints the note if it is a warning or an error."""
+        if is_warning(text):
+            print(text, file=sys.stderr, flush=True)
 
 
 class JsonProgress(History):

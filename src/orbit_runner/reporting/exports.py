@@ -1,28 +1,26 @@
-"""Formats the records of exports as table rows for terminals and HTML. Imports no TensorFlow."""
+"""The records of exports as a table. Does not import TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orbit_runner.reporting.document import Table
 from orbit_runner.reporting.numbers import short_number
 
-Rows = list[tuple[str, ...]]
 _MODEL, _LARGEST = "the model itself", 1e300
 
 
-def export_head(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Returns the headings of the columns of `export_rows`."""
-    names = _metric_names(records)
-    return ("step", "format", "bytes", "difference", "relative", *names, "ms per example")
-
-
-def export_rows(records: Sequence[Mapping[str, Any]]) -> Rows:
-    """Returns a row for each export and, before those of a step, one for its model.
+def export_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a table with a row for each export and, before those of a step, one for its model.
 
     Exports that were not compared with the model, such as a SavedModel, have dashes.
     """
-    names, rows, step = _metric_names(records), Rows(), None
+    checks = (_dict(_dict(record.get("check")).get("metrics")) for record in records)
+    names = tuple(dict.fromkeys(name for metrics in checks for name in metrics))
+    head = ("step", "format", "bytes", "difference", "relative", *names, "ms per example")
+    rows: list[tuple[str, ...]] = []
+    step = None
     for record in records:
         check = _dict(record.get("check"))
         if check and record.get("step") != step:
@@ -45,24 +43,7 @@ def export_rows(records: Sequence[Mapping[str, Any]]) -> Rows:
                 _number(check.get("ms")),
             )
         )
-    return rows
-
-
-def format_exports(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields the lines of the table."""
-    rows = [export_head(records), *export_rows(records)]
-    sizes = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    for row in rows:
-        texts = [
-            f"{text:<{size}}" if n == 1 else f"{text:>{size}}"
-            for n, (text, size) in enumerate(zip(row, sizes, strict=True))
-        ]
-        yield f"  {'  '.join(texts)}".rstrip()
-
-
-def _metric_names(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    found = (_dict(_dict(record.get("check")).get("metrics")) for record in records)
-    return tuple(dict.fromkeys(name for metrics in found for name in metrics))
+    return Table(rows, head, right=[column for column in range(len(head)) if column != 1])
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from orbit_runner.reporting.html.page import table
+from orbit_runner.reporting.document import Table
+from orbit_runner.reporting.html import table_html
 
 Counts = Mapping[tuple[int, int], int]
 _MOST_IN_TABLE = 20
@@ -102,17 +103,18 @@ def _paths(counts: Counts) -> Iterator[str]:
 def _confusions(counts: Counts, names: Sequence[str]) -> str:
     totals = _totals(counts)
     wrong = [(count, pair) for pair, count in counts.items() if pair[0] != pair[1]]
-    wrong.sort(key=lambda one: (-one[0], one[1]))
+    wrong.sort(key=lambda count_and_pair: (-count_and_pair[0], count_and_pair[1]))
     rows = [
         (_title(label, names), _title(other, names), f"{count:,}", _share(count, totals[label]))
         for count, (label, other) in wrong[:_MOST_CONFUSIONS]
     ]
-    return table(("label", "prediction", "examples", "of the label"), rows, right=2)
+    head = ("label", "prediction", "examples", "of the label")
+    return table_html(Table(rows, head, right=(-2, -1)))
 
 
 def _totals(counts: Counts) -> dict[int, int]:
     """Returns the number of examples of each label."""
-    found: dict[int, int] = {}
+    totals: dict[int, int] = {}
     for (label, _), count in counts.items():
-        found[label] = found.get(label, 0) + count
-    return found
+        totals[label] = totals.get(label, 0) + count
+    return totals

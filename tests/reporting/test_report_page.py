@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,21 +12,24 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.inspection.picture_sheet import thumbnails
-from orbit_runner.reporting.html.confusion_matrix import confusion_matrix
-from orbit_runner.reporting.html.model_section import input_content, model_content, picture_grid
-from orbit_runner.reporting.html.report_page import evaluation_content
-from orbit_runner.reporting.report_data.files import (
-    EvaluationData,
-    InputData,
-    ModelData,
-    Picture,
-    write_data,
-)
+from orbit_runner.reporting.confusion_matrix import confusion_matrix
+from orbit_runner.reporting.document import Part, Picture, Pictures
+from orbit_runner.reporting.html import parts_html
+from orbit_runner.reporting.report import evaluation_parts, input_parts, model_parts
+from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData, write_data
 from orbit_runner.step.results import LayerRow
 from tests.reporting.test_report_data import EVALUATION, INPUTS, MODEL
 from tests.support.run_directories import write_run
 
 _LARGE = "iVBORw0KGgoAAAANSUhEUgAAAGAAAABgCAIAAABt+uBvAAAA"
+
+
+def picture_grid(pictures: Sequence[Picture]) -> str:
+    return parts_html([Pictures(pictures)])
+
+
+def _parts_text(parts: Sequence[Part]) -> str:
+    return _text(parts_html(parts))
 
 
 def _text(html: str) -> str:
@@ -70,40 +74,42 @@ def test_picture_has_its_caption_as_text() -> None:
 
 
 def test_contents_show_what_was_collected() -> None:
-    evaluation, inputs = _text(evaluation_content(EVALUATION)), _text(input_content(INPUTS))
+    evaluation, inputs = _parts_text(evaluation_parts(EVALUATION)), _parts_text(input_parts(INPUTS))
 
     assert "Step 300: all 9 examples." in evaluation
     assert "Worst mistakes c → a 0.98 example 3 source translation one eins" in evaluation
     assert "The batch of step 8, after augmentation" in inputs
     assert "features. inputs ein &lt;b&gt;Haus&lt;/b&gt;" in inputs
     assert "features 64×8 uint8 0 255 4.5" in inputs
-    model = _text(model_content(MODEL))
+    model = _parts_text(model_parts(MODEL))
     assert "trainable parameters 36 other parameters 4" in model
     assert "conv Conv2D ?×8×4 40 1.50 M" in model
 
 
 def test_operations_of_a_model_that_was_not_traced_are_unknown() -> None:
-    model = _text(model_content(ModelData((LayerRow("conv", "Conv2D", None, 40, 36, 0),))))
+    model = _parts_text(model_parts(ModelData((LayerRow("conv", "Conv2D", None, 40, 36, 0),))))
 
     assert "FLOPs of the forward pass - per example" in model
     assert "conv Conv2D - 40 -" in model
 
 
-@pytest.mark.parametrize("content", [evaluation_content, input_content, model_content])
+@pytest.mark.parametrize("content", [evaluation_parts, input_parts, model_parts])
 def test_nothing_collected_is_no_content(content: object) -> None:
     assert callable(content)
-    assert content(None) == ""
+    assert content(None) == []
 
 
 def test_problem_is_shown_in_place_of_data() -> None:
-    assert "2 processes" in evaluation_content(EvaluationData(problem="2 processes train"))
-    assert _text(input_content(InputData(problem="no data"))) == "Not collected: no data."
+    assert "2 processes" in _parts_text(
+        evaluation_parts(EvaluationData(problem="2 processes train"))
+    )
+    assert _parts_text(input_parts(InputData(problem="no data"))) == "Not collected: no data."
 
 
 def test_contents_of_the_data_are_shown_also_without_a_batch() -> None:
     for problem in ("", "no data"):
         inputs = InputData(problem=problem, facts=[("train_data", "size", "feature, number")])
-        assert "train_ data size feature, number" in _text(input_content(inputs))
+        assert "train_ data size feature, number" in _parts_text(input_parts(inputs))
 
 
 def test_report_with_all_sections_is_one_file_below_two_megabytes(

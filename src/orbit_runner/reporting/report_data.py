@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from orbit_runner.reporting.document import Picture
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.step.results import LayerRow, TensorSummary
 from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
@@ -18,14 +19,6 @@ MODEL, INPUTS, EVALUATION = "model.json", "inputs.json", "evaluation.json"
 _MOST_BYTES = 1_000_000
 _PNG = b"\x89PNG\r\n\x1a\n"
 _T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """A picture as it is in a page: a PNG file in base64, and the text below it."""
-
-    png: str
-    caption: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

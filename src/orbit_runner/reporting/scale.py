@@ -1,52 +1,35 @@
-"""The rehearsal of a cluster as text. Does not import TensorFlow."""
+"""The rehearsal of a cluster. Does not import TensorFlow."""
 
 from __future__ import annotations
 
 import shlex
-import textwrap
-from collections.abc import Iterator
 
 from orbit_runner.inspection.scale import ALL_EXAMPLES, IN_MEMORY, ScalePlan
-from orbit_runner.reporting.numbers import bytes_text, number_or_dash, time_text
-from orbit_runner.reporting.text.layers import Rows, flops_text
+from orbit_runner.reporting.document import Section, Table, Text
+from orbit_runner.reporting.numbers import bytes_text, flops_text, number_or_dash, time_text
 from orbit_runner.utils.mfu import GPUS, format_si
 
-SCALE_HEAD = ("", "computed", "from")
-_LEAST_WIDTH = 40
 _MOST_NAMES = 3
 
+Rows = list[tuple[str, ...]]
 
-def format_scale(plan: ScalePlan, width: int) -> Iterator[str]:
-    """Yields the lines of a rehearsal.
 
-    Args:
-        plan: The rehearsal.
-        width: The width of the terminal, in characters.
-    """
-    yield scale_title(plan)
-    yield from textwrap.wrap(assumptions(plan), width - 2, initial_indent="  ",
-                             subsequent_indent="  ")  # fmt: skip
-    yield ""
-    rows = scale_rows(plan)
-    sizes = [max(len(row[n]) for row in rows) for n in (0, 1)]
-    start = " " * (sum(sizes) + 6)
-    for name, value, basis in rows:
-        lines = textwrap.wrap(basis, max(_LEAST_WIDTH, width - len(start))) or [""]
-        yield f"  {name:<{sizes[0]}}  {value:>{sizes[1]}}  {lines[0]}".rstrip()
-        yield from (f"{start}{line}" for line in lines[1:])
-    yield ""
-    yield from (
-        f"  {text}" for row in command_rows(plan) for text in (f"{row[0]}:", f"    {row[1]}")
+def scale_section(plan: ScalePlan) -> Section:
+    """Returns the figures of a rehearsal, what they rest on, and the commands of the real run."""
+    workers, gpus = plan.request.workers, plan.request.gpus_per_worker
+    table = Table(scale_rows(plan), right=[1], sentences=True)
+    commands = [
+        part
+        for purpose, command in _commands(plan)
+        for part in (Text(f"{purpose}:"), Text(command, "code"))
+    ]
+    return Section(
+        f"rehearsal: {_count(workers, 'worker')} × {_count(gpus, 'GPU')}",
+        [Text(_assumptions(plan)), Section("", [table]), Section("", commands)],
     )
 
 
-def scale_title(plan: ScalePlan) -> str:
-    """Returns the heading of a rehearsal."""
-    workers, gpus = plan.request.workers, plan.request.gpus_per_worker
-    return f"rehearsal: {_count(workers, 'worker')} × {_count(gpus, 'GPU')}"
-
-
-def assumptions(plan: ScalePlan) -> str:
+def _assumptions(plan: ScalePlan) -> str:
     """Returns what all figures rest on."""
     request = plan.request
     return (
@@ -69,7 +52,7 @@ def scale_rows(plan: ScalePlan) -> Rows:
     ]
 
 
-def command_rows(plan: ScalePlan) -> Rows:
+def _commands(plan: ScalePlan) -> Rows:
     """Returns the commands of the real run, with what each is for."""
     workers, gpus = plan.request.workers, plan.request.gpus_per_worker
     flags = [*plan.request.config_flags]
@@ -96,16 +79,16 @@ def _batch_rows(plan: ScalePlan) -> Rows:
         return [*rows, ("examples of a step", "-", "the size of the training data is not known")]
     mean = "" if float(plan.examples_per_step).is_integer() else ", on average"
     parts = (
-        f"as in the config: {_number(plan.examples_per_replica)} on each replica, "
-        f"{_number(plan.examples_per_worker)} on each worker{mean}"
+        f"as in the config: {number_or_dash(plan.examples_per_replica)} on each replica, "
+        f"{number_or_dash(plan.examples_per_worker)} on each worker{mean}"
     )
     return [
         *rows,
-        ("examples of a step", _number(plan.examples_per_step), parts),
+        ("examples of a step", number_or_dash(plan.examples_per_step), parts),
         (
             "steps of an epoch",
-            _number(plan.steps_per_epoch),
-            f"{_number(plan.examples_per_epoch)} training examples",
+            number_or_dash(plan.steps_per_epoch),
+            f"{number_or_dash(plan.examples_per_epoch)} training examples",
         ),
     ]
 
@@ -181,7 +164,11 @@ def _time_rows(plan: ScalePlan) -> Rows:
             f"{least}{time_text(step)}",
             f"computing, then sending: {limit}{100 * share:.3g}% of it on the network",
         ),
-        ("steps of a day", f"{most}{_number(plan.steps_per_day)}", "no evaluations or checkpoints"),
+        (
+            "steps of a day",
+            f"{most}{number_or_dash(plan.steps_per_day)}",
+            "no evaluations or checkpoints",
+        ),
     ]
     if plan.run_seconds is not None:
         run = f"{plan.train_steps or 0:,} steps, without evaluations and checkpoints"
@@ -243,7 +230,3 @@ def _checkpoint_rows(plan: ScalePlan) -> Rows:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _number(value: float | None) -> str:
-    return number_or_dash(value)

@@ -1,16 +1,14 @@
-"""A profile of training steps as text for a terminal, and its parts for a page."""
+"""A profile of training steps: where their time goes. Does not import TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from orbit_runner.profiling.profile import MUCH_WAIT, SOME_WAIT, KindRow, PartRow, Profile
+from orbit_runner.reporting.document import Section, Table, Text
 from orbit_runner.reporting.numbers import short_number
 
-Rows = list[tuple[str, ...]]
-KIND_HEAD = ("op", "ms per step", "share", "calls per step")
-PART_HEAD = ("layer", "forward ms", "backward ms", "share")
-_WIDEST = 60
+_NUMBERS = (1, 2, 3)  # Columns of both tables.
 _PIPELINE_ADVICE = (
     "if the dataset fits in memory, try task.train_data.on_device=true, which needs no pipeline",
     "if cores are idle, raise runtime.dataset_num_private_threads, or prefetch more batches: "
@@ -23,22 +21,23 @@ _GRAPH_ADVICE = (
 )
 
 
-def format_profile(profile: Profile, top: int) -> Iterator[str]:
-    """Yields the lines of a profile. `top` is the number of rows of each table."""
-    yield verdict(profile)
-    yield from (f"  {text}" for text in advice(profile))
-    yield ""
-    yield kind_title(profile)
-    yield from _table([KIND_HEAD, *kind_rows(profile, top)])
-    yield ""
-    yield part_title(profile)
-    yield from _table([PART_HEAD, *part_rows(profile, top)])
+def profile_sections(profile: Profile, top: int) -> list[Section]:
+    """Returns the sections of a profile. `top` is the number of rows of each table."""
+    advice = [Text(f"  {text}") for text in _advice(profile)]
+    return [
+        Section("", [Text(verdict(profile)), *advice]),
+        Section(
+            _kind_title(profile),
+            [kind_table(profile, top) if profile.kinds else Text("no op ran")],
+        ),
+        Section("layers and other parts of a step: the same time", [part_table(profile, top)]),
+    ]
 
 
 def verdict(profile: Profile) -> str:
     """Returns one sentence: how long a step takes, and whether the input limits it."""
     share = profile.wait_share
-    found = (
+    result = (
         "the input does not limit training"
         if share < SOME_WAIT
         else "the input limits training a little"
@@ -46,31 +45,25 @@ def verdict(profile: Profile) -> str:
         else "the input limits training"
     )
     step, wait = _milliseconds(profile.step_seconds), _milliseconds(profile.wait_seconds)
-    return f"A step takes {step} ms; {wait} ms of it ({share:.1%}) wait for input: {found}."
+    return f"A step takes {step} ms; {wait} ms of it ({share:.1%}) wait for input: {result}."
 
 
-def advice(profile: Profile) -> Sequence[str]:
+def _advice(profile: Profile) -> Sequence[str]:
     """Returns what to try if the input limits training."""
     if profile.wait_share < SOME_WAIT:
         return ()
     return _PIPELINE_ADVICE if profile.pipeline else _GRAPH_ADVICE
 
 
-def kind_title(profile: Profile) -> str:
-    """Returns the heading of the table of ops."""
+def _kind_title(profile: Profile) -> str:
     over = "streams" if profile.devices else "threads"
     count = f"{profile.steps:,} step{'s' if profile.steps != 1 else ''}"
     total = _milliseconds(profile.op_seconds)
     return f"ops by type: {total} ms per step, summed over {over}; {count}{_busy_text(profile)}"
 
 
-def part_title(profile: Profile) -> str:
-    """Returns the heading of the table of layers."""
-    return "layers and other parts of a step: the same time"
-
-
-def kind_rows(profile: Profile, top: int) -> Rows:
-    """Returns the ops as texts: the `top` first ones, and the others together."""
+def kind_table(profile: Profile, top: int) -> Table:
+    """Returns the table of ops: the `top` first ones, and the others together."""
     shown, rest = profile.kinds[:top], profile.kinds[top:]
     if rest:
         other = KindRow(
@@ -80,14 +73,15 @@ def kind_rows(profile: Profile, top: int) -> Rows:
             sum(row.share for row in rest),
         )
         shown = (*shown, other)
-    return [
+    rows = [
         (row.kind, _table_ms(row.seconds), f"{row.share:.1%}", short_number(row.calls))
         for row in shown
     ]
+    return Table(rows, ("op", "ms per step", "share", "calls per step"), _NUMBERS, fits=True)
 
 
-def part_rows(profile: Profile, top: int) -> Rows:
-    """Returns the layers as texts: the `top` first ones, and the others together."""
+def part_table(profile: Profile, top: int) -> Table:
+    """Returns the table of layers: the `top` first ones, and the others together."""
     shown, rest = profile.parts[:top], profile.parts[top:]
     if rest:
         other = PartRow(
@@ -97,10 +91,11 @@ def part_rows(profile: Profile, top: int) -> Rows:
             sum(row.share for row in rest),
         )
         shown = (*shown, other)
-    return [
+    rows = [
         (row.part, _table_ms(row.forward), _table_ms(row.backward), f"{row.share:.1%}")
         for row in shown
     ]
+    return Table(rows, ("layer", "forward ms", "backward ms", "share"), _NUMBERS, fits=True)
 
 
 def _busy_text(profile: Profile) -> str:
@@ -119,17 +114,3 @@ def _milliseconds(seconds: float) -> str:
 
 def _table_ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.3f}"
-
-
-def _table(rows: Rows) -> Iterator[str]:
-    """Yields aligned lines; all columns but the first are numbers."""
-    cut = [(_cut(row[0]), *row[1:]) for row in rows]
-    first, *sizes = (max(len(row[n]) for row in cut) for n in range(len(cut[0])))
-    for name, *values in cut:
-        texts = (f"{text:>{size}}" for text, size in zip(values, sizes, strict=True))
-        yield f"  {name:<{first}}  {'  '.join(texts)}"
-
-
-def _cut(name: str) -> str:
-    # The end of a name tells more than the layers around it.
-    return name if len(name) <= _WIDEST else f"…{name[1 - _WIDEST :]}"

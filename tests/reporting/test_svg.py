@@ -3,11 +3,17 @@
 import math
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 
 import pytest
 
-from orbit_runner.reporting.html.svg_axes import format_tick, is_logarithmic
-from orbit_runner.reporting.html.svg_chart import COLORS, Series, line_chart
+from orbit_runner.reporting import svg
+from orbit_runner.reporting.document import Chart, Series
+from orbit_runner.reporting.svg import COLORS, format_tick, is_logarithmic
+
+
+def line_chart(title: str, series: Sequence[Series]) -> str:
+    return svg.line_chart(Chart(title, series))
 
 
 def _svg(html: str) -> ET.Element:
@@ -137,3 +143,10 @@ def test_quiet_lines_have_no_dots_and_no_legend() -> None:
     assert "loud" in legend
     assert "quiet" not in legend
     assert "class=legend" not in line_chart("accuracy", quiet)
+
+
+def test_named_places_replace_the_steps() -> None:
+    html = svg.line_chart(Chart("accuracy", [Series("mean", {0: 0.5, 1: 0.75})], places="AB"))
+    labels = [text.text for text in _svg(html).iter("text") if text.attrib["class"] == "mid"]
+    assert labels == ["A", "B"]
+    assert "mean, B: 0.75" in html

@@ -1,0 +1,159 @@
+"""What a report shows: sections of tables, charts, pictures and texts.
+
+A reporter builds sections once. `terminal.py` prints them, and `html.py` writes them as a page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+# Columns of example tables with numbers.
+_NUMBERS = ("row", "example", "step", "epoch", "position", "worker", "replica", "record", "offset",
+            "line", "user", "item", "label")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        rows: The rows.
+        head: The titles of the columns; empty to have none.
+        right: The columns that are aligned to the right; negative numbers count from the last one.
+        fits: Whether a terminal cuts long texts, so that the rows fit in its width.
+        sentences: Whether the last column has sentences, which are broken into lines.
+        keys: Whether the columns after the first are series of charts; they show how these are
+            drawn, and a terminal shows columns that do not fit one below the other. A row with a
+            single text is a heading of the rows below it.
+    """
+
+    rows: Sequence[Sequence[str]]
+    head: Sequence[str] = ()
+    right: Collection[int] = ()
+    fits: bool = False
+    sentences: bool = False
+    keys: bool = False
+
+    @property
+    def columns(self) -> int:
+        """The number of columns."""
+        return max((len(row) for row in (self.head, *self.rows)), default=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """A line of a chart.
+
+    Attributes:
+        name: The name in the legend.
+        points: Values by step, in ascending order of steps; NaN where there is no number.
+        color: The index of the color, or of the letter on a terminal.
+        band: The lowest and highest value by step, drawn as an area behind the line.
+        quiet: Whether the line is thin and gray, without dots and without a legend.
+    """
+
+    name: str
+    points: Mapping[int, float]
+    color: int = 0
+    band: Mapping[int, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    quiet: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """Values by step. Those of a loss have a logarithmic axis if they span a wide range.
+
+    Attributes:
+        title: The name of the values.
+        series: The lines.
+        x_label: The title of the horizontal axis.
+        may_be_log: Whether the axis may be logarithmic whatever the title is.
+        marks: Steps at which a page has a vertical line, with their meaning.
+        places: Names of the steps 0, 1, …; a chart with such names is only drawn in a page.
+    """
+
+    title: str
+    series: Sequence[Series]
+    x_label: str = "step"
+    may_be_log: bool = False
+    marks: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    places: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture as it is in a page: a PNG file in base64, and the text below it."""
+
+    png: str
+    caption: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+    """Pictures side by side, which only a page shows."""
+
+    pictures: Sequence[Picture]
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A paragraph; `kind` is "", "soft", "good", "bad", or "code" for a command."""
+
+    text: str
+    kind: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Html:
+    """A part that only a page has, as HTML."""
+
+    html: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Parts below a title. A section whose parts show nothing is left out.
+
+    Attributes:
+        title: The title; "" for none. A page begins it with a capital letter.
+        parts: The contents. A section in a section is a part of a page with a smaller title.
+    """
+
+    title: str
+    parts: Sequence[Table | Chart | Pictures | Text | Html | Section]
+
+
+Part = Table | Chart | Pictures | Text | Html | Section
+
+
+def example_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a table of what is known of some examples: a column for each name in any row."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return Table(
+        [[_cell(row.get(name)) for name in names] for row in rows],
+        head=names,
+        right=[column for column, name in enumerate(names) if name in _NUMBERS],
+        fits=True,
+    )
+
+
+def limited_examples(rows: Sequence[Mapping[str, Any]], count: int) -> list[Part]:
+    """Returns a table of the rows that are shown, and how many of all `count` rows are not."""
+    more = count - len(rows)
+    note = [Text(f"… and {more:,} more; --all shows all of them")] if more > 0 else []
+    return [example_table(rows), *note] if count else [Text("none")]
+
+
+def _cell(value: Any, *, inner: bool = False) -> str:
+    if value is None or value == {}:
+        return "-" if value is None else ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        parts = (f"{key} {_cell(item, inner=True)}" for key, item in value.items())
+        return (", " if inner else "; ").join(parts)
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)

@@ -1,0 +1,135 @@
+"""The examples of a step, and a replayed step. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from orbit_runner.reporting.document import (
+    Part,
+    Section,
+    Text,
+    example_table,
+    limited_examples,
+)
+from orbit_runner.step.examples import StepExamples
+from orbit_runner.step.results import (
+    LOSS,
+    Examination,
+    ExampleLoss,
+    FirstBadValue,
+    LayerOutput,
+    VariableStep,
+)
+
+_EXAMPLES = 16
+_VARIABLES = 24
+
+
+def step_section(step: StepExamples, name: str, source: str) -> Section:
+    """Returns a step: a title, and a table of its examples."""
+    seed = f"seed {step.seed}"
+    if step.recoveries:
+        times = "recovery" if step.recoveries == 1 else "recoveries"
+        seed += f" after {step.recoveries} {times} from divergence"
+    skipped = "; skipped: it changes no weight" if step.skipped else ""
+    return Section(
+        f"step {step.step:,} of {name}: {step.rows:,} examples of {source}, {seed}{skipped}",
+        limited_examples(step.chosen, step.count),
+    )
+
+
+def examination_sections(
+    examination: Examination, *, layers: Sequence[str] = (), every: bool = False
+) -> Iterator[Section]:
+    """Yields the sections of an examined step.
+
+    `layers` are the layers whose outputs are shown; without them, those with bad values are. With
+    `every`, all examples, variables and layers are shown.
+    """
+    loss = "not computed" if examination.loss is None else _number(examination.loss)
+    yield Section("", [Text(f"loss {loss}, {examination.rows:,} examples")])
+    bad = examination.first_bad
+    if bad is not None:
+        title = f"first bad value: {location_text(bad)}"
+        yield Section(title, [*_first_bad(examination, bad)])
+    for title, rows, most in (
+        (
+            f"examples, worst first ({examination.losses})",
+            [*map(_example, examination.examples)],
+            _EXAMPLES,
+        ),
+        (
+            "variables: norms of weight, gradient and update",
+            [*map(_variable, examination.variables)],
+            _VARIABLES,
+        ),
+    ):
+        yield Section(title, limited_examples(rows if every else rows[:most], len(rows)))
+    shown = [one for one in examination.layers if every or _is_shown(one, layers)]
+    yield Section("outputs of layers", [example_table([_layer(one) for one in shown])])
+
+
+def _is_shown(output: LayerOutput, layers: Sequence[str]) -> bool:
+    return output.layer in layers if layers else output.non_finite > 0
+
+
+def _first_bad(examination: Examination, bad: FirstBadValue) -> Iterator[Part]:
+    if bad.message:
+        yield Text(bad.message)
+    if bad.source:
+        yield Text(f"it came from the {bad.source} of the step")
+    culprits = examination.culprits
+    if len(culprits) == examination.rows > 1:
+        yield Text("in all examples of the batch")
+    elif culprits:
+        yield Text("in these examples:")
+        yield example_table([_example(one) for one in culprits])
+    else:
+        yield Text("no example of the batch is known to have it")
+
+
+def location_text(bad: FirstBadValue) -> str:
+    """Returns where the first bad value is, in one line."""
+    kind = {"nan": "NaN", "inf": "infinity", "error": "error"}[bad.kind]
+    where = "the loss function" if bad.layer == LOSS else f"layer {bad.layer}" if bad.layer else ""
+    pass_of = {"forward": "forward pass", "backward": "backward pass", "update": "update"}
+    parts = [where, bad.op and f"op {bad.op}", pass_of.get(bad.phase, "")]
+    if bad.replica is not None:
+        parts.append(f"replica {bad.replica}")
+    return ", ".join([kind, *(part for part in parts if part)])
+
+
+def _example(example: ExampleLoss) -> dict[str, Any]:
+    loss = example.error or ("?" if example.loss is None else _number(example.loss))
+    return {"row": example.row, "loss": loss, **example.about}
+
+
+def _variable(one: VariableStep) -> dict[str, Any]:
+    row = {
+        "variable": one.name,
+        "weight": _number(one.weight_norm),
+        "gradient": "none" if one.gradient_norm is None else _number(one.gradient_norm),
+        "update": _number(one.update_norm),
+    }
+    bad = {
+        "weights": one.non_finite_weights,
+        "gradients": one.non_finite_gradients,
+        "updated": one.non_finite_updated,
+    }
+    counts = ", ".join(f"{count:,} {name}" for name, count in bad.items() if count)
+    return {**row, "not finite": counts} if counts else row
+
+
+def _layer(one: LayerOutput) -> dict[str, Any]:
+    numbers = {"min": one.min, "mean": one.mean, "max": one.max}
+    return {
+        "layer": one.layer,
+        "shape": "×".join(map(str, one.shape)),
+        **{name: "-" if value is None else _number(value) for name, value in numbers.items()},
+        "not finite": f"{one.non_finite:,}",
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,1 +1,0 @@
-"""Self-contained HTML pages with charts as inline SVG."""

@@ -1,0 +1,244 @@
+"""An inspection of an experiment, and tables of layers and tensors. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from orbit_runner.reporting.document import (
+    Chart,
+    Part,
+    Picture,
+    Pictures,
+    Section,
+    Series,
+    Table,
+    Text,
+    limited_examples,
+)
+from orbit_runner.reporting.numbers import (
+    bytes_text,
+    flops_text,
+    format_duration,
+    number_or_dash,
+    shape_text,
+)
+from orbit_runner.reporting.scale import scale_section
+from orbit_runner.step.results import LayerRow, TensorSummary, forward_flops, totals
+
+if TYPE_CHECKING:
+    from orbit_runner.data.tables.summary import EqualRows, TableSummary
+    from orbit_runner.inspection.experiment import Batch, Inspection
+    from orbit_runner.inspection.schedule import Schedule
+    from orbit_runner.step.batches import ReplayedStep
+
+_COLUMN_HEAD = (
+    "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",
+)  # fmt: skip
+_MOST_PICTURES = 64
+
+Pairs = list[tuple[str, str]]
+
+
+def inspection_sections(inspection: Inspection) -> Iterator[Section]:
+    """Yields the sections of an inspection."""
+    yield Section("layers", [layer_table(inspection.layers)])
+    yield Section("model", [total_table(inspection.layers, inspection.step_flops)])
+    yield Section("fine-tuning", [_fine_tuning(inspection)])
+    weights = [(name, f"{weight:.4g}") for name, weight in inspection.loss_by_class.items()]
+    yield Section("class weights in the loss", [Table(weights, right=[1])])
+    if inspection.table is not None:
+        yield from _table_sections(inspection.table)
+    for name, facts in inspection.data.items():
+        yield Section(f"files of {name}", [Table(facts)])
+    suffix = f" of one of {inspection.replicas} replicas" if inspection.replicas > 1 else ""
+    for name, batch in inspection.batches.items():
+        yield Section(f"{name} batch{suffix}", [*_batch(batch)])
+    yield Section(
+        f"memory of a training step{suffix}", [Table(_memory_rows(inspection), right=[1])]
+    )
+    yield Section("schedule", [*_schedule(inspection.schedule)])
+    yield Section("warnings", [Text(text, "bad") for text in inspection.warnings])
+    if inspection.measured is not None:
+        yield Section("measured", [Table(_measured_rows(inspection))])
+    if inspection.scale is not None:
+        yield scale_section(inspection.scale)
+
+
+def replayed_section(step: ReplayedStep, name: str, most: int | None) -> Section:
+    """Returns a step whose batch the input pipeline made.
+
+    Args:
+        step: The step.
+        name: The name of the experiment.
+        most: The number of rows to show; None for all.
+    """
+    count = len(step.rows)
+    return Section(
+        f"step {step.step:,} of {name}: {count:,} examples, replayed from step 1",
+        [
+            *limited_examples(step.rows[:most], count),
+            tensor_table(step.tensors),
+            Table(step.text, sentences=True),
+        ],
+    )
+
+
+def layer_table(layers: Sequence[LayerRow]) -> Table:
+    """Returns the table of layers."""
+    was_traced = _was_traced(layers)
+    return Table(
+        [
+            (
+                *(row.name, row.kind, shape_text(row.shape), f"{row.parameters:,}"),
+                flops_text(row.flops if was_traced else None),
+            )
+            for row in layers
+        ],
+        head=("layer", "type", "output", "parameters", "FLOPs"),
+        right=(-2, -1),
+        fits=True,
+    )
+
+
+def total_table(layers: Sequence[LayerRow], step_flops: float | None) -> Table:
+    """Returns the totals of the layers, and the operations of a training step."""
+    trainable, others = totals(layers)
+    forward = forward_flops(layers) if _was_traced(layers) else None
+    return Table(
+        [
+            ("trainable parameters", f"{trainable:,}"),
+            ("other parameters", f"{others:,}"),
+            ("FLOPs of the forward pass", f"{flops_text(forward)} per example"),
+            ("FLOPs of a training step", flops_text(step_flops)),
+        ]
+    )
+
+
+def tensor_table(tensors: Sequence[TensorSummary]) -> Table:
+    """Returns the table of the tensors of a batch."""
+    return Table(
+        [
+            (
+                *(tensor.name, shape_text(tensor.shape), tensor.dtype),
+                *map(number_or_dash, (tensor.low, tensor.high, tensor.mean)),
+            )
+            for tensor in tensors
+        ],
+        head=("tensor", "shape", "type", "min", "max", "mean"),
+        right=(-3, -2, -1),
+        fits=True,
+    )
+
+
+def _was_traced(layers: Sequence[LayerRow]) -> bool:
+    return any(row.shape is not None for row in layers)
+
+
+def _fine_tuning(inspection: Inspection) -> Table:
+    from orbit_runner.state.layer_table import HEADER, table_rows
+
+    return Table(table_rows(inspection.fine_tuning), head=HEADER, right=[1])
+
+
+def _table_sections(summary: TableSummary) -> Iterator[Section]:
+    for name, columns in summary.columns.items():
+        rows = [
+            (
+                column.name,
+                column.role,
+                column.kind,
+                f"{column.missing:,}",
+                f"{column.distinct:,}",
+                *map(number_or_dash, (column.low, column.high, column.mean)),
+                ", ".join(f"{text} ({count:,})" for text, count in column.top) or "-",
+            )
+            for column in columns
+        ]
+        title = f"table of {name}: {summary.rows[name]:,} rows"
+        yield Section(title, [Table(rows, head=_COLUMN_HEAD, fits=True)])
+    yield Section("what is not used", [Text(line) for line in summary.left_out])
+    first, second = summary.rows
+    equal = {f"repeated in {name}": rows for name, rows in summary.repeated.items()}
+    equal[f"of {second} also in {first}"] = summary.leaked
+    pairs = [(name, _equal_rows(rows)) for name, rows in equal.items()]
+    yield Section("rows with equal features", [Table(pairs)])
+
+
+def _equal_rows(equal: EqualRows) -> str:
+    examples = "; ".join(f"{left} = {right}" for left, right in equal.examples)
+    return f"{equal.rows:,}: {examples}" if examples else "0"
+
+
+def _batch(batch: Batch) -> Iterator[Part]:
+    if batch.problem:
+        yield Text(f"none: {batch.problem}", "bad")
+        return
+    if batch.images is not None:
+        from orbit_runner.inspection.picture_sheet import thumbnails
+
+        files = thumbnails(batch.images[:_MOST_PICTURES])
+        labels = [*batch.labels, *[""] * len(files)]
+        pictures = zip(files, labels, strict=False)
+        yield Pictures([Picture(base64.b64encode(png).decode(), label) for png, label in pictures])
+    yield tensor_table(batch.tensors)
+    yield Table(batch.sentences, sentences=True)
+
+
+def _memory_rows(inspection: Inspection) -> Pairs:
+    """Returns the sizes of what a step needs, and the measured peak."""
+    memory = inspection.memory
+    sizes: dict[str, int | None] = {
+        "weights": memory.weights,
+        "variables of the optimizer": memory.optimizer,
+    }
+    if memory.average:
+        sizes["average of the weights"] = memory.average
+    sizes |= {"gradients": memory.gradients, "input batch": memory.inputs}
+    measured = inspection.measured
+    if measured is None:
+        peak = ("peak, measured with --measure", "-")
+    else:
+        on = "" if measured.peak_bytes is None else f" on {measured.device}"
+        peak = (f"peak{on}, measured in a process of its own", bytes_text(measured.peak_bytes))
+    return [*((name, bytes_text(size)) for name, size in sizes.items()), peak]
+
+
+def _schedule(schedule: Schedule | str) -> Iterator[Part]:
+    if isinstance(schedule, str):
+        yield Text(f"unknown: {schedule}", "bad")
+        return
+    batches = schedule.validation_steps
+    each = f", of {batches:,} batch{'es' if batches != 1 else ''} each" if batches else ""
+    rows: Pairs = [
+        ("steps", f"{schedule.train_steps:,}"),
+        ("epochs", number_or_dash(schedule.epochs)),
+        ("examples", number_or_dash(schedule.examples and round(schedule.examples))),
+        ("evaluations", f"{schedule.evaluations:,}{each}"),
+        ("checkpoints", f"{schedule.checkpoints:,}"),
+    ]
+    for name in schedule.rates:
+        marks = schedule.landmarks(name)
+        texts = [f"{kind} {rate:.4g} (step {step:,})" for kind, (step, rate) in marks.items()]
+        rows.append((name.replace("_", " "), ", ".join(texts)))
+    yield Table(rows)
+    for name, curve in schedule.rates.items():
+        yield Chart(name.replace("_", " "), [Series(name, curve)])
+
+
+def _measured_rows(inspection: Inspection) -> Pairs:
+    measured = inspection.measured
+    assert measured is not None
+    rows: Pairs = [
+        ("building", f"{measured.build_seconds:.1f} s"),
+        ("first step, with tracing", f"{measured.trace_seconds:.1f} s"),
+        ("steps/s", f"{number_or_dash(measured.steps_per_second)}, over {measured.steps:,} steps"),
+    ]
+    if measured.evaluation_seconds is not None:
+        rows.append(("an evaluation", f"{measured.evaluation_seconds:.2f} s"))
+    if measured.run_seconds is not None:
+        rows.append(("the whole run, estimated", format_duration(measured.run_seconds)))
+    if measured.resident_bytes is not None:
+        rows.append(("largest resident set of this process", bytes_text(measured.resident_bytes)))
+    return rows

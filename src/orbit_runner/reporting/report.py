@@ -1,0 +1,371 @@
+"""The report of a run as a self-contained HTML page, from the files of the run."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.profiling.profile import profile_of
+from orbit_runner.profiling.trace_files import TraceFiles, newest_trace
+from orbit_runner.reporting.confusion_matrix import confusion_matrix
+from orbit_runner.reporting.document import (
+    Chart,
+    Html,
+    Part,
+    Pictures,
+    Section,
+    Series,
+    Table,
+    Text,
+)
+from orbit_runner.reporting.exports import export_table
+from orbit_runner.reporting.html import explanation, page, tiles
+from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
+from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
+from orbit_runner.reporting.profile import profile_sections
+from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData, ReportData
+from orbit_runner.reporting.svg import share_bar
+from orbit_runner.run_directory.evaluations import read_evaluations
+from orbit_runner.run_directory.metric_records import (
+    SPEED,
+    SYSTEM,
+    UPDATE_RATIO,
+    WATCH,
+    Curves,
+    metric_values,
+)
+from orbit_runner.run_directory.run_data import NON_METRICS, RunData
+from orbit_runner.run_directory.run_summary import attempt_seconds
+from orbit_runner.serving.export_directory import read_exports
+from orbit_runner.utils.text_table import table_lines
+
+_NAMES = {"train": "training", "validation": "validation"}
+# Metrics that have one name per split, drawn in one chart.
+_PAIRS = {"training_loss": "loss", "validation_loss": "loss"}
+_MOST_CHECKPOINTS = 20
+_MOST_EVALUATIONS = 50
+_MOST_STEPS = 5  # of evaluations that are not finite
+_MOST_PARTIAL = 10
+_GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
+_PROFILE_ROWS = 10
+
+
+def report_page(
+    run: RunData,
+    config: str,
+    conditions: Mapping[str, str],
+    data: ReportData = ReportData(),
+) -> str:
+    """Returns the report of a run.
+
+    Args:
+        run: The run.
+        config: The text of its `config.yaml`.
+        conditions: What the weights of the newest checkpoint depend on besides the config.
+        data: What was collected of the model, its inputs and its mistakes.
+    """
+    sections = [
+        Section("Curves", [*_charts(run.curves), *_partial_records(run.partial_records)]),
+        Section("Evaluation", evaluation_parts(data.evaluation)),
+        Section("Evaluations of checkpoints", [_evaluations(run)]),
+        Section("Inputs", input_parts(data.inputs)),
+        Section("Model", model_parts(data.model)),
+        Section("Exports", export_parts(_exports(run))),
+        Section("Settings that override the experiment file", [_changes(run)]),
+        Section("Config", _details("config.yaml", config)),
+        Section("Starts", [_starts(run)]),
+        Section("Time", _times(run)),
+        Section("Profile", profile_parts(run.summary.path)),
+        Section("Weights", _weights(run, conditions)),
+        Section("Environment", [_environment(run)]),
+    ]
+    title = f"{run.experiment or run.summary.path.name}: {run.summary.status}"
+    return page(title, sections, header=_header(run))
+
+
+def _header(run: RunData) -> str:
+    summary = run.summary
+    kind = "good" if summary.status in _GOOD else "bad" if summary.status in _BAD else ""
+    reason = f" <span class=soft>{escape(summary.reason)}</span>" if summary.reason else ""
+    description = str(run.settings.get("description") or "")
+    attempts = run.history.attempts
+    warnings = attempts[-1].get("warnings") if attempts else None
+    lines = [
+        f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
+        f"<p class=soft>{escape(description)}</p>"
+        f"{_non_finite_evaluations(run)}"
+        f'<p><b class="{kind}">{escape(summary.status)}</b>{reason}'
+        f" <span class=soft>{escape(summary.mode)} in <code>{escape(run.name)}</code>, "
+        f"written {time.strftime('%Y-%m-%d %H:%M:%S %z')}</span></p>",
+        *(f"<p class=bad>{escape(str(text))}</p>" for text in warnings or ()),
+        _tiles(run).html,
+    ]
+    return "\n".join(lines)
+
+
+def _non_finite_evaluations(run: RunData) -> str:
+    """Returns which metrics of which evaluations are NaN or infinite; "" if all are finite."""
+    steps: dict[str, list[int]] = {}
+    last = 0
+    for (split, name), points in run.curves.items():
+        if split == "validation":
+            last = max([last, *points])
+            if bad := [step for step, value in points.items() if not math.isfinite(value)]:
+                steps[name] = bad
+    if not steps:
+        return ""
+    texts = []
+    for name, bad in steps.items():
+        shown = ", ".join(f"{step:,}" for step in bad[-_MOST_STEPS:])
+        more = "…, " if bad[_MOST_STEPS:] else ""
+        texts.append(f"{name} at step {more}{shown}")
+    is_last = any(last in bad for bad in steps.values())
+    which = "The last evaluation is" if is_last else "Some evaluations are"
+    return f"<p class=bad>{which} not finite: {escape('; '.join(texts))}</p>"
+
+
+def _tiles(run: RunData) -> Html:
+    summary = run.summary
+    total = f" of {summary.train_steps:,}" if summary.train_steps else ""
+    facts = [("step", f"{summary.step:,}", total)]
+    name = summary.main_metric
+    if name and (value := summary.metric(name)) is not None:
+        at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
+        facts.append((name.replace("_", " "), number_or_dash(value), at))
+    for other, value in summary.metrics.items():
+        if other != name and other not in (*NON_METRICS, "learning_rate"):
+            facts.append((other.replace("_", " "), number_or_dash(value), "last"))
+    if run.seconds is not None:
+        facts.append(
+            (
+                "wall time",
+                duration_or_dash(run.seconds),
+                "1 start" if summary.starts == 1 else f"{summary.starts} starts",
+            )
+        )
+    if run.steps_per_second is not None:
+        facts.append(("steps/s", number_or_dash(run.steps_per_second), "median"))
+    return tiles(facts)
+
+
+def _charts(curves: Curves) -> Iterator[Chart]:
+    """Yields a chart for each metric, with both splits in one: loss first, speed last."""
+    groups: dict[str, list[tuple[str, Mapping[int, float]]]] = {}
+    for (split, name), points in curves.items():
+        if name == "validation_examples" or (split, name) == ("validation", SPEED):
+            continue
+        name = UPDATE_RATIO if name.startswith(UPDATE_RATIO) else _PAIRS.get(name, name)
+        groups.setdefault(name, []).append((split, points))
+    for name in sorted(groups, key=_rank):
+        if name == UPDATE_RATIO:
+            yield _update_ratios(curves)
+            continue
+        series = [
+            Series(_NAMES[split], points, 0 if split == "train" else 1)
+            for split, points in groups[name]
+        ]
+        yield Chart(_chart_title(name), series)
+
+
+def _partial_records(counts: Mapping[int, int]) -> Iterator[Text]:
+    """Yields which training records average over fewer steps, because the run was resumed."""
+    if not counts:
+        return
+    items = [
+        f"step {step:,}: the last {count:,}" for step, count in [*counts.items()][-_MOST_PARTIAL:]
+    ]
+    more = ", …" if len(counts) > len(items) else ""
+    yield Text(
+        "The run was resumed between two records, so these training records average over fewer "
+        f"steps than others: {'; '.join(items)}{more}",
+        "soft",
+    )
+
+
+def _rank(name: str) -> tuple[bool, ...]:
+    return (
+        name.startswith(SYSTEM),
+        name in NON_METRICS,
+        name.startswith(WATCH),
+        name == "learning_rate",
+        name != "loss",
+    )
+
+
+def _chart_title(name: str) -> str:
+    return name.removeprefix(WATCH).replace("/", " ").replace("_", " ")
+
+
+def _update_ratios(curves: Curves) -> Chart:
+    """Returns one chart with a line for each layer."""
+    layers = {
+        name.removeprefix(UPDATE_RATIO): points
+        for (_, name), points in curves.items()
+        if name.startswith(UPDATE_RATIO)
+    }
+    series = [Series(name, points, n) for n, (name, points) in enumerate(layers.items())]
+    return Chart("update / weights by layer", series, may_be_log=True)
+
+
+def _changes(run: RunData) -> Table:
+    return Table([(path, inline_yaml(value)) for path, value in run.summary.changes.items()])
+
+
+def _evaluations(run: RunData) -> Table:
+    """Returns the table of what `runner evaluate` found, on any data."""
+    rows = [
+        (
+            str(record.get("time", "")),
+            f"{record.get('checkpoint', '')}, {record.get('weights', '')} weights",
+            "; ".join(f"{path}: {inline_yaml(value)}" for path, value in record["data"].items())
+            or "validation data of the run",
+            ", ".join(
+                f"{name} {number_or_dash(value)}"
+                for name, value in metric_values(record["metrics"]).items()
+            ),
+        )
+        for record in read_evaluations(run.summary.path)
+    ]
+    return Table(rows[-_MOST_EVALUATIONS:], head=("time", "checkpoint", "data", "results"))
+
+
+def _exports(run: RunData) -> list[dict[str, Any]]:
+    return read_exports(run.summary.path, str(run.settings.get("trainer.export_subdir") or ""))
+
+
+def _details(title: str, text: str) -> list[Html]:
+    if not text:
+        return []
+    summary = f"<summary>{escape(title)}</summary>"
+    return [Html(f"<details>{summary}<pre>{escape(text)}</pre></details>")]
+
+
+def _starts(run: RunData) -> Table:
+    rows = [
+        [
+            str(attempt.get("started", "")),
+            duration_or_dash(attempt_seconds(attempt)),
+            str(attempt.get("outcome") or "no outcome recorded").splitlines()[0],
+            " ".join(map(str, attempt.get("argv") or ())),
+        ]
+        for attempt in run.history.attempts
+    ]
+    return Table(rows, head=("started", "wall time", "outcome", "command"))
+
+
+def _times(run: RunData) -> list[Part]:
+    """Returns the time of each phase of the run, as a bar and a table."""
+    seconds = run.phase_seconds
+    total = sum(seconds.values())
+    if not total:
+        return []
+    rows = [(name, f"{value:,.1f} s", f"{value / total:.1%}") for name, value in seconds.items()]
+    bar = Html(share_bar("Time by phase", seconds))
+    return [bar, Table(rows, head=("phase", "time", "share"), right=(1, 2))]
+
+
+def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
+    if not run.weights:
+        return []
+    prints = run.history.fingerprints
+    rows = [
+        (f"{step:,}", prints[step].weights[:16], prints[step].state[:16])
+        for step in sorted(prints)[-_MOST_CHECKPOINTS:]
+    ]
+    last = run.history.attempts[-1] if run.history.attempts else {}
+    return [
+        Html(f"<p>SHA-256 <code>{escape(run.weights)}</code></p>"),
+        Html(_reproducibility(last.get("inexact"))),
+        Table(rows, head=("checkpoint at step", "weights", "whole state")),
+        *_details(
+            "What the weights depend on besides the config",
+            "\n".join(table_lines(conditions.items())),
+        ),
+    ]
+
+
+def _reproducibility(reasons: Any) -> str:
+    if reasons is None:
+        return ""
+    if not reasons:
+        return "<p class=good>The config reproduces these weights bit for bit.</p>"
+    items = "".join(f"<li>{escape(str(reason))}</li>" for reason in reasons)
+    return f"<p class=bad>The config may not reproduce these weights:</p><ul>{items}</ul>"
+
+
+def _environment(run: RunData) -> Table:
+    rows = [("devices", run.devices)] if run.devices else []
+    return Table([*rows, *((name, str(value)) for name, value in run.software.items())])
+
+
+def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
+    """Returns confusion matrix, pictures and a table, or why they are not known."""
+    if evaluation is None:
+        return []
+    if evaluation.problem:
+        return [explanation(f"examples were not collected: {evaluation.problem}")]
+    pictures = Pictures(evaluation.pictures)
+    step = f"step {evaluation.step:,}"
+    matrix = confusion_matrix(evaluation.confusion, evaluation.classes)
+    return [
+        explanation(f"{step}: {evaluation.note}" if evaluation.note else step),
+        Section("Confusion matrix", [Html(matrix)]),
+        Section("Worst mistakes" if matrix else "", [pictures]),
+        Table(evaluation.rows, evaluation.head, sentences=True),
+    ]
+
+
+def model_parts(model: ModelData | None) -> list[Part]:
+    """Returns totals and the table of layers; empty if they are not known."""
+    if model is None or not model.layers:
+        return []
+    return [total_table(model.layers, model.step_flops), layer_table(model.layers)]
+
+
+def input_parts(inputs: InputData | None) -> list[Part]:
+    """Returns a batch, or why it is not known, and what the files of the data contain."""
+    if inputs is None:
+        return []
+    facts = Table(inputs.facts, head=("section", "column or file", "contents"))
+    if inputs.problem:
+        return [explanation(f"not collected: {inputs.problem}"), facts]
+    which = "a training batch" if inputs.step is None else f"the batch of step {inputs.step + 1:,}"
+    return [
+        explanation(f"{which}, after augmentation, as the model gets it"),
+        Pictures(inputs.pictures),
+        Table(inputs.sentences, sentences=True),
+        tensor_table(inputs.tensors),
+        facts,
+    ]
+
+
+def export_parts(records: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """Returns the sizes, differences and times of the exports; empty if there are none."""
+    if not records:
+        return []
+    checks = [record["check"] for record in records if isinstance(record.get("check"), dict)]
+    counts = sorted({str(check.get("examples", "?")) for check in checks})
+    note = f"compared with the model on {' and '.join(counts)} validation examples"
+    return [*([explanation(note)] if checks else []), export_table(records)]
+
+
+def profile_parts(run: Path) -> Sequence[Part]:
+    """Returns the newest profile of a run; empty if it has no trace."""
+    trace = newest_trace(run)
+    return [] if trace is None else _profile_of_trace(trace)
+
+
+# A report is written again and again during a run, and reading a trace can take seconds.
+@functools.lru_cache(maxsize=1)
+def _profile_of_trace(trace: TraceFiles) -> Sequence[Part]:
+    try:
+        return profile_sections(profile_of(trace), _PROFILE_ROWS)
+    except RunnerError as error:
+        return [Text(first_line(error), "bad")]

@@ -1,1 +1,0 @@
-"""Collects and stores what the report shows of the model, its inputs and its mistakes."""

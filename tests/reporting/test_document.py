@@ -1,0 +1,112 @@
+"""Sections as lines of a terminal and as a page."""
+
+from __future__ import annotations
+
+import re
+
+from orbit_runner.reporting.document import (
+    Chart,
+    Html,
+    Part,
+    Picture,
+    Pictures,
+    Section,
+    Series,
+    Table,
+    Text,
+    limited_examples,
+)
+from orbit_runner.reporting.html import Markup, page, parts_html
+from orbit_runner.reporting.terminal import section_lines
+
+
+def _lines(*parts: Part, width: int | None = None) -> list[str]:
+    return [*section_lines([Section("", parts)], width)]
+
+
+def test_sections_without_contents_are_left_out_of_both() -> None:
+    sections = [
+        Section("nothing", [Table([], head=("a",)), Pictures([]), Html("")]),
+        Section("first part", [Table([("a", "1"), ("bc", "20")], right=[-1])]),
+        Section("second", [Text("<one>\ntwo"), Section("inner", [Text("run it", "code")])]),
+    ]
+
+    assert [*section_lines(sections)] == [
+        *("first part", "  a    1", "  bc  20", ""),
+        *("second", "  <one>", "  two", "", "  inner", "    run it"),
+    ]
+    html = page("<title>", sections)
+    assert re.findall(r"<h\d>.*?</h\d>", html) == [
+        *("<h1>&lt;title&gt;</h1>", "<h2>First part</h2>", "<h2>Second</h2>", "<h3>Inner</h3>"),
+    ]
+    assert "<p>&lt;one&gt;<br>two</p>" in html
+    assert "<td class=number>20</td>" in html
+    assert "nothing" not in html
+
+
+def test_wide_table_is_cut_and_keeps_the_ends_of_names() -> None:
+    table = Table(
+        [("encoder/block_1/attention/query", "sentence " * 9, "1,000")],
+        head=("name", "text", "count"), right=[2], fits=True,
+    )  # fmt: skip
+
+    head, line = _lines(table, width=60)
+
+    assert len(head) == len(line) == 59
+    assert "…" in line[:2]
+    assert "attention/query  sentence sen" in line
+    assert line.endswith("…  1,000")
+    assert "sentence " * 9 in _lines(table)[1]
+    assert _lines(Table([("x" * 70, "a b" * 70)], fits=True)) == [f"…{'x' * 59}  {'a b' * 70}"]
+    assert "sentence " * 9 in parts_html([table])
+
+
+def test_sentences_are_broken_into_lines_in_the_last_column() -> None:
+    lines = _lines(Table([("name", "word " * 20)], sentences=True), width=60)
+
+    assert lines[0].startswith("name  word")
+    assert lines[1].startswith("      word")
+    assert max(map(len, lines)) <= 60
+    assert " ".join(lines).split() == ["name", *["word"] * 20]
+
+
+def test_columns_of_series_have_the_letter_or_the_color_of_their_line() -> None:
+    runs = ["run-one", "run-two"]
+    table = Table([("step", "1", "2"), ("best",), ("loss", "3", "4")], head=["", *runs], keys=True)
+    series = [Series(name, {1: 1.0, 2: 2.0 + n}, n) for n, name in enumerate(runs)]
+
+    lines = _lines(table, Chart("accuracy", series), width=80)
+
+    assert lines[0].split() == ["[a]", "run-one", "[b]", "run-two"]
+    assert lines[2:4] == ["", "best"]
+    assert {*"".join(lines[7:17])} >= {"a", "b", "*"}
+    html = parts_html([table, Chart("accuracy", series)])
+    assert '<span class="key c1">run-two</span>' in html
+    assert "colspan=3>best</th>" in html
+    narrow = _lines(table, width=25)
+    assert [line.split() for line in narrow if "[" in line] == [["[a]", runs[0]], ["[b]", runs[1]]]
+
+
+def test_chart_over_places_and_pictures_are_only_in_a_page() -> None:
+    parts = [Chart("x", [Series("mean", {0: 1.0, 1: 2.0})], places="AB"), Html("<hr>")]
+
+    assert _lines(*parts, Pictures([Picture("")])) == []
+    assert "<figure>" in parts_html(parts)
+
+
+def test_cells_are_escaped_unless_they_are_markup() -> None:
+    html = parts_html([Table([("a_b", "<i>", Markup("<b>x</b>"))])])
+
+    assert "a_<wbr>b</th><td>&lt;i&gt;</td><td><b>x</b></td>" in html
+
+
+def test_examples_have_a_column_for_each_name_and_say_how_many_are_not_shown() -> None:
+    rows = [{"row": 0, "file": "a", "is": True}, {"row": 10, "places": [1, 2]}]
+
+    assert _lines(*limited_examples(rows, 1002)) == [
+        "row  file  is   places",
+        "  0  a     yes  -",
+        " 10  -     -    1,2",
+        "… and 1,000 more; --all shows all of them",
+    ]
+    assert _lines(*limited_examples([], 0)) == ["none"]
