@@ -1,1 +1,4 @@
-"""The command-line interface."""
+"""The command line: flags, and a module per command in `commands/`.
+
+A command calls the jobs and prints their results.
+"""

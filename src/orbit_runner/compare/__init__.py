@@ -1,1 +1,1 @@
-"""Compares runs: their settings, records, weights and metrics, and the tensors of a step."""
+"""Two runs or more: settings, records, weights, metrics; why they differ, and where first."""

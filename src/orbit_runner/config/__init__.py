@@ -1,1 +1,4 @@
-"""Typed, frozen configs from YAML, gin and flags. Each value has a known origin."""
+"""Typed, frozen configs from YAML, gin and flags.
+
+Classes with their own checks (`schema/`), `parsing/`, the origin of each value, the fingerprint.
+"""

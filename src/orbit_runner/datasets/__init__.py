@@ -1,1 +1,4 @@
-"""Public datasets: readers of their file formats, and the catalog of `runner data`."""
+"""Public datasets: readers of their file formats.
+
+The catalog and the downloads of `runner data`.
+"""

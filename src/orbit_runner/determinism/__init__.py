@@ -1,1 +1,4 @@
-"""Reproducible random draws, seeds and numerics: the same config gives the same bits."""
+"""Reproducible random draws, seeds and numerics.
+
+The only package that patches TensorFlow's ops and gradients.
+"""

@@ -1,1 +1,1 @@
-"""Strategies, devices, clusters, and the detection of lost processes."""
+"""Strategies, devices, process groups, the detection of lost processes; `cluster/`, `spatial/`."""

@@ -1,1 +1,1 @@
-"""Inspects a training run before it starts: layers, batches, memory and schedule."""
+"""An experiment before it is trained: layers, a measured step, the schedule, more replicas."""

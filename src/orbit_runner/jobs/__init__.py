@@ -1,1 +1,5 @@
-"""What the commands and the Python API do: typed arguments, results and errors; no flags."""
+"""What commands and the Python API do, with typed arguments and results.
+
+Train, check before the start, repeat a run or a step, branch, launch a cluster. No flags, no
+printing.
+"""

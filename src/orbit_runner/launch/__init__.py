@@ -1,1 +1,4 @@
-"""Starts the members of a cluster as processes and supervises them."""
+"""The processes of a cluster on one machine.
+
+`manifests.py` fills in the templates for Kubernetes, Slurm and Vertex AI.
+"""

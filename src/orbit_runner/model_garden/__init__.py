@@ -1,1 +1,4 @@
-"""Code that depends on Model Garden: its experiments, its tasks and the API of its drivers."""
+"""The experiments of the installed Model Garden.
+
+Their configs as configs of this runner, and their tasks (`task_adapter/`).
+"""

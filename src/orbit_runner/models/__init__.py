@@ -1,1 +1,1 @@
-"""Networks, as functions that return Keras models."""
+"""Networks, as functions that return Keras models; some are built from Model Garden's blocks."""

@@ -1,1 +1,1 @@
-"""Where the time of a step goes, by traces of TensorFlow's profiler. Does not import TensorFlow."""
+"""Where the time of a step goes, by traces of TensorFlow's profiler."""

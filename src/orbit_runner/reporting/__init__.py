@@ -1,1 +1,4 @@
-"""Progress, results and the record of a run."""
+"""Progress, `run.json`, and what commands show.
+
+Sections (`document.py`), printed (`terminal.py`) or written as a page (`html.py`).
+"""

@@ -1,1 +1,4 @@
-"""The files of a run beside its checkpoints: lock, config, data, history."""
+"""The files of a run beside its checkpoints.
+
+Lock, config, data, code, history; their checks; copies in object stores.
+"""

@@ -1,4 +1,4 @@
-"""`RunDirectory`: the paths of the files of a run. Does not import TensorFlow."""
+"""`RunDirectory`: the paths of the files of a run."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Trained models: loading from a checkpoint, and export."""
+"""Trained models: loading from a checkpoint, and exports."""

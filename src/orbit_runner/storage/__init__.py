@@ -1,1 +1,1 @@
-"""Local paths, URLs of object stores, and access to the stores."""
+"""Local paths, URLs of object stores, access to the stores, local copies of remote files."""

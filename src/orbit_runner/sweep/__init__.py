@@ -1,1 +1,1 @@
-"""Sweeps: many runs of one experiment with different settings. Does not import TensorFlow."""
+"""Sweeps: many runs of one experiment with different settings."""

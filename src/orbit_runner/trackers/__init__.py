@@ -1,1 +1,1 @@
-"""Trackers: TensorBoard, MLflow, Weights & Biases, and classes of the user."""
+"""TensorBoard, MLflow, Weights & Biases and trackers of users, each in a thread of its own."""

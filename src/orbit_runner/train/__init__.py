@@ -1,1 +1,4 @@
-"""The run and its loop: trainer, evaluator, state, schedule."""
+"""The run and its loop: trainer, evaluator, schedule.
+
+Also `callbacks/`, `loops/`, `inputs/` and `nonfinite/`.
+"""

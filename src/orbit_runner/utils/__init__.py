@@ -1,1 +1,1 @@
-"""Utilities for all other packages: files, streams, signals, logging, metrics and more."""
+"""Atomic writes, standard streams, signals, log messages, the cache of XLA, and more."""
