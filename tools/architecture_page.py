@@ -1,7 +1,7 @@
 """Writes the table of layers in docs/architecture.md: `python -m tools.architecture_page`.
 
-What a package contains is its docstring; of a module, the first line counts. `tests/test_layers.py` checks the
-imports, and another test fails if the table is not up to date.
+What a package contains is its docstring; of a module, the first line counts.
+`tests/test_layers.py` checks the imports, and another test that the table is up to date.
 """
 
 from __future__ import annotations
