@@ -228,28 +228,17 @@ class KerasConfig(TaskConfig):
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""
-        from orbit_runner.data.example_ids import find_row
-        from orbit_runner.tasks.array_examples import ArrayExamples, label_of
-        from orbit_runner.tasks.keras.sources import Y, array_mixture, section_source
+        from orbit_runner.tasks.examples import DatasetExamples
+        from orbit_runner.tasks.keras.sources import Y, array_mixture, label_of, section_source
 
         source = section_source(self, SECTIONS[0])
         assert source is not None  # `problems` reports it.
         labels = source.arrays[Y]
-
-        def describe_row(row: int) -> dict[str, Any]:
-            return {"place": source.array_location(row), **label_of(labels, row)}
-
-        def find(text: str, id_help: str) -> int:
-            return find_row(text, source.parts, source.rows, first=0, id_help=id_help)
-
-        return ArrayExamples(
-            source.name,
-            source.size,
+        return DatasetExamples(
+            source,
             data,
-            describe_row,
-            find,
-            unit="FILE:INDEX" if self.train_data.source == "npz" else "ARRAY:INDEX",
-            mixture=lambda excluded: array_mixture(data, source, excluded),
+            lambda row, text: label_of(labels, row),
+            lambda excluded: array_mixture(data, source, excluded),
         )
 
     def shared_examples(self) -> Any:

@@ -134,11 +134,62 @@ class TabularModelConfig(Config):
     )
 
 
-@config_class
-class TabularConfig(TaskConfig):
-    """Classification and regression of the rows of a table."""
+class TableTaskConfig(TaskConfig):
+    """A task whose examples are rows of tables. Subclasses have the setting `split`."""
 
     excludes_examples: ClassVar[bool] = True
+
+    def to_tabular_config(self) -> TabularConfig:
+        """Returns this task as one on a table, with features and targets."""
+        raise NotImplementedError
+
+    def section_problems(self, split: TableSplitConfig | None) -> Iterator[tuple[str, str]]:
+        """Yields unknown sources of the sections, and parts that `split` does not have."""
+        sources = [entry.name for entry in TABLE_SOURCES.entries()]
+        for section in SECTIONS:
+            data = getattr(self, section)
+            yield from source_problems(section, data, sources)
+            yield from part_problems(section, data, split)
+
+    def shared_examples(self) -> Any:
+        """Returns the validation rows with the features of a training row, or None."""
+        from orbit_runner.tasks.tabular.checks import shared_rows
+
+        return shared_rows(self.to_tabular_config())
+
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
+    def data_files(self) -> Mapping[str, Sequence[Any]]:
+        """Returns the files of both sections."""
+        from orbit_runner.tasks.tabular.sources import source_files
+
+        return {name: source_files(self.to_tabular_config(), name) for name in SECTIONS}
+
+    def data_summary(self) -> Any:
+        """Returns a first look at the table, or None if it cannot be read."""
+        from orbit_runner.tasks.tabular.checks import summarize_table
+
+        try:
+            return summarize_table(self.to_tabular_config())
+        except DataError:
+            return None
+
+    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns the columns of both sections, and what is not used."""
+        from orbit_runner.tasks.tabular.checks import column_facts
+
+        try:
+            return column_facts(self.to_tabular_config())
+        except DataError:
+            return {}
+
+
+@config_class
+class TabularConfig(TableTaskConfig):
+    """Classification and regression of the rows of a table."""
+
     model: TabularModelConfig = field(
         factory=TabularModelConfig, help="the model", variants=TABLE_MODELS
     )
@@ -158,11 +209,7 @@ class TabularConfig(TaskConfig):
         if not self.model.name:
             known = ", ".join(entry.name for entry in TABLE_MODELS.entries())
             yield "model.name", f"is not set\nallowed: {known}"
-        sources = [entry.name for entry in TABLE_SOURCES.entries()]
-        for section in SECTIONS:
-            data = getattr(self, section)
-            yield from source_problems(section, data, sources)
-            yield from part_problems(section, data, self.split)
+        yield from self.section_problems(self.split)
         yield from self._target_problems()
         yield from value_problems("class_weights", self.class_weights)
         yield from self._class_problems()
@@ -199,55 +246,19 @@ class TabularConfig(TaskConfig):
 
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which rows are in the batch of each training step."""
-        from orbit_runner.data.example_ids import find_row
-        from orbit_runner.tasks.array_examples import ArrayExamples
+        from orbit_runner.tasks.examples import DatasetExamples
         from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 
         part = load_part(self, SECTIONS[0])
         columns = {target.column: part.column(target.column) for target in self.targets}
 
-        def describe_row(row: int) -> dict[str, Any]:
-            targets = {name: column.text(row) for name, column in columns.items()}
-            return {"place": part.row_location(row), "targets": targets}
+        def targets_of(row: int, text: bool) -> dict[str, Any]:
+            return {"targets": {name: column.text(row) for name, column in columns.items()}}
 
-        def mixture(excluded: Any) -> Any:
-            return table_mixture(self, data, excluded)
+        return DatasetExamples(
+            part, data, targets_of, lambda excluded: table_mixture(self, data, excluded)
+        )
 
-        def find(text: str, id_help: str) -> int:
-            return find_row(text, part.source.parts, part.rows, first=1, id_help=id_help)
-
-        return ArrayExamples(part.source.name, part.size, data, describe_row, find, mixture=mixture)
-
-    def shared_examples(self) -> Any:
-        """Returns the validation rows with the features of a training row, or None."""
-        from orbit_runner.tasks.tabular.checks import shared_rows
-
-        return shared_rows(self)
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
-    def data_files(self) -> Mapping[str, Sequence[Any]]:
-        """Returns the files of both sections."""
-        from orbit_runner.tasks.tabular.sources import source_files
-
-        return {name: source_files(self, name) for name in SECTIONS}
-
-    def data_summary(self) -> Any:
-        """Returns a first look at the table, or None if it cannot be read."""
-        from orbit_runner.tasks.tabular.checks import summarize_table
-
-        try:
-            return summarize_table(self)
-        except DataError:
-            return None
-
-    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns the columns of both sections, and what is not used."""
-        from orbit_runner.tasks.tabular.checks import column_facts
-
-        try:
-            return column_facts(self)
-        except DataError:
-            return {}
+    def to_tabular_config(self) -> TabularConfig:
+        """Returns this task."""
+        return self

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.errors import DataError, SettingError
-from orbit_runner.registry import TABLE_SOURCES, TEXT_CLASSIFIERS
+from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
-    source_problems,
     value_problems,
 )
 from orbit_runner.tasks.keras.keras_names import metric_problems
@@ -20,13 +18,13 @@ from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.config import (
     SECTIONS,
     FeaturesConfig,
+    TableTaskConfig,
     TabularConfig,
     TargetConfig,
     TextColumnConfig,
 )
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
-    part_problems,
     training_table,
     validation_table,
 )
@@ -38,10 +36,8 @@ def _text_column() -> TextColumnConfig:
 
 
 @config_class
-class TextClassificationConfig(TaskConfig):
+class TextClassificationConfig(TableTaskConfig):
     """Classification of texts: a table with a column of texts and a column of classes."""
-
-    excludes_examples: ClassVar[bool] = True
 
     model: TextClassifierConfig = field(
         factory=TextClassifierConfig, help="the model", variants=TEXT_CLASSIFIERS
@@ -75,11 +71,7 @@ class TextClassificationConfig(TaskConfig):
                 yield name, "is not set"
         if self.text.column == self.label_column:
             yield "label_column", f"{self.label_column!r} is also text.column"
-        sources = [entry.name for entry in TABLE_SOURCES.entries()]
-        for section in SECTIONS:
-            data = getattr(self, section)
-            yield from source_problems(section, data, sources)
-            yield from part_problems(section, data, self.split)
+        yield from self.section_problems(self.split)
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files, the columns and the values that a run needs."""
@@ -88,35 +80,26 @@ class TextClassificationConfig(TaskConfig):
         for path, message in table_problems(self.to_tabular_config()):
             yield setting_of_table(path), message
 
-    def shared_examples(self) -> Any:
-        """Returns the validation texts that are also training texts, or None."""
-        return self.to_tabular_config().shared_examples()
-
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
-    def data_files(self) -> Mapping[str, Sequence[Any]]:
-        """Returns the files of both sections."""
-        return self.to_tabular_config().data_files()
-
-    def data_summary(self) -> Any:
-        """Returns a first look at the table, or None if it cannot be read."""
-        return self.to_tabular_config().data_summary()
-
-    def data_rows(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns the columns of both sections, and what is not used."""
-        return self.to_tabular_config().data_rows()
-
     def training_examples(self, data: Any, model_dir: str | None) -> Any:
         """Returns which examples are in the batch of each training step."""
+        from orbit_runner.tasks.examples import DatasetExamples
         from orbit_runner.tasks.tabular.checks import setting_of_error
-        from orbit_runner.tasks.text_classification.examples import TextExamples
+        from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 
+        table = self.to_tabular_config()
         try:
-            return TextExamples(self, data)
+            part = load_part(table, SECTIONS[0])
+            texts = part.column(self.text.column)
+            labels = part.column(self.label_column)
+
+            def class_of(row: int, text: bool) -> dict[str, Any]:
+                return {"class": labels.text(row)} | ({"text": texts.text(row)} if text else {})
+
+            return DatasetExamples(
+                part, data, class_of, lambda excluded: table_mixture(table, data, excluded)
+            )
         except DataError as error:
-            path = setting_of_table(setting_of_error("train_data", error))
+            path = setting_of_table(setting_of_error(SECTIONS[0], error))
             raise SettingError(f"task.{path}", str(error)) from error
 
     def to_tabular_config(self) -> TabularConfig:
