@@ -283,17 +283,20 @@ TEXT_CLASSIFIERS.register(
     help="Model Garden's BERT encoder, and the mean of its outputs",
 )
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
-_READERS = "orbit_runner.data.tables"
 for _name, _target, _help in (
-    ("csv", f"{_READERS}.csv_file:load", "CSV files, plain or gzip"),
-    ("parquet", f"{_READERS}.parquet:load", "Parquet files"),
-    ("tfds", "orbit_runner.data.tfds.tables:load", "tables prepared by TensorFlow Datasets"),
-    ("jsonl", f"{_READERS}.jsonl:load", "files of JSON objects, one per line"),
-    ("npz", f"{_READERS}.array_tables:load_npz", "NumPy arrays by name in .npz files"),
-    ("arrays", f"{_READERS}.array_tables:load_function", "arrays that a function returns"),
-    ("text_files", f"{_READERS}.text_files:load", "text files, with one class for each file"),
-    ("synthetic", f"{_READERS}.synthetic:load", "seeded random columns with targets to learn"),
-    ("breast_cancer", f"{_SCIKIT_LEARN}:load_breast_cancer", "569 tumors, in scikit-learn"),
-    ("diabetes", f"{_SCIKIT_LEARN}:load_diabetes", "442 patients, in scikit-learn"),
+    ("csv", "data.tables.csv_file:CsvTable", "CSV files, plain or gzip"),
+    ("jsonl", "data.tables.jsonl:JsonlTable", "files of JSON objects, one per line"),
+    ("parquet", "data.tables.parquet:ParquetTable", "Parquet files"),
+    ("npz", "data.tables.array_tables:NpzTable", "NumPy arrays by name in .npz files"),
+    ("arrays", "data.tables.array_tables:FunctionTable", "arrays that a function returns"),
+    ("tfds", "data.tfds.tables:TfdsTable", "tables prepared by TensorFlow Datasets"),
+    ("text_files", "data.tables.text_files:TextTable", "text files, with one class for each file"),
+    (
+        "synthetic",
+        "data.tables.synthetic:RandomTable",
+        "seeded random columns with targets to learn",
+    ),
+    ("breast_cancer", "datasets.scikit_learn:BreastCancerTable", "569 tumors, in scikit-learn"),
+    ("diabetes", "datasets.scikit_learn:DiabetesTable", "442 patients, in scikit-learn"),
 ):
-    TABLE_SOURCES.register(_name, config=_TABLES, target=_target, help=_help)
+    TABLE_SOURCES.register(_name, config=_TABLES, target=f"orbit_runner.{_target}", help=_help)

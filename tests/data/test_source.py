@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.data.arrays import leaves
+from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
 

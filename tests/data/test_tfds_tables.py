@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource
-from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tfds import tables
 from orbit_runner.errors import DataError
 from tests.support.prepared_tables import CLASSES, make_row, write_table
@@ -31,15 +32,11 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def open_table(folder: Path, *splits: str, name: str = "rows", **options: Any) -> TableReader:
-    return tables.load(
-        **{
-            "data_dir": str(folder),
-            "input_path": (),
-            "options": TableOptions(tfds_name=name, tfds_splits=splits or ("train",)),
-            **options,
-        }
-    )
+def open_table(
+    folder: Path, split: str = "train", name: str = "rows", input_path: Sequence[str] = ()
+) -> TableDataset:
+    options = TableOptions(tfds_name=name, tfds_split=split, tfds_data_dir=str(folder))
+    return tables.TfdsTable(data_dir="", input_path=input_path, options=options)
 
 
 def check_rows(found: TableSource, numbers: range) -> None:
@@ -76,25 +73,25 @@ def test_features_become_columns(
 
 def test_first_split_that_exists_is_read(tmp_path: Path) -> None:
     write_table(tmp_path, {"train": (5,), "test": (3,)})
-    assert read_table(open_table(tmp_path, "validation", "test"), {"age": "number"}).size == 3
+    assert read_table(open_table(tmp_path, ""), {"age": "number"}).size == 3
     with pytest.raises(DataError, match="got split 'validation', expected test, train"):
         open_table(tmp_path, "validation")
 
 
 @pytest.mark.parametrize(
-    ("splits", "options", "field", "message"),
+    ("options", "field", "message"),
     [
-        (("train[:50%]",), {}, "tfds_split", "expected a whole split; to split the rows of a "),
-        ((), {"input_path": ("a",)}, "input_path", "expected none: tfds_split names the files"),
-        ((), {"name": "other"}, "tfds_name", "tfds build other --data_dir="),
+        ({"split": "train[:50%]"}, "tfds_split", "expected a whole split; to split the rows of a "),
+        ({"input_path": ("a",)}, "input_path", "expected none: tfds_split names the files"),
+        ({"name": "other"}, "tfds_name", "tfds build other --data_dir="),
     ],
 )
 def test_invalid_settings_are_rejected(
-    splits: tuple[str, ...], options: dict[str, Any], field: str, message: str, tmp_path: Path
+    options: dict[str, Any], field: str, message: str, tmp_path: Path
 ) -> None:
     write_table(tmp_path, {"train": (5,)})
     with pytest.raises(DataError) as caught:
-        open_table(tmp_path, *splits, **options)
+        open_table(tmp_path, **options)
     assert message in str(caught.value)
     assert caught.value.field == field
 

@@ -10,13 +10,13 @@ import pytest
 from sklearn import datasets
 
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.reader import TableOptions
+from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.datasets import scikit_learn
 from orbit_runner.errors import DataError
 
 LOADERS = {
-    "breast_cancer": scikit_learn.load_breast_cancer,
-    "diabetes": scikit_learn.load_diabetes,
+    "breast_cancer": scikit_learn.BreastCancerTable,
+    "diabetes": scikit_learn.DiabetesTable,
 }
 
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.arrays import RepeatedArray
 from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN
-from orbit_runner.data.source import RepeatedArray
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask

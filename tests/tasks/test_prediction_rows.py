@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.reader import TableOptions
+from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.tabular.data_config import TableDataConfig

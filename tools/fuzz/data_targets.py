@@ -19,10 +19,9 @@ from orbit_runner.data.array_record import source as array_record
 from orbit_runner.data.images import csv_labels
 from orbit_runner.data.ratings.interactions import leave_one_out
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.data.tables import array_tables, csv_file, jsonl, parquet
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.text import parallel_text, token_records
 from orbit_runner.data.text.lines import count_lines, read_lines
 from orbit_runner.data.text.packed_varints import encode_varint, example_of, feature_of
@@ -35,6 +34,7 @@ from orbit_runner.datasets import cifar10, movielens
 from orbit_runner.datasets.install import unpack
 from orbit_runner.datasets.mnist import read_idx
 from orbit_runner.errors import RunnerError
+from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.keras.sources import _read_files as read_keras_files
 from tools.fuzz.target import Seeds, Target
 
@@ -66,7 +66,7 @@ def _array_targets() -> list[Target]:
         Target("idx_gz", "x.gz", _fixed_seeds(_idx()), _read_idx_gz, frame=gzip.compress),
         Target("gzip", "y.gz", _fixed_seeds(gzip.compress(_idx())), _read_idx_gz),
         Target("cifar10", "batch.bin", _fixed_seeds(bytes([3]) * 6146), _read_cifar),
-        Target("npz", "table.npz", _npz, _table(array_tables.load_npz)),
+        Target("npz", "table.npz", _npz, _table("npz")),
         Target("keras_npz", "xy.npz", _keras_npz, _read_keras),
     ]
 
@@ -83,11 +83,11 @@ def _record_targets() -> list[Target]:
 
 def _table_targets() -> list[Target]:
     return [
-        Target("csv", "table.csv", _fixed_seeds(_CSV), _table(csv_file.load)),
-        Target("csv_gz", "table.csv.gz", _fixed_seeds(gzip.compress(_CSV)), _table(csv_file.load)),
-        Target("jsonl", "table.jsonl", _fixed_seeds(_JSONL), _table(jsonl.load)),
-        Target("jsonl_gz", "t.jsonl.gz", _fixed_seeds(gzip.compress(_JSONL)), _table(jsonl.load)),
-        Target("parquet", "table.parquet", _parquet, _table(parquet.load)),
+        Target("csv", "table.csv", _fixed_seeds(_CSV), _table("csv")),
+        Target("csv_gz", "table.csv.gz", _fixed_seeds(gzip.compress(_CSV)), _table("csv")),
+        Target("jsonl", "table.jsonl", _fixed_seeds(_JSONL), _table("jsonl")),
+        Target("jsonl_gz", "t.jsonl.gz", _fixed_seeds(gzip.compress(_JSONL)), _table("jsonl")),
+        Target("parquet", "table.parquet", _parquet, _table("parquet")),
         Target("image_csv", "labels.csv", _image_csv, _read_image_csv),
     ]
 
@@ -226,11 +226,12 @@ def _read_array_records(path: Path) -> None:
         example_problem(record, _EXPECTED)
 
 
-def _table(load: Callable[..., TableReader]) -> Callable[[Path], object]:
+def _table(source: str) -> Callable[[Path], object]:
     def read(path: Path) -> object:
-        reader = load(data_dir="", input_path=(str(path),), options=TableOptions())
-        kinds = {name: kind for name, kind in reader.kinds.items() if kind in (NUMBER, CATEGORY)}
-        return read_table(reader, kinds, kept_seconds=1e9) if kinds else None
+        table = TABLE_SOURCES.get(source).load()
+        dataset = table(data_dir="", input_path=(str(path),), options=TableOptions())
+        kinds = {name: kind for name, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY)}
+        return read_table(dataset, kinds, kept_seconds=1e9) if kinds else None
 
     return read
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.arrays import leaves, stored_rows
 from orbit_runner.data.augment import CropFlip, CroppedImages
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
 from orbit_runner.data.order.sharding import count_eval_steps
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
-from orbit_runner.data.source import ArraySource, leaves, stored_rows
+from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.table import Table
 from orbit_runner.errors import DataError

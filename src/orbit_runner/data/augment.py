@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.arrays import RepeatedArray, stored_rows
 from orbit_runner.data.order.image_draws import CropFlips, crop_flips
-from orbit_runner.data.source import RepeatedArray, stored_rows
 from orbit_runner.data.table import stored_tensor
 
 

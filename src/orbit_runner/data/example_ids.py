@@ -44,6 +44,19 @@ def place_of(text: str) -> tuple[str, int] | None:
     return (match["file"], int(match["number"])) if match else None
 
 
+def locate(parts: Iterable[tuple[str, int]], row: int) -> tuple[str, int] | None:
+    """Returns the name of the file or array with a row, and the number of the row in it, from 0.
+
+    `parts` are the name and the number of rows of each file or array, in order. None if they do not
+    have so many rows.
+    """
+    for name, count in parts:
+        if row < count:
+            return name, row
+        row -= count
+    return None
+
+
 def find_row(
     text: str,
     parts: Iterable[tuple[str, int]],
@@ -55,7 +68,7 @@ def find_row(
     """Returns the index of the example in a row of a file or array.
 
     Args:
-        text: An index, `FILE:NUMBER`, or `FILE, row NUMBER`.
+        text: `FILE:NUMBER`, or `FILE, row NUMBER`.
         parts: The name and the number of rows of each file or array, in order.
         rows: The row of each example, counted through all parts, ascending: int64 [n]; None if each
             row is an example.
@@ -65,11 +78,6 @@ def find_row(
     Raises:
         UnknownExample: There is no such example.
     """
-    parts = [*parts]
-    total = sum(count for _, count in parts)
-    index = index_of(text, total if rows is None else len(rows))
-    if index is not None:
-        return index
     place, before = place_of(text), 0
     for name, count in parts if place else ():
         if place and is_same_file(name, place[0]) and first <= place[1] < first + count:

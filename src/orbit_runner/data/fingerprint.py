@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.source import RepeatedArray, leaves
+from orbit_runner.data.arrays import RepeatedArray, leaves
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 

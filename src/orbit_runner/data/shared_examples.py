@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.arrays import leaves, stored_rows
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.source import ArraySource, leaves, stored_rows
+from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.source import RecordDataset
 from orbit_runner.errors import DataError
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.arrays import RepeatedArray, leaves
+from orbit_runner.data.dataset import (
+    Dataset,
+    Place,
+    check_classes,
+    check_equal,
+    join_names,
+    join_rows,
+    origins_of,
+)
+from orbit_runner.data.example_ids import find_row, locate
 from orbit_runner.errors import DataError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ArraySource:
+class ArraySource(Dataset):
     """A dataset whose examples can be read in any order.
 
     Attributes:
@@ -32,6 +43,7 @@ class ArraySource:
             order; empty if they are not known.
         rows: The place of each example in these parts, counted through all of them, ascending:
             int64 [n]. None if each place is an example.
+        part_kind: What the user calls such a part, for messages.
     """
 
     name: str
@@ -44,6 +56,7 @@ class ArraySource:
     origins: np.ndarray | None = None
     parts: tuple[tuple[str, int], ...] = ()
     rows: np.ndarray | None = None
+    part_kind: str = "DATASET"
 
     def __post_init__(self) -> None:
         sizes = {path: len(array) for path, array in leaves(self.arrays)}
@@ -62,46 +75,65 @@ class ArraySource:
 
         "" if they are not known.
         """
-        row = number if self.rows is None else int(self.rows[number])
-        for name, count in self.parts:
-            if row < count:
-                return f"{name}, index {row}"
-            row -= count
-        return ""
+        place = locate(self.parts, number if self.rows is None else int(self.rows[number]))
+        return f"{place[0]}, index {place[1]}" if place else ""
+
+    @property
+    def id_forms(self) -> str:  # type: ignore[override]
+        """The forms of IDs besides indices, for messages."""
+        return f", or {self.part_kind}:INDEX" if self.parts else ""
+
+    def place(self, number: int) -> Place:
+        """Returns where an example is stored."""
+        location = self.array_location(number)
+        return Place({"place": location} if location else {})
+
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the example that an array and an index name."""
+        if self.parts:
+            yield find_row(text, self.parts, self.rows, first=0, id_help=self.id_help)
+
+    def join(self, datasets: Sequence[ArraySource]) -> ArraySource:
+        """Returns the examples of several datasets, of which this one is the first.
+
+        Raises `DataError` that names two datasets if their arrays or their classes differ.
+        """
+        for number, one in enumerate(datasets[1:], 1):
+            check_equal(number, one.name, self.name, _array_specs(one), _array_specs(self))
+            check_classes(number, one, self)
+
+        def join_trees(trees: list[Any]) -> Any:
+            if isinstance(trees[0], Mapping):
+                return {name: join_trees([tree[name] for tree in trees]) for name in trees[0]}
+            return np.concatenate([_expand_repeated(array) for array in trees])
+
+        counts = [one.num_classes for one in datasets if one.num_classes is not None]
+        parts = [one.parts for one in datasets]
+        known = all(parts)
+        return ArraySource(
+            name=join_names(datasets),
+            arrays=join_trees([one.arrays for one in datasets]),
+            num_classes=max(counts) if counts else None,
+            mean=self.mean,
+            std=self.std,
+            labels=self.labels,
+            files=tuple(path for one in datasets for path in one.files),
+            origins=origins_of(datasets),
+            parts=tuple(part for one in parts for part in one) if known else (),
+            rows=join_rows([one.rows for one in datasets], parts) if known else None,
+            part_kind=self.part_kind,
+        )
 
 
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted path, after `prefix`, and the value of each leaf of nested mappings."""
-    for name, value in tree.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{path}.")
-        else:
-            yield path, value
+def _expand_repeated(array: np.ndarray | RepeatedArray) -> np.ndarray:
+    if not isinstance(array, RepeatedArray):
+        return array
+    return np.resize(array.rows, array.shape)
 
 
-class RepeatedArray:
-    """Mimics a NumPy array [size, ...] that repeats `rows` [k, ...], which are stored once.
-
-    A slice of it is a slice of the stored rows.
-    """
-
-    def __init__(self, rows: np.ndarray, size: int) -> None:
-        self.rows, self.dtype = rows, rows.dtype
-        self.shape, self.ndim = (size, *rows.shape[1:]), rows.ndim
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, index: slice) -> np.ndarray:
-        return self.rows[index]
-
-
-def stored_rows(array: np.ndarray | RepeatedArray) -> np.ndarray:
-    """Returns the rows of an array [n, ...] that are stored, [k, ...].
-
-    k is less than n only for a `RepeatedArray` and for an array made by `np.broadcast_to`.
-    """
-    if isinstance(array, RepeatedArray):
-        return array.rows
-    return array[:1] if len(array) > 1 and array.strides[0] == 0 else array
+def _array_specs(source: ArraySource) -> dict[str, str]:
+    return {
+        # Texts may have any length.
+        path: f"{array.dtype if array.dtype.kind not in 'US' else 'texts'} {list(array.shape[1:])}"
+        for path, array in leaves(source.arrays)
+    }

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.base import INT_MAX, is_finite_number
-from orbit_runner.data.source import ArraySource, RepeatedArray
+from orbit_runner.data.arrays import RepeatedArray
+from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
 _KINDS = ("constant", "random")

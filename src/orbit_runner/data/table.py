@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.source import RepeatedArray, stored_rows
+from orbit_runner.data.arrays import RepeatedArray, stored_rows
 
 _HOST = "/CPU:0"
 _device = contextvars.ContextVar("device", default=_HOST)

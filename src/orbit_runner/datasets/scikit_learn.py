@@ -16,8 +16,8 @@ import numpy as np
 
 from orbit_runner.data.files import check_split
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tables.array_tables import array_reader
-from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.data.tables.array_tables import ArrayTable
+from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.errors import DataError
 
 _HINT = "reinstall scikit-learn: pip install --force-reinstall scikit-learn"
@@ -70,36 +70,39 @@ def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = (
     )
 
 
-def load_breast_cancer(
-    *, data_dir: str, input_path: Sequence[str], options: TableOptions
-) -> TableReader:
-    """Returns 569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign.
+class BreastCancerTable(ArrayTable):
+    """569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign.
 
     Raises `DataError` if paths are set, or if the file of scikit-learn is missing or invalid.
     """
-    check_no_paths("breast_cancer", data_dir, input_path)
-    path = packaged_file("breast_cancer", "breast_cancer.csv")
-    table = read_table(
-        "breast_cancer", path, (_CANCER_SIZE, len(_CANCER_FEATURES) + 1), ",", head=1
-    )
-    columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
-    columns["diagnosis"] = _CANCER_CLASSES[table[:, -1].astype(int)]
-    return array_reader("breast_cancer", [(str(path), columns)], [path])
+
+    name = "breast_cancer"
+
+    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
+        check_no_paths(self.name, data_dir, input_path)
+        path = packaged_file(self.name, "breast_cancer.csv")
+        shape = _CANCER_SIZE, len(_CANCER_FEATURES) + 1
+        table = read_table(self.name, path, shape, ",", head=1)
+        columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
+        columns["diagnosis"] = _CANCER_CLASSES[table[:, -1].astype(int)]
+        super().__init__([(str(path), columns)], [path])
 
 
-def load_diabetes(
-    *, data_dir: str, input_path: Sequence[str], options: TableOptions
-) -> TableReader:
-    """Returns 442 patients: ten measures in their units, and `progression` after a year.
+class DiabetesTable(ArrayTable):
+    """442 patients: ten measures in their units, and `progression` after a year.
 
     Raises `DataError` if paths are set, or if a file of scikit-learn is missing or invalid.
     """
-    check_no_paths("diabetes", data_dir, input_path)
-    files = [packaged_file("diabetes", f"diabetes_{n}.csv.gz") for n in ("data_raw", "target")]
-    table = read_table("diabetes", files[0], (_DIABETES_SIZE, len(_DIABETES_FEATURES)), None)
-    columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
-    columns["progression"] = read_table("diabetes", files[1], (_DIABETES_SIZE,), None)
-    return array_reader("diabetes", [(str(files[0]), columns)], files)
+
+    name = "diabetes"
+
+    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
+        check_no_paths(self.name, data_dir, input_path)
+        files = [packaged_file(self.name, f"diabetes_{n}.csv.gz") for n in ("data_raw", "target")]
+        table = read_table(self.name, files[0], (_DIABETES_SIZE, len(_DIABETES_FEATURES)), None)
+        columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
+        columns["progression"] = read_table(self.name, files[1], (_DIABETES_SIZE,), None)
+        super().__init__([(str(files[0]), columns)], files)
 
 
 def check_no_paths(source: str, data_dir: str, input_path: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from orbit_runner.config.example_ids import read_ids
 from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.data.dataset import Dataset
 from orbit_runner.data.example_ids import UnknownExample
 from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows, exclude_examples
 from orbit_runner.data.order.mixture import Mixture, MixtureOrder
@@ -57,6 +58,46 @@ class TrainingExamples(Protocol):
             UnknownExample: If there is no such example.
         """
         ...
+
+
+class DatasetExamples:
+    """The training examples of a dataset whose training needs nothing but their order.
+
+    Args:
+        dataset: The dataset.
+        data: The section of the training data.
+        known: Returns what is known about an example besides its place. The second argument is
+            whether to add texts.
+        mixture: Returns the mixture that examples are drawn from, without the excluded ones.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        data: DataConfig,
+        known: Callable[[int, bool], dict[str, Any]] = lambda example, text: {},
+        mixture: Callable[[np.ndarray], Mixture | None] = lambda excluded: None,
+    ) -> None:
+        self._dataset = dataset
+        self._known = known
+        self.source = dataset.name
+        self.id_help = dataset.id_help
+        self.excluded = find_excluded(data, dataset.size, self.find)
+        order = dataset.order(data.seed or 0, data.shuffle_buffer_size)
+        self.order = order_of(data, order, self.excluded, mixture(self.excluded))
+
+    def describe(
+        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
+    ) -> list[dict[str, Any]]:
+        """Returns where each chosen row comes from, and what is known about it."""
+        return [
+            {**self._dataset.place(example).names, **self._known(example, text)}
+            for example in rows.examples[chosen].tolist()
+        ]
+
+    def find(self, text: str) -> int:
+        """Returns the index of the example that an ID names."""
+        return self._dataset.number_of(text)
 
 
 def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np.ndarray:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.base import Config, config_class, field
+
+if TYPE_CHECKING:
+    from orbit_runner.data.tables.split import RowSplit
 
 
 @config_class
@@ -38,6 +41,13 @@ class TableSplitConfig(Config):
             yield "fractions", f"got {got}, expected numbers above 0 and at most 1"
         elif math.fsum(shares) > 1 + 1e-9:
             yield "fractions", f"got a sum of {math.fsum(shares):g}, expected at most 1"
+
+    def row_split(self, hash_of: Sequence[str] = ()) -> RowSplit:
+        """Returns the split; by default, it depends on the columns in `hash_of`."""
+        from orbit_runner.data.tables.split import RowSplit
+
+        fractions = tuple((self.fractions or {}).items())
+        return RowSplit(self.column, fractions, tuple(self.hash_of or hash_of), self.seed)
 
     @property
     def parts(self) -> tuple[str, ...]:

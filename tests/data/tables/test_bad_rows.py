@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.reader import TableOptions
+from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.tabular.sources import load_part

@@ -13,7 +13,7 @@ from orbit_runner.data.tables import cache
 from orbit_runner.data.tables.build import build_columns
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource
-from orbit_runner.data.tables.reader import TableReader
+from orbit_runner.data.tables.dataset import TableDataset
 from tests.data.tables.test_readers import KINDS, check_rows, open_table
 from tests.support.tables import make_rows, write_csv
 
@@ -23,7 +23,7 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     """The names of the columns of each time that files are read."""
     calls: list[list[str]] = []
 
-    def build(reader: TableReader, kinds: Mapping[str, str]) -> object:
+    def build(reader: TableDataset, kinds: Mapping[str, str]) -> object:
         calls.append(sorted(kinds))
         return build_columns(reader, kinds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import sys
 from pathlib import Path
@@ -13,19 +14,20 @@ import pytest
 from pyarrow import parquet
 
 from orbit_runner.data.tables import build, csv_file
-from orbit_runner.data.tables.array_tables import array_reader
+from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource, sort_texts
-from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TABLE_SOURCES
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from tests.support.tables import WRITERS, make_rows, write_csv, write_parquet
 
 KINDS = {"size": "number", "age": "number", "color": "category", "y": "category", "id": "key"}
 OPTIONS = TableOptions(missing_values=("", "NA"))
 
 
-def open_table(name: str, *paths: Path, data_dir: str = "", **options: Any) -> TableReader:
+def open_table(name: str, *paths: Path, data_dir: str = "", **options: Any) -> TableDataset:
     return TABLE_SOURCES.get(name).load()(
         data_dir=data_dir,
         input_path=tuple(map(str, paths)),
@@ -61,6 +63,14 @@ def test_every_format_gives_the_same_columns(
     check_rows(found, rows)
     np.testing.assert_array_equal(found.columns["id"].values, keys)
     assert found.row_location(50) == f"{path}, row 51"
+
+
+@pytest.mark.parametrize("source", [entry.name for entry in TABLE_SOURCES.entries()])
+def test_every_format_declares_its_name_and_settings_of_a_section(source: str) -> None:
+    table = TABLE_SOURCES.get(source).load()
+    assert table.name == source
+    for settings in (TableOptions, TableDataConfig):
+        assert {*table.settings} <= {field.name for field in dataclasses.fields(settings)}
 
 
 def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -215,7 +225,7 @@ def test_python_object_without_arrow_type_is_reported_with_its_column(
     array = np.array(values, object)
 
     with pytest.raises(DataError, match=f"^own:load: column 'x': {message}"):
-        array_reader("arrays", [("own:load", {"x": array})])
+        ArrayTable([("own:load", {"x": array})])
 
 
 def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource
-from orbit_runner.data.tables.reader import TableOptions
-from orbit_runner.data.tables.text_files import load
+from orbit_runner.data.tables.dataset import TableOptions
+from orbit_runner.data.tables.text_files import TextTable
 from orbit_runner.errors import DataError
 
 Files = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def _read(folder: Path, files: Files) -> TableSource:
-    reader = load(data_dir=str(folder), input_path=(), options=TableOptions(files=files))
+    reader = TextTable(data_dir=str(folder), input_path=(), options=TableOptions(files=files))
     return read_table(reader, dict.fromkeys(reader.kinds, "category"))
 
 

@@ -14,13 +14,12 @@ import numpy as np
 
 from orbit_runner.data.files import data_folder
 from orbit_runner.data.images.files import FileSource, first_image_shape, format_others
-from orbit_runner.data.tables import csv_file
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.cell_texts import equal_numbers
-from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TableSource
-from orbit_runner.data.tables.reader import TableOptions, TableReader
-from orbit_runner.data.tables.split import RowSplit, rows_of_part
-from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TablePart, TableSource
+from orbit_runner.data.tables.csv_file import CsvTable
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions
+from orbit_runner.data.tables.split import RowSplit, part_of_table
 from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
 from orbit_runner.utils.log import Progress
 
@@ -73,7 +72,9 @@ def load(
             "are the same number\nwrite it in one way",
             field="classes_file" if classes_file else "labels_file",
         )
-    listed = TablePart(table, _select_rows(table, part, paths_in, row_split))
+    if row_split is not None and not row_split.hash_of:
+        row_split = dataclasses.replace(row_split, hash_of=(paths_in,))
+    listed = part_of_table(table, row_split, part)
     paths = _image_paths(listed, paths_in, root)
     return FileSource(
         _NAME,
@@ -96,9 +97,9 @@ def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
     return data_folder(_NAME, os.path.join(data_dir, *input_path), _HINT)
 
 
-def _open_table(data_dir: str, name: str, field: str) -> TableReader:
+def _open_table(data_dir: str, name: str, field: str) -> TableDataset:
     try:
-        return csv_file.load(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
+        return CsvTable(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
     except DataError as error:
         raise _convert_error(error, field) from None
 
@@ -111,7 +112,7 @@ def _convert_error(error: DataError, field: str) -> DataError:
     return DataError(message, field=field)
 
 
-def _choose_columns(reader: TableReader, *given: str) -> tuple[str, str]:
+def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
     """Returns the columns with the paths and with the labels."""
     known, file, found = list(reader.kinds), reader.files[0], []
     for place, (field, name) in enumerate(zip(_FIELDS, given, strict=True)):
@@ -134,7 +135,7 @@ def _choose_columns(reader: TableReader, *given: str) -> tuple[str, str]:
 
 
 def _read_columns(
-    reader: TableReader, columns: tuple[str, str], row_split: RowSplit | None
+    reader: TableDataset, columns: tuple[str, str], row_split: RowSplit | None
 ) -> TableSource:
     kinds = dict.fromkeys(columns, CATEGORY)
     if row_split is not None:
@@ -146,21 +147,11 @@ def _read_columns(
         raise _convert_error(error, "labels_file") from None
 
 
-def _read_classes(reader: TableReader, column: str) -> tuple[str, ...]:
+def _read_classes(reader: TableDataset, column: str) -> tuple[str, ...]:
     if column not in reader.kinds:
         problem = unknown_name_message("column", column, list(reader.kinds))
         raise DataError(f"{reader.files[0]}: {problem}", field="classes_file")
     return read_table(reader, {column: CATEGORY}).columns[column].vocabulary
-
-
-def _select_rows(
-    table: TableSource, part: str, path_column: str, row_split: RowSplit | None
-) -> np.ndarray | None:
-    if row_split is None:
-        return None
-    if not row_split.hash_of:
-        row_split = dataclasses.replace(row_split, hash_of=(path_column,))
-    return rows_of_part(table.columns, row_split, part)
 
 
 def _image_paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:

@@ -9,37 +9,22 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from orbit_runner.data.example_ids import find_row
+from orbit_runner.data.arrays import RepeatedArray, leaves, stored_rows
+from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names, origins_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, join_surveys
-from orbit_runner.data.join_sources import check_classes, join_arrays, join_names, origins_of
-from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder
-from orbit_runner.data.source import ArraySource, RepeatedArray, leaves, stored_rows
+from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.errors import DataError
 
 Size = Sequence[int] | None
 Shape = tuple[int, int, int]
 _Dataset = TypeVar("_Dataset", bound="ImageDataset")
-
-
-class Place(NamedTuple):
-    """Where an image is stored, and what is known about it.
-
-    Attributes:
-        names: File, record, index and the like, by name.
-        label: The number of the class, None if it is not known.
-        size: Height and width, None if they are not known.
-    """
-
-    names: dict[str, Any]
-    label: int | None = None
-    size: tuple[int, int] | None = None
 
 
 class Headers(NamedTuple):
@@ -56,32 +41,26 @@ class Headers(NamedTuple):
     headers: Iterable[tuple[str, ImageHeader | None]]
 
 
-class ImageDataset(abc.ABC):
+class ImageDataset(Dataset):
     """A dataset of images and their classes.
 
     Attributes:
-        name: Name for messages.
         labels: Names of the classes, None if they are not known.
         mean: Mean of each channel, or of all, in the unit of the pixels; None if it is not known.
         std: Standard deviation, likewise.
         image_shape: Height, width and channels of the first image; 0 if they are not known.
-        origins: The dataset of a mixture that each image comes from, integers [n]; None if there is
-            only one.
         survey: What the headers of all images tell; None if there are none.
         left_out: What the directories contain besides the images, one line each.
     """
 
-    name: str
     labels: tuple[str, ...] | None
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     image_shape: Shape
-    origins: np.ndarray | None = None
     survey: ImageSurvey | None = None
     left_out: tuple[str, ...] = ()
 
     stored: ClassVar[str]  # Where the images are, for messages.
-    id_forms: str = ""  # The forms of IDs besides indices, for messages.
     is_in_memory: ClassVar[bool] = False
     # Whether a pipeline of whole batches exists for images that need nothing but decoding.
     decodes_batches: ClassVar[bool] = False
@@ -89,33 +68,9 @@ class ImageDataset(abc.ABC):
     file_reading: str = "own"
     graph_reader: ClassVar[str]  # The class that reads the images in a graph, `module:Class`.
 
-    @property
-    @abc.abstractmethod
-    def size(self) -> int:
-        """The number of images."""
-
     @abc.abstractmethod
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files of the dataset."""
-
-    @abc.abstractmethod
-    def place(self, number: int) -> Place:
-        """Returns where an image is stored."""
-
-    @abc.abstractmethod
-    def find(self, text: str) -> Iterator[int]:
-        """Yields the images that an ID names, unless it is an index."""
-
-    @abc.abstractmethod
-    def join(self: _Dataset, datasets: Sequence[_Dataset]) -> _Dataset:
-        """Returns the images of several datasets of this class, of which this one is the first.
-
-        Raises `DataError` if their features or their classes differ.
-        """
-
-    def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the IDs that an unknown one may be a misspelling of."""
-        return iter(())
 
     def class_numbers(self) -> np.ndarray | None:
         """Returns the class of each image, integers [n]; None if only reading all would tell."""
@@ -128,10 +83,6 @@ class ImageDataset(abc.ABC):
     def headers(self, *, sampled: bool) -> Headers | None:
         """Returns how the headers are read, of some images if `sampled`; None if there are none."""
         return None
-
-    def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
-        """Returns the order of the images in training, without a mixture."""
-        return ShuffledOrder(self.size, seed, shuffle_buffer_size > 1)
 
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
         """Returns the shape, (height, width, channels), and the dtype of the images.
@@ -200,7 +151,7 @@ def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
         "labels": first.labels,
         "mean": first.mean,
         "std": first.std,
-        "origins": origins_of([dataset.size for dataset in datasets]),
+        "origins": origins_of(datasets),
         "image_shape": first.image_shape,
     }
     surveys = [dataset.survey for dataset in datasets if dataset.survey is not None]
@@ -260,11 +211,6 @@ class ImageArrays(ArraySource, ImageDataset):
         names = (field.name for field in dataclasses.fields(ArraySource))
         return cls(**{name: getattr(source, name) for name in names})
 
-    @property
-    def id_forms(self) -> str:  # type: ignore[override]
-        """The forms of IDs besides indices."""
-        return ", or DATASET:INDEX" if self.parts else ""
-
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files of the dataset, or of the arrays."""
         if self.files:
@@ -274,23 +220,16 @@ class ImageArrays(ArraySource, ImageDataset):
     def place(self, number: int) -> Place:
         """Returns where an image is stored."""
         label, image = (self.arrays.get(name) for name in ("label", "image"))
-        location = self.array_location(number)
         rows = None if label is None else stored_rows(label)
         return Place(
-            {"place": location} if location else {},
+            super().place(number).names,
             None if rows is None else rows[number % len(rows)].tolist(),
             None if image is None else tuple(image.shape[1:3]),
         )
 
-    def find(self, text: str) -> Iterator[int]:
-        """Yields the image that an array and an index name."""
-        if self.parts:
-            id_help = f"an index as `runner batch` prints it{self.id_forms}"
-            yield find_row(text, self.parts, self.rows, first=0, id_help=id_help)
-
-    def join(self, datasets: Sequence[ImageArrays]) -> ImageArrays:
+    def join(self, datasets: Sequence[ArraySource]) -> ImageArrays:
         """Returns the images of several datasets."""
-        return self.from_source(join_arrays(datasets))
+        return self.from_source(super().join(datasets))
 
     def class_numbers(self) -> np.ndarray | None:
         """Returns the class of each image."""

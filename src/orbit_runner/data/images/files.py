@@ -15,6 +15,7 @@ import numpy as np
 
 from orbit_runner.data.bad_records.decoding import find_bad_images
 from orbit_runner.data.bad_records.report import check_bad_records
+from orbit_runner.data.dataset import Place
 from orbit_runner.data.example_ids import find_row, is_same_file, place_of
 from orbit_runner.data.files import check_split, data_folder
 from orbit_runner.data.fingerprint import (
@@ -26,13 +27,12 @@ from orbit_runner.data.fingerprint import (
 from orbit_runner.data.images.dataset import (
     Headers,
     ImageDataset,
-    Place,
     joined_fields,
     spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import detail, note
@@ -112,8 +112,7 @@ class FileSource(ImageDataset):
         yield from (number for number in numbers if is_same_file(self.paths[number], text))
         if self.listed is not None and place_of(text) is not None and not numbers:
             parts, rows = self.listed.source.parts, self.listed.rows
-            id_help = f"an index as `runner batch` prints it{self.id_forms}"
-            yield find_row(text, parts, rows, first=1, id_help=id_help)
+            yield find_row(text, parts, rows, first=1, id_help=self.id_help)
 
     def similar_ids(self, text: str) -> Iterator[str]:
         """Yields the ends of all paths."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.npz_file import read_npz
+from orbit_runner.data.arrays import read_npz
 from orbit_runner.data.tables.arrow_types import kind_of
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.reader import (
+from orbit_runner.data.tables.dataset import (
     Block,
+    TableDataset,
     TableOptions,
-    TableReader,
-    check_equal_names,
-    extra_columns,
+    compare_columns,
     skipped_files,
     table_files,
 )
@@ -26,63 +26,89 @@ from orbit_runner.errors import DataError, first_line
 _KINDS = {"f": NUMBER, "i": NUMBER, "u": NUMBER, "b": CATEGORY, "U": CATEGORY, "S": CATEGORY}
 
 
-def load_npz(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
-    """Returns the reader of `.npz` files, whose arrays are the columns.
+class ArrayTable(TableDataset):
+    """A table of arrays [n] by name, of each file or other origin.
+
+    Args:
+        tables: The name and the columns of each origin.
+        files: The files that were read.
+        options: The options that the values depend on.
+        extra: The columns that only some files have, and the first such file.
+        skipped: Other files in the directory of the table.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[tuple[str, Mapping[str, np.ndarray]]],
+        files: Sequence[Path] = (),
+        options: TableOptions = TableOptions(),
+        extra: Mapping[str, str] = MappingProxyType({}),
+        skipped: tuple[str, ...] = (),
+    ) -> None:
+        self.tables = tables
+        self.files = tuple(files)
+        self.options = options
+        self.extra = extra
+        self.skipped = skipped
+        where, columns = tables[0]
+        self.kinds = {name: _kind_of_array(where, name, array) for name, array in columns.items()}
+
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of each origin."""
+        for where, columns in self.tables:
+            yield Block({one: _to_arrow(where, one, columns[one]) for one in names}, where, 1)
+
+
+class NpzTable(ArrayTable):
+    """`.npz` files, whose arrays are the columns.
 
     Raises `DataError` if a file is missing or damaged, or has other arrays than the first.
     """
-    files = table_files("npz", data_dir, input_path, "*.npz")
-    tables = [(str(path), flatten_columns(str(path), read_npz(path))) for path in files]
-    for path, (_, columns) in zip(files[1:], tables[1:], strict=True):
-        check_equal_names(path, [*columns], files[0], [*tables[0][1]])
-    skipped = skipped_files(data_dir, input_path, files)
-    return array_reader("npz", tables, files, options, skipped)
+
+    name = "npz"
+    settings = ("missing_values", "max_bad_records")
+    file_start = b"PK\x03\x04"
+
+    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
+        files = table_files(self.name, data_dir, input_path, "*.npz")
+        tables = [(str(path), flatten_columns(str(path), read_npz(path))) for path in files]
+        extra = compare_columns(files, [columns for _, columns in tables])
+        skipped = skipped_files(data_dir, input_path, files)
+        super().__init__(tables, files, options, extra, skipped)
 
 
-def load_function(
-    *, data_dir: str, input_path: Sequence[str], options: TableOptions
-) -> TableReader:
-    """Returns the reader of the arrays by name that `options.function` returns.
+class FunctionTable(ArrayTable):
+    """The arrays by name that `options.function` returns.
 
     Raises `DataError` if there is no such function, or it does not return arrays of equal length.
     """
-    for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
-        if value:
+
+    name = "arrays"
+    settings = ("missing_values", "function")
+
+    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
+        for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
+            if value:
+                raise DataError(
+                    f"arrays: got {field} {value!r}, expected none: the function finds its own "
+                    "files",
+                    field=field,
+                )
+        made = _import_function(options.function)()
+        if not hasattr(made, "items"):
             raise DataError(
-                f"arrays: got {field} {value!r}, expected none: the function finds its own files",
-                field=field,
+                f"arrays: {options.function} returned {type(made).__name__}, expected arrays by "
+                "name",
+                field="function",
             )
-    made = _import_function(options.function)()
-    if not hasattr(made, "items"):
-        raise DataError(
-            f"arrays: {options.function} returned {type(made).__name__}, expected arrays by name",
-            field="function",
-        )
-    columns = flatten_columns("arrays", dict(made.items()))
-    return array_reader("arrays", [(options.function, columns)], options=options)
+        columns = flatten_columns("arrays", dict(made.items()))
+        super().__init__([(options.function, columns)], options=options)
 
-
-def array_reader(
-    name: str,
-    tables: Sequence[tuple[str, Mapping[str, np.ndarray]]],
-    files: Sequence[Path] = (),
-    options: TableOptions = TableOptions(),
-    skipped: tuple[str, ...] = (),
-) -> TableReader:
-    """Returns the reader of arrays [n] by name, for each file or other origin."""
-    kinds = {
-        column: _kind_of_array(tables[0][0], column, array)
-        for column, array in tables[0][1].items()
-    }
-
-    def blocks(names: Sequence[str]) -> Iterator[Block]:
-        for where, columns in tables:
-            yield Block({one: _to_arrow(where, one, columns[one]) for one in names}, where, 1)
-
-    columns = [[*columns] for _, columns in tables]
-    # A table may also be read from several files, whose columns are then put side by side.
-    extra = extra_columns(files, columns) if len(files) == len(columns) else {}
-    return TableReader(name, kinds, blocks, tuple(files), options, extra=extra, skipped=skipped)
+    @classmethod
+    def problems(cls, data: Any) -> Iterator[tuple[str, str]]:
+        """Yields an error if a function is missing."""
+        if not all(one.function for one in data.sources):
+            yield "function", "is not set; for example, my_package.data:load"
 
 
 def _kind_of_array(where: str, name: str, array: np.ndarray) -> str:

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.tables.arrow_types import is_text, leading_zeros
-from orbit_runner.data.tables.bad_rows import HINT, BadRows
 from orbit_runner.data.tables.cell_texts import parse_number
 from orbit_runner.data.tables.columns import CATEGORY, MISSING, NUMBER, Column, sort_texts
+from orbit_runner.data.tables.dataset import SKIP_HINT, Block, TableDataset
 from orbit_runner.data.tables.hashing import hash_texts
-from orbit_runner.data.tables.reader import Block, TableReader
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.log import Progress
 
 Parts = list[tuple[str, int]]
+# The number of each row in the table, and why it cannot be read, with its file and row.
+BadRows = dict[int, str]
 # Why rows of a block are bad, by their number in it; None if a bad row is an error.
 BlockBadRows = dict[int, str] | None
 
@@ -37,7 +38,7 @@ class CellError(DataError):
 
 
 def build_columns(
-    reader: TableReader, kinds: Mapping[str, str]
+    dataset: TableDataset, kinds: Mapping[str, str]
 ) -> tuple[dict[str, Column], Parts, BadRows]:
     """Reads columns, and returns them by name, the name and rows of each file, and the bad rows.
 
@@ -45,11 +46,11 @@ def build_columns(
     Logs progress if this takes long. Raises `DataError` with file, row and column if a value does
     not fit its kind; if rows may be left out, the row is bad instead, and its value is missing.
     """
-    missing = frozenset(text.strip() for text in reader.options.missing_values)
+    missing = frozenset(text.strip() for text in dataset.options.missing_values)
     builders = {name: _BUILDERS[kind](name, missing) for name, kind in kinds.items()}
-    skips, bad = reader.options.max_bad_records > 0, BadRows()
-    progress, parts, total = Progress(f"reading {reader.name}"), Parts(), 0
-    for block in reader.blocks(list(kinds)):
+    skips, bad = dataset.options.max_bad_records > 0, BadRows()
+    progress, parts, total = Progress(f"reading {dataset.name}"), Parts(), 0
+    for block in dataset.blocks(list(kinds)):
         rows = len(next(iter(block.columns.values())))
         found = dict(block.bad) if skips else None
         for name, builder in builders.items():
@@ -61,7 +62,7 @@ def build_columns(
         total += rows
         progress(f"{total:,} rows")
     if not total:
-        where = reader.files[0] if reader.files else reader.name
+        where = dataset.files[0] if dataset.files else dataset.name
         raise DataError(f"{where}: there are no rows", field="input_path")
     return {name: builder.column() for name, builder in builders.items()}, parts, bad
 
@@ -220,5 +221,5 @@ def _add_mismatch(
     place = f"{block.file}, row {block.first + row}: column {name!r}"
     problem = f"{place}: got {got}, expected {expected}"
     if bad is None:
-        raise CellError(f"{problem}\n{HINT}", name, text) from None
+        raise CellError(f"{problem}\n{SKIP_HINT}", name, text) from None
     bad.setdefault(row, problem)

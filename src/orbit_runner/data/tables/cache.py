@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.bad_records.report import check_bad_records
-from orbit_runner.data.tables.bad_rows import BadRows
-from orbit_runner.data.tables.build import Parts, build_columns
+from orbit_runner.data.tables.build import BadRows, Parts, build_columns
 from orbit_runner.data.tables.columns import INTEGER, NUMBER, Column, TableSource, check_names
-from orbit_runner.data.tables.reader import TableReader
+from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 
@@ -37,12 +36,12 @@ _CachedColumn = tuple[Column, Parts, BadRows]
 
 
 def read_table(
-    reader: TableReader, kinds: Mapping[str, str], *, kept_seconds: float = _KEPT_SECONDS
+    dataset: TableDataset, kinds: Mapping[str, str], *, kept_seconds: float = _KEPT_SECONDS
 ) -> TableSource:
     """Returns the columns of a table, from the cache if the files have not changed.
 
     Args:
-        reader: The table.
+        dataset: The table.
         kinds: The kind of each column: `number`, `integer`, `category` or `key`.
         kept_seconds: Columns are cached if reading them took longer.
 
@@ -50,50 +49,50 @@ def read_table(
         DataError: A column is missing, a value does not fit the kind of its column, or more rows
             than `max_bad_records` cannot be read.
     """
-    check_names(reader.name, list(kinds), list(reader.kinds))
-    keys = {name: _cache_key(reader, name, kind) for name, kind in kinds.items()}
+    check_names(dataset.name, list(kinds), list(dataset.kinds))
+    keys = {name: _cache_key(dataset, name, kind) for name, kind in kinds.items()}
     with ThreadPoolExecutor(_THREADS) as pool:  # Checksums take most of the time.
         hits = zip(keys, pool.map(_read, keys.values()), strict=True)
     found = {name: hit for name, hit in hits if hit}
     lacking = {name: kind for name, kind in kinds.items() if name not in found}
     if lacking:
         began = time.monotonic()
-        columns, parts, bad = build_columns(reader, lacking)
+        columns, parts, bad = build_columns(dataset, lacking)
         found |= {name: (column, parts, bad) for name, column in columns.items()}
-        if reader.files and time.monotonic() - began > kept_seconds:
+        if dataset.files and time.monotonic() - began > kept_seconds:
             for name, column in columns.items():
                 _write(keys[name], column, parts, bad)
                 # The mapped file takes the place of the array in memory.
                 found[name] = _read(keys[name]) or found[name]
     parts = next(iter(found.values()))[1]
     if any(other != parts for _, other, _ in found.values()):
-        raise DataError(f"{reader.name}: the files changed while they were read")
+        raise DataError(f"{dataset.name}: the files changed while they were read")
     bad = {row: problem for *_, rows in found.values() for row, problem in rows.items()}
     total = sum(rows for _, rows in parts)
-    check_bad_records(reader.name, bad, reader.options.max_bad_records, total, "rows")
+    check_bad_records(dataset.name, bad, dataset.options.max_bad_records, total, "rows")
     return TableSource(
-        name=reader.name,
+        name=dataset.name,
         columns={name: found[name][0] for name in kinds},
         parts=parts,
-        files=reader.files,
+        files=dataset.files,
         bad_rows=tuple(sorted(bad)),
     )
 
 
-def _cache_key(reader: TableReader, name: str, kind: str) -> dict[str, Any]:
+def _cache_key(dataset: TableDataset, name: str, kind: str) -> dict[str, Any]:
     """Returns the cache key of a column: everything that its values depend on."""
-    paths = [path.absolute() for path in reader.files]
+    paths = [path.absolute() for path in dataset.files]
     try:
         status = [os.stat(path) for path in paths]
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
     return {
         "format": _FORMAT,
-        "source": reader.name,
+        "source": dataset.name,
         "files": [os.fspath(path) for path in paths],
         "bytes": [one.st_size for one in status],
         "mtime_ns": [one.st_mtime_ns for one in status],
-        "options": dataclasses.asdict(reader.options) if reader.files else {},
+        "options": dataclasses.asdict(dataset.options) if dataset.files else {},
         "column": name,
         "kind": kind,
     }

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.dataset import Dataset, Place, join_names, join_rows, origins_of
+from orbit_runner.data.example_ids import find_row, locate
 from orbit_runner.errors import DataError, unknown_name_message
 
 # The kinds of columns. A key is only hashed, to determine the part that a row belongs to. A text is
@@ -90,18 +92,81 @@ class TableSource:
         """The number of rows."""
         return sum(rows for _, rows in self.parts)
 
-    def place(self, row: int) -> tuple[str, int]:
-        """Returns the file of a row, and the number of the row in it, from 1."""
-        for name, rows in self.parts:
-            if row < rows:
-                return name, row + 1
-            row -= rows
-        raise IndexError(row)
+    def row_location(self, row: int) -> str:
+        """Returns the file and the number of a row, from 1, such as `a.csv, row 7`."""
+        place = locate(self.parts, row)
+        if place is None:
+            raise IndexError(row)
+        return f"{place[0]}, row {place[1] + 1}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TablePart(Dataset):
+    """The rows of a table that a section of the config reads."""
+
+    source: TableSource
+    rows: np.ndarray | None = None  # int64 [k]; None for all.
+    # The source of a mixture that each row comes from, integers [k]; None if there is only one.
+    origins: np.ndarray | None = None
+
+    id_forms = ", or FILE:ROW"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name for messages."""
+        return self.source.name
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return self.source.size if self.rows is None else len(self.rows)
+
+    def column(self, name: str) -> Column:
+        """Returns the values of a column in these rows."""
+        found = self.source.columns[name]
+        return found if self.rows is None else found.take(self.rows)
 
     def row_location(self, row: int) -> str:
-        """Returns the file and the number of a row, such as `a.csv, row 7`."""
-        name, number = self.place(row)
-        return f"{name}, row {number}"
+        """Returns the file and the number of one of these rows."""
+        return self.source.row_location(row if self.rows is None else int(self.rows[row]))
+
+    def place(self, number: int) -> Place:
+        """Returns the file and the number of one of these rows."""
+        return Place({"place": self.row_location(number)})
+
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the row that a file and a number name."""
+        yield find_row(text, self.source.parts, self.rows, first=1, id_help=self.id_help)
+
+    def join(self, datasets: Sequence[TablePart]) -> TablePart:
+        """Returns the rows of several parts, whose tables must have the same columns."""
+        sources = [one.source for one in datasets]
+        source = TableSource(
+            name=join_names(datasets),
+            columns={
+                name: _join_columns([one.columns[name] for one in sources])
+                for name in self.source.columns
+            },
+            parts=[part for one in sources for part in one.parts],
+            files=tuple(path for one in sources for path in one.files),
+        )
+        rows = join_rows([one.rows for one in datasets], [one.parts for one in sources])
+        return TablePart(source, rows, origins_of(datasets))
+
+
+def _join_columns(columns: Sequence[Column]) -> Column:
+    first = columns[0]
+    if first.kind != CATEGORY:
+        return Column(first.name, first.kind, np.concatenate([one.values for one in columns]))
+    texts = sort_texts([*{text: None for one in columns for text in one.vocabulary}])
+    codes = {text: code for code, text in enumerate(texts)}
+    tables = [
+        # The last entry is for missing values, whose code is -1.
+        np.array([*(codes[text] for text in one.vocabulary), MISSING], np.int32)
+        for one in columns
+    ]
+    values = [table[one.values] for table, one in zip(tables, columns, strict=True)]
+    return Column(first.name, CATEGORY, np.concatenate(values), tuple(texts))
 
 
 def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Sequence[str]) -> None:

@@ -9,15 +9,11 @@ from typing import Any
 
 from orbit_runner.data.tables.arrow_types import kind_of, leading_zeros, read_error_scope
 from orbit_runner.data.tables.columns import CATEGORY, INTEGER, NUMBER
-from orbit_runner.data.tables.reader import (
+from orbit_runner.data.tables.dataset import (
     Block,
+    TableFiles,
     TableOptions,
-    TableReader,
     check_different_names,
-    check_equal_names,
-    extra_columns,
-    skipped_files,
-    table_files,
 )
 from orbit_runner.data.text.lines import open_binary, read_lines_or_problems
 from orbit_runner.errors import DataError
@@ -28,60 +24,66 @@ _FIRST_ROWS = 100
 _EMPTY, _TEXT = "", "text"
 
 
-def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
-    """Returns the reader of CSV files, whose first line names the columns.
+class CsvTable(TableFiles):
+    """CSV files, whose first line names the columns.
 
     Files that end in `.gz` are decompressed. The kind of a column is that of the first 4 MiB of
     each file: numbers if all are numbers. A later cell that is not one is an error when it is read,
-    and `cell_texts.find_misreading` judges all cells of a column of texts. Raises `DataError` if a
-    file is missing or damaged, or lacks a column of the first.
+    and `cell_texts.find_misreading` judges all cells of a column of texts.
     """
-    files = table_files("csv", data_dir, input_path, "*.csv")
-    schemas = [_read_schema(path, options) for path in files]
-    names = [*schemas[0]]
-    for path, schema in zip(files[1:], schemas[1:], strict=True):
-        check_equal_names(path, [*schema], files[0], names)
-    kinds = {name: _common_kind([schema[name] for schema in schemas]) for name in names}
 
-    def blocks(wanted: Sequence[str]) -> Iterator[Block]:
-        for path, schema in zip(files, schemas, strict=True):
-            yield from _read_blocks(path, wanted, options, [*schema][-1])
+    name = "csv"
+    settings = ("delimiter", "column_names", "missing_values", "max_bad_records")
+    is_typed = False
+    pattern = "*.csv"
 
-    return TableReader(
-        "csv",
-        {name: NUMBER if kind == INTEGER else kind for name, kind in kinds.items()},
-        blocks,
-        tuple(files),
-        options,
-        integers=frozenset(name for name, kind in kinds.items() if kind == INTEGER),
-        extra=extra_columns(files, [[*schema] for schema in schemas]),
-        skipped=skipped_files(data_dir, input_path, files),
-    )
+    def read_kinds(self) -> Mapping[str, str]:
+        """Returns the kind of each column in all files."""
+        kinds = super().read_kinds()
+        self.integers = frozenset(name for name, kind in kinds.items() if kind == INTEGER)
+        return {name: NUMBER if kind == INTEGER else kind for name, kind in kinds.items()}
 
+    def read_file_kinds(self, path: Path) -> Mapping[str, str]:
+        """Returns the kind of each column in the first block of a file."""
+        with _csv_error_scope(path), _open_csv(path, self.options) as reader:
+            schema = reader.schema
+            names = schema.names  # Decodes them.
+            check_different_names(path, names)
+            kinds = {one.name: _text_kind(one.type) for one in schema}
+            first = next(iter(reader), None) if _TEXT in kinds.values() else None
+        for name in (name for name, kind in kinds.items() if kind == _TEXT):
+            kinds[name] = (
+                CATEGORY if first is None else _kind_of_spaced(first.column(name), self.options)
+            )
+        unclear = [name for name, kind in kinds.items() if kind in (_EMPTY, INTEGER)]
+        if unclear:
+            with _csv_error_scope(path), _open_csv(path, self.options, unclear) as reader:
+                kinds |= _kinds_of_texts(reader, kinds, unclear)
+        return kinds
 
-def _common_kind(kinds: Sequence[str]) -> str:
-    """Returns the kind of a column in all files: a category if it is one in any of them."""
-    if CATEGORY in kinds:
-        return CATEGORY
-    if NUMBER in kinds:
-        return NUMBER
-    return INTEGER if INTEGER in kinds else CATEGORY
+    def common_kind(self, name: str, kinds: Sequence[str]) -> str:
+        """Returns the kind of a column in all files: a category if it is one in any of them."""
+        if CATEGORY in kinds:
+            return CATEGORY
+        if NUMBER in kinds:
+            return NUMBER
+        return INTEGER if INTEGER in kinds else CATEGORY
 
-
-def _read_schema(path: Path, options: TableOptions) -> dict[str, str]:
-    with _csv_error_scope(path), _open_csv(path, options) as reader:
-        schema = reader.schema
-        names = schema.names  # Decodes them.
-        check_different_names(path, names)
-        kinds = {one.name: _text_kind(one.type) for one in schema}
-        first = next(iter(reader), None) if _TEXT in kinds.values() else None
-    for name in (name for name, kind in kinds.items() if kind == _TEXT):
-        kinds[name] = CATEGORY if first is None else _kind_of_spaced(first.column(name), options)
-    unclear = [name for name, kind in kinds.items() if kind in (_EMPTY, INTEGER)]
-    if unclear:
-        with _csv_error_scope(path), _open_csv(path, options, unclear) as reader:
-            kinds |= _kinds_of_texts(reader, kinds, unclear)
-    return kinds
+    def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of a file as texts."""
+        first, last, last_column = 1, "", [*self.file_kinds[path]][-1]
+        with _csv_error_scope(path), _open_csv(path, self.options, names, reads_all=True) as reader:
+            for batch in reader:
+                yield Block({name: batch.column(name) for name in names}, str(path), first)
+                first += batch.num_rows
+                if batch.num_rows and last_column in names:
+                    last = batch.column(last_column)[-1].as_py() or ""
+        if "\n" in last and b"\n" in _after_last_quote(path).strip():
+            raise DataError(
+                f"{path}, row {first - 1}: has a quotation mark without an end, so that the lines "
+                "after it are part of the cell",
+                field="input_path",
+            )
 
 
 def _kinds_of_texts(
@@ -139,24 +141,6 @@ def _kind_of_spaced(texts: Any, options: TableOptions) -> str:
         if kind == CATEGORY:
             return CATEGORY
     return CATEGORY if leading_zeros(values.drop_null()).any() and kind == INTEGER else NUMBER
-
-
-def _read_blocks(
-    path: Path, names: Sequence[str], options: TableOptions, last_column: str
-) -> Iterator[Block]:
-    first, last = 1, ""
-    with _csv_error_scope(path), _open_csv(path, options, names, reads_all=True) as reader:
-        for batch in reader:
-            yield Block({name: batch.column(name) for name in names}, str(path), first)
-            first += batch.num_rows
-            if batch.num_rows and last_column in names:
-                last = batch.column(last_column)[-1].as_py() or ""
-    if "\n" in last and b"\n" in _after_last_quote(path).strip():
-        raise DataError(
-            f"{path}, row {first - 1}: has a quotation mark without an end, so that the lines "
-            "after it are part of the cell",
-            field="input_path",
-        )
 
 
 def _after_last_quote(path: Path) -> bytes:

@@ -10,21 +10,14 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from orbit_runner.data.bad_records.result_cache import key_of
 from orbit_runner.data.tables.arrow_types import read_error_scope
-from orbit_runner.data.tables.bad_rows import HINT
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.reader import (
-    Block,
-    TableOptions,
-    TableReader,
-    skipped_files,
-    table_files,
-)
+from orbit_runner.data.tables.dataset import SKIP_HINT, Block, TableFiles
 from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.cache import cache_directory, write_shared_file
@@ -45,23 +38,29 @@ class _Row(NamedTuple):
     problem: str = ""
 
 
-def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
-    """Returns the reader of files of JSON objects, one per line; also of `.jsonl.gz` files.
+class JsonlTable(TableFiles):
+    """Files of JSON objects, one per line; also `.jsonl.gz` files.
 
     The columns are the keys of all rows. A key that a row lacks, or whose value is null, is a
-    missing value. Raises `DataError` if a file is missing or damaged.
+    missing value.
     """
-    files = table_files("jsonl", data_dir, input_path, "*.jsonl")
-    skips = options.max_bad_records > 0
-    kinds = _load_or_infer_kinds(files, skips, options.missing_values)
 
-    def blocks(names: Sequence[str]) -> Iterator[Block]:
-        for path in files:
-            with read_error_scope(path, "JSON lines"):
-                yield from _read_blocks(path, names, skips)
+    name = "jsonl"
+    settings = ("missing_values", "max_bad_records")
+    pattern = "*.jsonl"
 
-    skipped = skipped_files(data_dir, input_path, files)
-    return TableReader("jsonl", kinds, blocks, tuple(files), options, skipped=skipped)
+    @property
+    def _skips(self) -> bool:
+        return self.options.max_bad_records > 0
+
+    def read_kinds(self) -> Mapping[str, str]:
+        """Returns the kind of each column in all files."""
+        return _load_or_infer_kinds(self.files, self._skips, self.options.missing_values)
+
+    def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of a file as texts."""
+        with read_error_scope(path, "JSON lines"):
+            yield from _read_blocks(path, names, self._skips)
 
 
 class DuplicateKeyError(ValueError):
@@ -168,7 +167,7 @@ def _read_rows(path: Path, skips: bool) -> Iterator[_Row]:
                 yield _Row(number, parse_line(line, f"{path}, row {number}"))
             except DataError as error:
                 if not skips:
-                    raise DataError(f"{error}\n{HINT}", field=error.field) from None
+                    raise DataError(f"{error}\n{SKIP_HINT}", field=error.field) from None
                 yield _Row(number, {}, str(error))
 
 
@@ -225,7 +224,7 @@ def _column_texts(
                 f"{path}, row {row.number}: column {name!r}: got {got}, expected a single value"
             )
             if bad is None:
-                raise DataError(f"{problem}\n{HINT}", field="input_path") from None
+                raise DataError(f"{problem}\n{SKIP_HINT}", field="input_path") from None
             bad.setdefault(place, problem)
             text = None
         found.append(text)

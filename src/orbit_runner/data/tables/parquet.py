@@ -8,83 +8,56 @@ from typing import Any
 
 from orbit_runner.data.tables.arrow_types import is_text, kind_of, read_error_scope
 from orbit_runner.data.tables.columns import CATEGORY
-from orbit_runner.data.tables.reader import (
-    Block,
-    TableOptions,
-    TableReader,
-    check_different_names,
-    check_equal_names,
-    extra_columns,
-    skipped_files,
-    table_files,
-)
+from orbit_runner.data.tables.dataset import Block, TableFiles, check_different_names
 from orbit_runner.errors import DataError
 
 _BLOCK_ROWS = 2**16
 _NULL = "null"  # A column without any value, which fits any kind.
 
 
-def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
-    """Returns the reader of Parquet files.
+class ParquetTable(TableFiles):
+    """Parquet files."""
 
-    Raises `DataError` if a file is missing or damaged, or has other columns than the first.
-    """
-    files = table_files("parquet", data_dir, input_path, "*.parquet")
-    schemas = [_read_schema(path) for path in files]
-    for path, schema in zip(files[1:], schemas[1:], strict=True):
-        check_equal_names(path, [*schema], files[0], [*schemas[0]])
-    kinds = {name: _common_kind(name, files, schemas) for name in schemas[0]}
+    name = "parquet"
+    settings = ("missing_values", "max_bad_records")
+    pattern = "*.parquet"
+    file_start = b"PAR1"
 
-    def blocks(names: Sequence[str]) -> Iterator[Block]:
-        for path in files:
-            yield from _read_blocks(path, names)
+    def read_file_kinds(self, path: Path) -> Mapping[str, str]:
+        """Returns the kind of each column in a file."""
+        from pyarrow import parquet
+        from pyarrow.types import is_null
 
-    return TableReader(
-        "parquet",
-        kinds,
-        blocks,
-        tuple(files),
-        options,
-        extra=extra_columns(files, [[*schema] for schema in schemas]),
-        skipped=skipped_files(data_dir, input_path, files),
-    )
+        with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            names = schema.names  # Raises an error for names that are not UTF-8.
+        check_different_names(path, names)
+        return {one.name: _NULL if is_null(one.type) else kind_of(one.type) for one in schema}
 
+    def common_kind(self, name: str, kinds: Sequence[str]) -> str:
+        """Returns the kind of a column in all files. Raises `DataError` if it differs."""
+        files = dict(zip(kinds, self.files, strict=True))
+        files.pop(_NULL, None)
+        if len(files) > 1:
+            (first, path), (second, other) = [*files.items()][:2]
+            raise DataError(
+                f"{path}: column {name!r} is a {first}, and in {other.name} a {second}\n"
+                "write it with the same type in all files",
+                field="input_path",
+            )
+        return next(iter(files), CATEGORY)
 
-def _common_kind(name: str, files: Sequence[Path], schemas: Sequence[Mapping[str, str]]) -> str:
-    """Returns the kind of a column in all files. Raises `DataError` if it differs."""
-    kinds = {schema[name]: path for path, schema in zip(files, schemas, strict=True)}
-    kinds.pop(_NULL, None)
-    if len(kinds) > 1:
-        (first, path), (second, other) = [*kinds.items()][:2]
-        raise DataError(
-            f"{path}: column {name!r} is a {first}, and in {other.name} a {second}\n"
-            "write it with the same type in all files",
-            field="input_path",
-        )
-    return next(iter(kinds), CATEGORY)
+    def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of a file."""
+        from pyarrow import parquet
 
-
-def _read_schema(path: Path) -> dict[str, str]:
-    from pyarrow import parquet
-    from pyarrow.types import is_null
-
-    with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        names = schema.names  # Raises an error for names that are not UTF-8.
-    check_different_names(path, names)
-    return {one.name: _NULL if is_null(one.type) else kind_of(one.type) for one in schema}
-
-
-def _read_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
-    from pyarrow import parquet
-
-    first = 1
-    with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(_BLOCK_ROWS, columns=list(names)):
-            for name in names:
-                _check_utf8(path, first, name, batch.column(name))
-            yield Block({name: batch.column(name) for name in names}, str(path), first)
-            first += batch.num_rows
+        first = 1
+        with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BLOCK_ROWS, columns=list(names)):
+                for name in names:
+                    _check_utf8(path, first, name, batch.column(name))
+                yield Block({name: batch.column(name) for name in names}, str(path), first)
+                first += batch.num_rows
 
 
 def _check_utf8(path: Path, first: int, name: str, array: Any) -> None:

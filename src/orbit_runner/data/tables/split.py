@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from orbit_runner.data.tables.columns import Column
+from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.columns import Column, TablePart, TableSource
 from orbit_runner.data.tables.hashing import hash_rows, mix
 from orbit_runner.errors import DataError, unknown_name_message
 
@@ -31,15 +32,33 @@ class RowSplit:
     seed: int = 0
 
 
-def rows_of_part(columns: Mapping[str, Column], split: RowSplit, part: str) -> np.ndarray:
-    """Returns the rows of a part, in order: int64 [k].
+@cache_source(maxsize=8)
+def part_of_table(source: TableSource, split: RowSplit | None, part: str) -> TablePart:
+    """Returns the rows of a part that can be read, in order; those of all parts without `split`.
 
-    `columns` must have the columns that the split uses. Raises `DataError` if the part has no rows.
+    `source` must have the columns that the split uses. Raises `DataError` if there are no rows.
     """
-    if split.column:
-        return rows_with_value(columns[split.column], part)
-    places = positions(hash_rows(columns[name] for name in split.hash_of), split.seed)
-    return rows_of_fraction(places, dict(split.fractions), part)
+    rows = None
+    if split is not None and split.column:
+        rows = rows_with_value(source.columns[split.column], part)
+    elif split is not None:
+        places = _positions(source, split.hash_of, split.seed)
+        rows = rows_of_fraction(places, dict(split.fractions), part)
+    if not source.bad_rows:
+        return TablePart(source, rows)
+    every = np.arange(source.size) if rows is None else rows
+    good = every[~np.isin(every, source.bad_rows)]
+    if not len(good):
+        raise DataError(
+            f"{source.name}: none of the {len(every):,} rows of this part can be read",
+            field="input_path",
+        )
+    return TablePart(source, good)
+
+
+@cache_source(maxsize=2)
+def _positions(source: TableSource, hash_of: tuple[str, ...], seed: int) -> np.ndarray:
+    return positions(hash_rows(source.columns[name] for name in hash_of), seed)
 
 
 def rows_with_value(column: Column, value: str) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orbit_runner.data.tables.columns import CATEGORY, Column, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_rows
 
 _TOP = 10
@@ -52,30 +52,6 @@ class EqualRows:
 
     rows: int
     examples: Sequence[tuple[str, str]] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class TablePart:
-    """The rows of a table that a section of the config reads."""
-
-    source: TableSource
-    rows: np.ndarray | None = None  # int64 [k]; None for all.
-    # The source of a mixture that each row comes from, integers [k]; None if there is only one.
-    origins: np.ndarray | None = None
-
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return self.source.size if self.rows is None else len(self.rows)
-
-    def column(self, name: str) -> Column:
-        """Returns the values of a column in these rows."""
-        found = self.source.columns[name]
-        return found if self.rows is None else found.take(self.rows)
-
-    def row_location(self, row: int) -> str:
-        """Returns the file and the number of one of these rows."""
-        return self.source.row_location(row if self.rows is None else int(self.rows[row]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.tables.array_tables import array_reader
+from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.columns import CATEGORY
-from orbit_runner.data.tables.reader import TableReader
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableUse
 
 _NUMERIC = tuple(f"x{number}" for number in range(8))
 _CATEGORICAL = ("c0", "c1")
@@ -19,33 +20,31 @@ _TEXTS = np.array(["a", "b", "c", "d", "e"])
 _CLASSES = np.array(["no", "yes"])
 
 
-def load(
-    *,
-    num_examples: int,
-    kind: str,
-    seed: int,
-    part: str,
-    numeric: Sequence[str],
-    categorical: Sequence[str],
-    targets: Mapping[str, str],
-    weight: str = "",
-    text: Sequence[str] = (),
-) -> TableReader:
-    """Returns a table of random columns with the given names.
+class RandomTable(ArrayTable):
+    """A table of random columns with the names that the config asks for.
 
-    Args:
-        num_examples: The number of rows.
-        kind: `random`, or `constant` for equal rows.
-        seed: Another seed gives other features, but the targets depend on them in the same way.
-        part: Another name also gives other features.
-        numeric: Columns of normal numbers; 8 if there are no other features.
-        categorical: Columns of 5 texts.
-        targets: The kind of each target. A number is a linear function of the features with some
-            noise; a category is `yes` or `no`, depending on such a number.
-        weight: A column of ones; "" for none.
-        text: Columns of texts of 3 to 12 words out of 100.
+    Another seed gives other features, and so does another section, but the targets depend on them
+    in the same way. Without features in the config, there are 8 numbers and 2 categories. A numeric
+    feature has normal numbers, a categorical one 5 texts, and one of texts 3 to 12 words out of
+    100. A target that is a number is a linear function of the features with some noise; a category
+    is `yes` or `no`, depending on such a number. The weights are ones.
     """
-    if not numeric and not categorical and not text:
+
+    name = "synthetic"
+    is_generated = True
+
+    @classmethod
+    def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:
+        """Returns the table of a section, which is drawn once per process."""
+        part = "train" if data.is_training else "validation"
+        return _draw(data.synthetic.num_examples, data.synthetic.kind, data.seed or 0, part, use)
+
+
+@cache_source(maxsize=8)
+def _draw(num_examples: int, kind: str, seed: int, part: str, use: TableUse) -> RandomTable:
+    """Returns a table of random rows, or of equal rows if `kind` is `constant`."""
+    numeric, categorical = use.numeric, use.categorical
+    if not numeric and not categorical and not use.text:
         numeric, categorical = _NUMERIC, _CATEGORICAL
 
     def random(name: str) -> np.random.Generator:
@@ -61,17 +60,17 @@ def load(
         codes = random(name).integers(0, len(_TEXTS), num_examples)
         columns[name] = _TEXTS[codes]
         total += _draw_effects(name, len(_TEXTS))[codes]
-    for name in text:
+    for name in use.text:
         columns[name], effect = _draw_texts(random(name), name, num_examples)
         total += effect
-    for name, target in targets.items():
+    for name, target in use.targets:
         value = total + 0.3 * random(name).standard_normal(num_examples)
         columns[name] = _CLASSES[(value > 0).astype(int)] if target == CATEGORY else value
     if kind == "constant":
         columns = {name: np.repeat(array[:1], num_examples) for name, array in columns.items()}
-    if weight:
-        columns[weight] = np.ones(num_examples, np.float32)
-    return array_reader("synthetic", [("synthetic", columns)])
+    if use.weight:
+        columns[use.weight] = np.ones(num_examples, np.float32)
+    return RandomTable([("synthetic", columns)])
 
 
 def _draw_texts(

@@ -9,51 +9,77 @@ from typing import Any
 
 from orbit_runner.data.files import named_files
 from orbit_runner.data.tables.columns import CATEGORY
-from orbit_runner.data.tables.reader import Block, TableOptions, TableReader
+from orbit_runner.data.tables.dataset import Block, TableDataset, TableOptions
 from orbit_runner.data.text.lines import read_lines, read_lines_or_problems
 from orbit_runner.errors import DataError
 
-NAME = "text_files"
 TEXT, LABEL = "text", "label"
 _BLOCK_ROWS = 2**14
 
 
-def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
-    """Returns the reader of text files, plain or gzip, whose lines are the column `text`.
+class TextTable(TableDataset):
+    """Text files, plain or gzip, whose lines are the column `text`.
 
     `options.files` has the files of each class, which is the column `label`. If there is no such
     file, the name with `.gz` is tried. Raises `DataError` if a file is missing, or is not UTF-8.
     """
-    if input_path:
-        raise DataError(
-            f"{NAME}: got input_path {list(input_path)}, expected none: list the files of each "
-            "class in `files`",
-            field="input_path",
-        )
-    files = [
-        (label, path)
-        for label, names in options.files
-        for name in names
-        for path in _find_files(data_dir, name)
-    ]
-    paths = [path for _, path in files]
-    twice = next((path for path in paths if paths.count(path) > 1), None)
-    if twice is not None:
-        raise DataError(f"{NAME}: {twice} is listed twice", field="files")
 
-    def blocks(names: Sequence[str]) -> Iterator[Block]:
-        for label, path in files:
-            yield from _read_blocks(path, label, names, options.max_bad_records > 0)
+    name = "text_files"
+    settings = ("files", "max_bad_records")
 
-    return TableReader(NAME, {TEXT: CATEGORY, LABEL: CATEGORY}, blocks, tuple(paths), options)
+    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
+        if input_path:
+            raise DataError(
+                f"{self.name}: got input_path {list(input_path)}, expected none: list the files of "
+                "each class in `files`",
+                field="input_path",
+            )
+        self._labels = [
+            (label, path)
+            for label, names in options.files
+            for name in names
+            for path in _find_files(self.name, data_dir, name)
+        ]
+        self.files = tuple(path for _, path in self._labels)
+        twice = next((path for path in self.files if self.files.count(path) > 1), None)
+        if twice is not None:
+            raise DataError(f"{self.name}: {twice} is listed twice", field="files")
+        self.kinds = {TEXT: CATEGORY, LABEL: CATEGORY}
+        self.options = options
+
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the lines of each file."""
+        for label, path in self._labels:
+            yield from _read_blocks(path, label, names, self.options.max_bad_records > 0)
+
+    @classmethod
+    def problems(cls, data: Any) -> Iterator[tuple[str, str]]:
+        """Yields classes without files, and too few classes."""
+        files = data.files or {}
+        if len(files) < (2 if data.is_training else 1):
+            got = f"got only the class {next(iter(files))!r}" if files else "is not set"
+            yield "files", f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"
+        for label, names in files.items():
+            if not label.strip():
+                yield "files", f"got the class {label!r}, expected a name"
+            elif not file_names(names):
+                yield "files", f"{label}: got {names!r}, expected the name of a file, or a list"
 
 
-def _find_files(data_dir: str, name: str) -> list[Path]:
+def file_names(value: Any) -> tuple[str, ...]:
+    """Returns one name or a list of names as a tuple; () if it is neither."""
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
+        return ()
+    return tuple(names)
+
+
+def _find_files(source: str, data_dir: str, name: str) -> list[Path]:
     try:
-        return named_files(NAME, data_dir, [name])
+        return named_files(source, data_dir, [name])
     except DataError as error:
         try:
-            return named_files(NAME, data_dir, [f"{name}.gz"])
+            return named_files(source, data_dir, [f"{name}.gz"])
         except DataError:
             raise DataError(f"{error}, plain or with .gz", field="files") from None
 

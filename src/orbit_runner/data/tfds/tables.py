@@ -5,6 +5,7 @@ Reads the files without that package and without TensorFlow.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.reader import Block, TableOptions, TableReader
+from orbit_runner.data.tables.dataset import Block, TableDataset, TableOptions, TableUse
 from orbit_runner.data.tfds.description import (
     ARRAY_RECORD,
     PreparedSplit,
@@ -32,48 +33,58 @@ _Reader = Callable[[int], Iterator[bytes]]
 _NUMBERS = ("int", "uint", "float", "bfloat")
 
 
-def load(*, data_dir: str, input_path: Sequence[str], options: TableOptions) -> TableReader:
-    """Returns the reader of a prepared dataset.
+class TfdsTable(TableDataset):
+    """A prepared dataset. Its columns are the features, and classes are read as their names.
 
-    Args:
-        data_dir: The directory of all prepared datasets; see `version_folder`.
-        input_path: Must be empty.
-        options: `tfds_name` is the dataset. `tfds_splits` are splits, of which the first that
-            exists is read.
-
-    Returns:
-        The reader. Its columns are the features. Classes are read as their names.
-
-    Raises:
-        DataError: The dataset is not prepared, or a file is missing or damaged.
+    Raises `DataError` if the dataset is not prepared, or a file is missing or damaged.
     """
-    if input_path:
-        raise DataError(
-            f"tfds: got input_path {list(input_path)}, expected none: tfds_split names the files",
-            field="input_path",
-        )
-    folder = version_folder(options.tfds_name, data_dir)
-    split = read_split(folder, *_split_arguments(options.tfds_splits))
-    if split.part is not None:
-        raise DataError(
-            f"tfds: got split {options.tfds_splits[0]!r}, expected a whole split; to split the "
-            "rows of a table, set task.split",
-            field="tfds_split",
-        )
-    features = read_features(folder)
-    kinds = {name: _column_kind(feature) for name, feature in features.items()}
-    texts = {name: _make_converter(folder, name, feature) for name, feature in features.items()}
-    read = _open_records(split)
 
-    def blocks(names: Sequence[str]) -> Iterator[Block]:
-        for number, path in enumerate(split.files):
-            yield from _read_blocks(path, read(number), {name: texts[name] for name in names})
+    name = "tfds"
+    settings = ("missing_values", "tfds_name", "tfds_split", "tfds_data_dir")
 
-    return TableReader("tfds", kinds, blocks, split.files, options)
+    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
+        if input_path:
+            raise DataError(
+                f"tfds: got input_path {list(input_path)}, expected none: tfds_split names the "
+                "files",
+                field="input_path",
+            )
+        folder = version_folder(options.tfds_name, options.tfds_data_dir)
+        self._split = read_split(folder, options.tfds_split, ("validation", "test"))
+        if self._split.part is not None:
+            raise DataError(
+                f"tfds: got split {options.tfds_split!r}, expected a whole split; to split the "
+                "rows of a table, set task.split",
+                field="tfds_split",
+            )
+        features = read_features(folder)
+        self.kinds = {name: _column_kind(feature) for name, feature in features.items()}
+        self._texts = {name: _make_converter(folder, name, one) for name, one in features.items()}
+        self._read = _open_records(self._split)
+        self.files = self._split.files
+        self.options = options
 
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of each file."""
+        texts = {name: self._texts[name] for name in names}
+        for number, path in enumerate(self.files):
+            yield from _read_blocks(path, self._read(number), texts)
 
-def _split_arguments(splits: Sequence[str]) -> tuple[str, Sequence[str]]:
-    return (splits[0], splits) if len(splits) == 1 else ("", splits)
+    @classmethod
+    def problems(cls, data: Any) -> Iterator[tuple[str, str]]:
+        """Yields a missing name, and a directory that is not read."""
+        if not data.tfds_name:
+            yield "tfds_name", "is not set; for example, titanic"
+        if data.data_dir:
+            yield "data_dir", "is not read by `source: tfds`; set tfds_data_dir"
+
+    @classmethod
+    def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:
+        """Returns the table of a section, by default that of the split that it usually reads."""
+        # With `task.split`, both sections read parts of the same rows.
+        if not options.tfds_split and (data.is_training or use.is_split):
+            options = dataclasses.replace(options, tfds_split="train")
+        return super().of_section(data, options, use)
 
 
 def _open_records(split: PreparedSplit) -> _Reader:

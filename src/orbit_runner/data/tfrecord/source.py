@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.bad_records.tfrecords import find_bad_records
+from orbit_runner.data.dataset import Place, check_equal
 from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile, describe_arrays
 from orbit_runner.data.images.dataset import (
     Headers,
     ImageDataset,
-    Place,
     joined_fields,
     spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
-from orbit_runner.data.join_sources import check_equal
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.tfrecord.example import (

@@ -246,11 +246,6 @@ class ImageDataConfig(MixedDataConfig):
             for name in enabled_augmentations(self):
                 yield name, "augments training images; remove it, because is_training is false"
 
-    @property
-    def part(self) -> str:
-        """The part of the rows of `labels_file` that the section reads, if they are split."""
-        return self.split or ("train" if self.is_training else "validation")
-
     def _part_problems(self) -> Iterator[tuple[str, str]]:
         if not self.labels_file:
             yield "labels_file", "is not set; for example, labels.csv"

@@ -18,7 +18,6 @@ from orbit_runner.data.images.headers import survey_notes, survey_rows
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, first_line
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
@@ -116,19 +115,11 @@ def _load_all(config: ImageDataConfig, input_size: Size, num_classes: int | None
             classes_file=config.classes_file,
             path_column=config.path_column,
             label_column=config.label_column,
-            row_split=_row_split(config),
+            row_split=config.labels_split and config.labels_split.row_split(),
         )
     return _load_cached(
         config.source, **places, split=config.split or ("train" if config.is_training else "test")
     )
-
-
-def _row_split(config: ImageDataConfig) -> RowSplit | None:
-    split = config.labels_split
-    if split is None:
-        return None
-    fractions = tuple((split.fractions or {}).items())
-    return RowSplit(split.column, fractions, tuple(split.hash_of), split.seed)
 
 
 def _load_synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: int) -> ImageDataset:

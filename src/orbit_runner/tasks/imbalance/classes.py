@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.arrays import stored_rows
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_mixture
-from orbit_runner.data.source import stored_rows
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.imbalance.config import BALANCED, MixedDataConfig, class_problems

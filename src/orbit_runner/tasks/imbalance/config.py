@@ -75,6 +75,11 @@ class MixedDataConfig(DataConfig):
                     yield f"mixture[{number}].{name}", "is not read by this task"
 
     @property
+    def part(self) -> str:
+        """The part of the rows that the section reads, if a table is split."""
+        return self.split or ("train" if self.is_training else "validation")
+
+    @property
     def sources(self) -> tuple[Self, ...]:
         """The section of each source of the mixture; the section itself if there is none."""
         if not self.mixture:

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.example_ids import find_row
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.shared_examples import SharedExamples, shared_arrays
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.array_examples import ArrayExamples, label_of
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, KerasDataConfig
 from orbit_runner.tasks.keras.sources import (
@@ -19,6 +18,7 @@ from orbit_runner.tasks.keras.sources import (
     Y,
     array_classes,
     array_mixture,
+    label_of,
     mismatch_problems,
     section_source,
     source_files,
@@ -70,26 +70,16 @@ class KerasData(TaskData):
         excluded = self.excluded_rows()
         return shared_arrays(train, validation, (Y, W), advice=NO_SPLIT, excluded=excluded)
 
-    def training_examples(self, section: KerasDataConfig, model_dir: str | None) -> ArrayExamples:
+    def training_examples(self, section: KerasDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which examples are in the batch of each training step."""
         source = section_source(self.config, SECTIONS[0])
         assert source is not None  # `problems` of the config reports it.
         labels = source.arrays[Y]
-
-        def describe_row(row: int) -> dict[str, Any]:
-            return {"place": source.array_location(row), **label_of(labels, row)}
-
-        def find(text: str, id_help: str) -> int:
-            return find_row(text, source.parts, source.rows, first=0, id_help=id_help)
-
-        return ArrayExamples(
-            source.name,
-            source.size,
+        return DatasetExamples(
+            source,
             section,
-            describe_row,
-            find,
-            unit="FILE:INDEX" if section.source == "npz" else "ARRAY:INDEX",
-            mixture=lambda excluded: array_mixture(section, source, excluded),
+            lambda row, text: label_of(labels, row),
+            lambda excluded: array_mixture(section, source, excluded),
         )
 
     def learn(self, assets: Assets) -> TrainedArrays:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.npz_file import read_npz
+from orbit_runner.data.arrays import read_npz
 from orbit_runner.data.tables.jsonl import DuplicateKeyError, make_object
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten

@@ -16,17 +16,16 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
+from orbit_runner.data.arrays import leaves, read_npz
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
     describe_arrays,
     describe_files,
 )
-from orbit_runner.data.join_sources import join_arrays
-from orbit_runner.data.npz_file import read_npz
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
-from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
@@ -86,12 +85,23 @@ def source_files(data: KerasDataConfig) -> list[DataFile]:
 
 @cache_source(maxsize=4)
 def _join_sources(sources: tuple[ArraySource, ...]) -> ArraySource:
-    return join_arrays(sources)
+    return sources[0].join(sources)
 
 
 def array_classes(source: ArraySource) -> Classes:
     """Returns the class of each example. Raises `DataError` if they are not classes."""
     return classes_of_labels(source.arrays[Y])
+
+
+def label_of(labels: np.ndarray, row: int) -> dict[str, Any]:
+    """Returns the label of an example if it is a number or a text, or else nothing."""
+    label = labels[row]
+    if np.size(label) != 1:
+        return {}
+    value = np.reshape(label, ()).item()
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return {"label": float(f"{value:.6g}") if isinstance(value, float) else value}
 
 
 def array_mixture(
@@ -121,7 +131,7 @@ def arrays_of(found: Any, name: str) -> ArraySource:
     tree = {X: inputs, Y: _labels(_array(found[Y], Y, name), name)}
     if found.get(W) is not None:
         tree[W] = _weights(_array(found[W], W, name), name)
-    return ArraySource(name, tree, parts=((name, len(tree[Y])),))
+    return ArraySource(name, tree, parts=((name, len(tree[Y])),), part_kind="ARRAY")
 
 
 def mismatch_problems(
@@ -182,9 +192,7 @@ def _select_section(source: ArraySource, fraction: float, section: str) -> Array
 
     origins = None if source.origins is None else source.origins[chosen]
     rows = np.flatnonzero(chosen) if source.rows is None else source.rows[chosen]
-    return ArraySource(
-        source.name, select(source.arrays), origins=origins, parts=source.parts, rows=rows
-    )
+    return dataclasses.replace(source, arrays=select(source.arrays), origins=origins, rows=rows)
 
 
 def _array(value: Any, path: str, name: str) -> np.ndarray:
@@ -268,7 +276,8 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
     try:
         source = arrays_of(arrays, ", ".join(paths))
         counts = [len(part[Y]) for part in parts]
-        return dataclasses.replace(source, parts=tuple(zip(paths, counts, strict=True)))
+        named = tuple(zip(paths, counts, strict=True))
+        return dataclasses.replace(source, parts=named, part_kind="FILE")
     except DataError as error:
         raise DataError(str(error), field="input_path") from error
 

@@ -13,7 +13,6 @@ from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
-from orbit_runner.tasks.array_examples import label_of
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
@@ -31,7 +30,13 @@ from orbit_runner.tasks.keras.outputs import (
 )
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.serving import make_serving
-from orbit_runner.tasks.keras.sources import Y, array_classes, array_mixture, section_source
+from orbit_runner.tasks.keras.sources import (
+    Y,
+    array_classes,
+    array_mixture,
+    label_of,
+    section_source,
+)
 from orbit_runner.tasks.keras.trained_arrays import (
     TrainedArrays,
     check_vocabularies,

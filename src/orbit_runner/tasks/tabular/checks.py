@@ -20,10 +20,9 @@ from orbit_runner.data.tables.cell_texts import (
     equal_numbers,
     find_misreading,
 )
-from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, Column, TableSource
-from orbit_runner.data.tables.reader import TableReader
+from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, Column, TablePart, TableSource
+from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.data.tables.summary import (
-    TablePart,
     TableSummary,
     row_hashes,
     summarize,
@@ -39,9 +38,9 @@ from orbit_runner.tasks.tabular.config import (
 from orbit_runner.tasks.tabular.sources import (
     category_advice,
     feature_kinds,
+    load_dataset,
+    load_datasets,
     load_part,
-    load_reader,
-    load_readers,
     load_sources,
     missing_values_advice,
     named_columns,
@@ -85,26 +84,26 @@ def setting_of_error(section: str, error: DataError) -> str:
 
 def _name_problems(config: TabularConfig) -> Problems:
     """Yields columns that a table does not have, or whose type cannot be used."""
-    checked: list[TableReader] = []
+    checked: list[TableDataset] = []
     for section in SECTIONS:
         try:
-            reader = load_reader(config, section)
+            dataset = load_dataset(config, section)
         except DataError as error:
             yield setting_of_error(section, error), str(error)
             return
-        if reader in checked:  # Both sections usually read the same table.
+        if dataset in checked:  # Both sections usually read the same table.
             continue
-        checked.append(reader)
+        checked.append(dataset)
         named = [*named_columns(config, section)]
         for path, name, kind in named:
-            if problem := _name_problem(name, kind, reader.kinds):
-                yield path, f"{problem}\ncolumns of {section}: {', '.join(reader.kinds)}"
+            if problem := _name_problem(name, kind, dataset.kinds):
+                yield path, f"{problem}\ncolumns of {section}: {', '.join(dataset.kinds)}"
         inferred = set(feature_kinds(config)) - {name for _, name, _ in named}
-        for name in sorted(inferred - set(reader.kinds)):
+        for name in sorted(inferred - set(dataset.kinds)):
             yield f"{section}.source", f"has no column {name!r}, which train_data has"
         for name in config.features.exclude if section == "train_data" else ():
-            if name not in {**reader.kinds, **reader.extra}:
-                hint = nearest_name_hint(name, reader.kinds)
+            if name not in {**dataset.kinds, **dataset.extra}:
+                hint = nearest_name_hint(name, dataset.kinds)
                 yield "features.exclude", f"unknown column {name!r}{hint}"
     if not feature_kinds(config) and not _typed_dates(config):
         yield "features", "no columns are left for features"
@@ -232,7 +231,7 @@ def _typed_dates(config: TabularConfig) -> dict[str, str]:
     if config.features.names:
         return {}
     used = {name for _, name, _ in named_columns(config, "train_data")} | {*config.features.exclude}
-    kinds = load_reader(config, "train_data").kinds
+    kinds = load_dataset(config, "train_data").kinds
     return {
         name: f"of type {kind}"
         for name, kind in kinds.items()
@@ -301,10 +300,10 @@ def left_out(config: TabularConfig) -> list[str]:
     """Returns what of the tables is not used: columns, files and rows, one line each."""
     lines = dict.fromkeys(line for section in SECTIONS for line in _unused_columns(config, section))
     files = {
-        f"files of data_dir that are not read: {_format_names(reader.skipped)}": None
+        f"files of data_dir that are not read: {_format_names(dataset.skipped)}": None
         for section in SECTIONS
-        for reader in load_readers(config, section)
-        if reader.skipped
+        for dataset in load_datasets(config, section)
+        if dataset.skipped
     }
     return [*lines, *files, *_unread_rows(config)]
 
@@ -312,13 +311,13 @@ def left_out(config: TabularConfig) -> list[str]:
 def _unused_columns(config: TabularConfig, section: str) -> Iterator[str]:
     used = {name for _, name, _ in named_columns(config, section)} | {*feature_kinds(config)}
     unused: dict[str, str] = {}
-    for reader in load_readers(config, section):
+    for dataset in load_datasets(config, section):
         unused |= {
             name: name if kind in (NUMBER, CATEGORY) else f"{name} ({kind})"
-            for name, kind in reader.kinds.items()
+            for name, kind in dataset.kinds.items()
             if name not in used
         }
-        unused |= {name: f"{name} (only in {file})" for name, file in reader.extra.items()}
+        unused |= {name: f"{name} (only in {file})" for name, file in dataset.extra.items()}
     if unused:
         yield f"columns that are not used: {_format_names([*unused.values()])}"
 

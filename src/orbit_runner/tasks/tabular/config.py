@@ -133,8 +133,24 @@ class TabularModelConfig(Config):
     )
 
 
+class TableTaskConfig(TaskConfig):
+    """A task whose examples are rows of tables. Subclasses have the setting `split`."""
+
+    def to_tabular_config(self) -> TabularConfig:
+        """Returns this task as one on a table, with features and targets."""
+        raise NotImplementedError
+
+    def section_problems(self, split: TableSplitConfig | None) -> Iterator[tuple[str, str]]:
+        """Yields unknown sources of the sections, and parts that `split` does not have."""
+        sources = [entry.name for entry in TABLE_SOURCES.entries()]
+        for section in SECTIONS:
+            data = getattr(self, section)
+            yield from source_problems(section, data, sources)
+            yield from part_problems(section, data, split)
+
+
 @config_class
-class TabularConfig(TaskConfig):
+class TabularConfig(TableTaskConfig):
     """Classification and regression of the rows of a table."""
 
     model: TabularModelConfig = field(
@@ -156,11 +172,7 @@ class TabularConfig(TaskConfig):
         if not self.model.name:
             known = ", ".join(entry.name for entry in TABLE_MODELS.entries())
             yield "model.name", f"is not set\nallowed: {known}"
-        sources = [entry.name for entry in TABLE_SOURCES.entries()]
-        for section in SECTIONS:
-            data = getattr(self, section)
-            yield from source_problems(section, data, sources)
-            yield from part_problems(section, data, self.split)
+        yield from self.section_problems(self.split)
         yield from self._target_problems()
         yield from value_problems("class_weights", self.class_weights)
         yield from self._class_problems()
@@ -188,3 +200,7 @@ class TabularConfig(TaskConfig):
         if count != 1:
             for name in (name for name, value in settings.items() if value):
                 yield name, f"got {count} classification targets, expected one"
+
+    def to_tabular_config(self) -> TabularConfig:
+        """Returns this task."""
+        return self

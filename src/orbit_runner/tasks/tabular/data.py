@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.example_ids import find_row
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.shared_examples import SharedExamples
 from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.array_examples import ArrayExamples
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.tabular.checks import (
     column_facts,
     setting_of_error,
@@ -47,23 +46,21 @@ class TabularData(TaskData):
         """Returns the validation rows with the features of a training row, or None."""
         return shared_rows(self.config, self.excluded_rows)
 
-    def training_examples(self, section: TableDataConfig, model_dir: str | None) -> ArrayExamples:
+    def training_examples(self, section: TableDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which rows are in the batch of each training step."""
-        part = load_part(self.config, SECTIONS[0])
-        columns = {target.column: part.column(target.column) for target in self.config.targets}
+        table = self.config
+        part = load_part(table, SECTIONS[0])
+        columns = {target.column: part.column(target.column) for target in table.targets}
 
-        def describe_row(row: int) -> dict[str, Any]:
-            targets = {name: column.text(row) for name, column in columns.items()}
-            return {"place": part.row_location(row), "targets": targets}
+        def targets_of(row: int, text: bool) -> dict[str, Any]:
+            return {"targets": {name: column.text(row) for name, column in columns.items()}}
 
-        def mixture(excluded: Any) -> Any:
-            return table_mixture(self.config, section, excluded)
-
-        def find(text: str, id_help: str) -> int:
-            return find_row(text, part.source.parts, part.rows, first=1, id_help=id_help)
-
-        name = part.source.name
-        return ArrayExamples(name, part.size, section, describe_row, find, mixture=mixture)
+        return DatasetExamples(
+            part,
+            section,
+            targets_of,
+            lambda excluded: table_mixture(table, section, excluded),
+        )
 
     def summary(self) -> TableSummary | None:
         """Returns a first look at the table, or None if it cannot be read."""

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import source_field
 from orbit_runner.config.schema.weights import NEVER
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions
+from orbit_runner.data.tables.text_files import file_names
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
 from orbit_runner.tasks.table_split import TableSplitConfig
 
 _NO_IMAGES = "there are no images to augment"
-_SETTING_SOURCES = {
-    "delimiter": ("csv",),
-    "column_names": ("csv",),
-    "missing_values": ("csv", "jsonl", "parquet", "npz", "arrays", "tfds"),
-    "function": ("arrays",),
-    "files": ("text_files",),
-    "max_bad_records": ("csv", "jsonl", "parquet", "npz", "text_files"),
-    "tfds_name": ("tfds",),
-    "tfds_split": ("tfds",),
-    "tfds_data_dir": ("tfds",),
-}
 
 
 @config_class
@@ -82,56 +74,45 @@ class TableDataConfig(MixedDataConfig):
         yield from super().problems()
         if len(self.delimiter) != 1:
             yield "delimiter", f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
-        if self.source == "arrays" and not all(one.function for one in self.sources):
-            yield "function", "is not set; for example, my_package.data:load"
-        if self.source == "text_files":
-            yield from self._files_problems()
-        if self.source == "tfds" and not self.tfds_name:
-            yield "tfds_name", "is not set; for example, titanic"
-        if self.source == "tfds" and self.data_dir:
-            yield "data_dir", "is not read by `source: tfds`; set tfds_data_dir"
-        if self.source == "synthetic":
+        yield from self.format.problems(self)
+        if self.format.is_generated:
             return  # It can replace any source, so the settings of all sources are allowed.
-        for name, sources in _SETTING_SOURCES.items():
-            read = any(one.source in sources for one in self.sources)
-            if not read and getattr(self, name) != _default(name):
-                read_by = " or ".join(map(repr, sources))
+        read = {name for one in self.sources for name in one.format.settings}
+        for name in (one.name for one in dataclasses.fields(TableOptions)):
+            if name not in read and getattr(self, name) != _default(name):
+                entries = TABLE_SOURCES.registered()
+                names = [repr(one.name) for one in entries if name in one.load().settings]
+                read_by = " or ".join(names)
                 yield name, f"is read only by source {read_by}, got source {self.source!r}"
 
-    def _files_problems(self) -> Iterator[tuple[str, str]]:
-        files = self.files or {}
-        if len(files) < (2 if self.is_training else 1):
-            got = f"got only the class {next(iter(files))!r}" if files else "is not set"
-            yield "files", f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"
-        for label, names in files.items():
-            if not label.strip():
-                yield "files", f"got the class {label!r}, expected a name"
-            elif not _names(names):
-                yield "files", f"{label}: got {names!r}, expected the name of a file, or a list"
+    @property
+    def format(self) -> type[TableDataset]:
+        """The class of the source; the base class, which reads nothing, if there is none."""
+        known = self.source in TABLE_SOURCES
+        found: type[TableDataset] = TABLE_SOURCES.get(self.source).load() if known else TableDataset
+        return found
 
     @property
-    def part(self) -> str:
-        """The part of the rows that the section reads, if the table is split."""
-        return self.split or ("train" if self.is_training else "validation")
+    def options(self) -> TableOptions:
+        """The settings that the format reads."""
+        values = {
+            "column_names": tuple(self.column_names),
+            "missing_values": self.missing_texts,
+            "files": self.class_files,
+        }
+        names = self.format.settings
+        return TableOptions(**{name: values.get(name, getattr(self, name)) for name in names})
 
     @property
     def missing_texts(self) -> tuple[str, ...]:
-        """The texts that mean that a value is missing. The default list is only for CSV files."""
+        """The texts that mean that a value is missing; the default is only for untyped values."""
         is_default = list(self.missing_values) == list(_default("missing_values"))
-        return () if is_default and self.source != "csv" else tuple(self.missing_values)
+        return () if is_default and self.format.is_typed else tuple(self.missing_values)
 
     @property
     def class_files(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The classes of `files`, each with the names of its files."""
-        return tuple((label, _names(names)) for label, names in (self.files or {}).items())
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    """Returns one name or a list of names as a tuple; () if it is neither."""
-    names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
-        return ()
-    return tuple(names)
+        return tuple((label, file_names(names)) for label, names in (self.files or {}).items())
 
 
 def _default(name: str) -> Any:
@@ -152,7 +133,7 @@ def part_problems(
     section: str, data: TableDataConfig, split: TableSplitConfig | None
 ) -> Iterator[tuple[str, str]]:
     """Yields a part of a section that `split`, the setting of the task, does not have."""
-    if data.source == "synthetic":
+    if data.format.is_generated:
         return
     if split is None and data.split:
         yield f"{section}.split", f"got {data.split!r}, but task.split is not set"

@@ -10,7 +10,7 @@ import tensorflow as tf
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks import array_inputs
 from orbit_runner.tasks.tabular.config import TabularConfig

@@ -9,8 +9,7 @@ import numpy as np
 
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.data.tables.columns import CATEGORY, NUMBER, TablePart
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.tabular.checks import (
     column_warnings,

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column
-from orbit_runner.data.tables.reader import TableReader
-from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
+from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.assets import Assets, encode_json
 from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
-from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, load_readers
+from orbit_runner.tasks.tabular.sources import feature_kinds, load_datasets, load_part
 from orbit_runner.tasks.tabular.texts import TextFit, fit_text
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.files import parse_json, read_json_object
@@ -99,8 +98,7 @@ def fit_or_load(config: TabularConfig) -> dict[str, Any]:
 
     It is read from the cache if the fit is slow and neither files nor settings have changed.
     """
-    readers = load_readers(config, "train_data")
-    key = [_file_status(readers), _settings(config)]
+    key = [_file_status(load_datasets(config, "train_data")), _settings(config)]
     entry = _cache_entry(key) if key[0] else None
     if entry is not None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -233,8 +231,8 @@ def _settings(config: TabularConfig) -> Any:
     return json.loads(json.dumps(found))
 
 
-def _file_status(readers: Sequence[TableReader]) -> list[tuple[str, int, int]]:
-    if not all(reader.files for reader in readers):
+def _file_status(datasets: Sequence[TableDataset]) -> list[tuple[str, int, int]]:
+    if not all(one.files for one in datasets):
         return []
-    status = [(path.absolute(), path.stat()) for one in readers for path in one.files]
+    status = [(path.absolute(), path.stat()) for one in datasets for path in one.files]
     return [(str(path), one.st_size, one.st_mtime_ns) for path, one in status]

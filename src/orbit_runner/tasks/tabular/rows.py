@@ -19,8 +19,8 @@ from typing import Any
 from orbit_runner.data.tables.arrow_types import is_date_or_time, is_text
 from orbit_runner.data.tables.build import to_texts
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
+from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.data.tables.jsonl import parse_line, text_of
-from orbit_runner.data.tables.reader import TableOptions
 from orbit_runner.data.text.lines import is_utf8, open_binary, remove_mark
 from orbit_runner.errors import DataError, RunnerError, shorten
 from orbit_runner.registry import TABLE_SOURCES
@@ -28,8 +28,6 @@ from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 CSV, JSON_LINES, LINES = "csv", "jsonl", "lines"
-# The first bytes of files that Arrow and NumPy read, and the sources that read them.
-_BINARY_FORMATS = {b"PAR1": "parquet", b"PK\x03\x04": "npz"}
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MOST_CELL_CHARACTERS = 2**31 - 1
 _AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?!\n|\Z)")
@@ -85,17 +83,23 @@ def file_rows(
     """
     try:
         with open_binary(Path(path).expanduser()) as file:
-            head = file.peek(4)[:4]  # type: ignore[attr-defined]
+            head = file.peek(16)  # type: ignore[attr-defined]
             if head[:2] in _UTF16_MARKS:
                 raise RunnerError(f"{path}: is UTF-16, expected UTF-8")
-            source = _BINARY_FORMATS.get(head, "")
-            if not source:
+            table = _binary_format(head)
+            if table is None:
                 lines = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="\n")
                 yield from text_rows(path, lines, data, _format_of(path, text_column), text_column)
                 return
     except (OSError, EOFError, zlib.error) as error:
         raise RunnerError(f"{path}: cannot be read to the end ({error})") from None
-    yield from _table_rows(path, source, data, numbers)
+    yield from _table_rows(path, table, data, numbers)
+
+
+def _binary_format(head: bytes) -> Any:
+    """Returns the class that reads files with these first bytes; None if they are texts."""
+    tables = (entry.load() for entry in TABLE_SOURCES.registered())
+    return next((one for one in tables if one.file_start and head.startswith(one.file_start)), None)
 
 
 def _format_of(path: str, text_column: str) -> str:
@@ -116,7 +120,7 @@ def text_rows(
     `text_column`, and otherwise CSV.
     """
     first, lines = peek_line(remove_mark(lines))
-    if first[:4].encode("utf-8", "surrogateescape") in _BINARY_FORMATS:
+    if _binary_format(first[:16].encode("utf-8", "surrogateescape")):
         raise RunnerError(f"{where}: is a binary file; pass its name to `runner predict`")
     if not kind and first.lstrip().startswith("{"):
         kind = JSON_LINES
@@ -210,19 +214,17 @@ def _is_missing(value: Any, missing: Collection[str]) -> bool:
 
 
 def _table_rows(
-    path: str, source: str, data: TableDataConfig, numbers: Collection[str]
+    path: str, table: Any, data: TableDataConfig, numbers: Collection[str]
 ) -> Iterator[Row]:
-    """Yields the rows of a file that only the reader of training reads."""
+    """Yields the rows of a file that only a class for training reads."""
     missing = {text.strip() for text in data.missing_texts}
-    reader = TABLE_SOURCES.get(source).load()(
-        data_dir="", input_path=(path,), options=TableOptions()
-    )
+    dataset = table(data_dir="", input_path=(path,), options=TableOptions())
     names = [
         name
-        for name, kind in reader.kinds.items()
+        for name, kind in dataset.kinds.items()
         if kind in (NUMBER, CATEGORY) or is_date_or_time(kind)
     ]
-    for block in reader.blocks(names):
+    for block in dataset.blocks(names):
         columns = [_values(block.columns[name], name in numbers) for name in names]
         for number, values in enumerate(zip(*columns, strict=True), block.first):
             known = {

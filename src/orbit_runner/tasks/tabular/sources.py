@@ -4,111 +4,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
     describe_arrays,
     describe_files,
 )
-from orbit_runner.data.join_sources import join_tables
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.tables.bad_rows import exclude_bad_rows
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, INTEGER, KEY, NUMBER, TEXT, TableSource
-from orbit_runner.data.tables.hashing import hash_rows, value_bits
-from orbit_runner.data.tables.reader import TableOptions, TableReader
-from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value
-from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.data.tables.columns import (
+    CATEGORY,
+    INTEGER,
+    KEY,
+    NUMBER,
+    TEXT,
+    TablePart,
+    TableSource,
+)
+from orbit_runner.data.tables.dataset import TableDataset, TableUse
+from orbit_runner.data.tables.hashing import value_bits
+from orbit_runner.data.tables.split import part_of_table
 from orbit_runner.errors import DataError, nearest_name_hint
-from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_column, training_mixture
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
-SYNTHETIC = "synthetic"
 _MAX_SETTING = 200
-# The joined tables of mixtures.
-_JOINED_TABLES: dict[tuple[Any, ...], TablePart] = {}
-_MAX_JOINED_TABLES = 4
 
 
-def load_reader(config: TabularConfig, section: str) -> TableReader:
-    """Returns the reader of a section's table, that of the first source of a mixture."""
-    return load_readers(config, section)[0]
+def load_dataset(config: TabularConfig, section: str) -> TableDataset:
+    """Returns the dataset of a section, that of the first source of a mixture."""
+    return load_datasets(config, section)[0]
 
 
-def load_readers(config: TabularConfig, section: str) -> list[TableReader]:
-    """Returns the reader of each source of a section, which is opened once per process."""
-    return [_reader(config, data) for data in getattr(config, section).sources]
-
-
-def _reader(config: TabularConfig, data: TableDataConfig) -> TableReader:
-    if data.source == SYNTHETIC:
-        return _load_synthetic(config, data)
-    if data.source == "tfds":
-        options = TableOptions(
-            tfds_name=data.tfds_name,
-            tfds_splits=_tfds_splits(config, data),
-            missing_values=data.missing_texts,
-        )
-        return _open(data.source, data.tfds_data_dir, input_paths(data), options)
-    options = TableOptions(
-        delimiter=data.delimiter,
-        column_names=tuple(data.column_names),
-        missing_values=data.missing_texts,
-        function=data.function,
-        files=data.class_files,
-        max_bad_records=data.max_bad_records,
+def load_datasets(config: TabularConfig, section: str) -> list[TableDataset]:
+    """Returns the dataset of each source of a section, which is opened once per process."""
+    use = TableUse(
+        numeric=tuple(config.features.numeric),
+        categorical=tuple(config.features.categorical),
+        text=tuple(text.column for text in config.features.text),
+        targets=tuple((target.column, kind_of(target.type)) for target in config.targets),
+        weight=config.weight_column,
+        is_split=config.split is not None,
     )
-    return _open(data.source, data.data_dir, input_paths(data), options)
-
-
-def _tfds_splits(config: TabularConfig, data: TableDataConfig) -> tuple[str, ...]:
-    """Returns the split that a section reads, or several: it reads the first that exists."""
-    if data.tfds_split:
-        return (data.tfds_split,)
-    # With `task.split`, both sections read parts of the same rows.
-    return ("train",) if data.is_training or config.split else ("validation", "test")
-
-
-@cache_source(maxsize=8)
-def _open(
-    source: str, data_dir: str, input_path: tuple[str, ...], options: TableOptions
-) -> TableReader:
-    return TABLE_SOURCES.get(source).load()(
-        data_dir=data_dir, input_path=input_path, options=options
-    )
-
-
-def _load_synthetic(config: TabularConfig, data: TableDataConfig) -> TableReader:
-    return _synthesize(
-        json.dumps(
-            {
-                "num_examples": data.synthetic.num_examples,
-                "kind": data.synthetic.kind,
-                "seed": data.seed or 0,
-                "part": "train" if data.is_training else "validation",
-                "numeric": config.features.numeric,
-                "categorical": config.features.categorical,
-                "text": [text.column for text in config.features.text],
-                "targets": {target.column: kind_of(target.type) for target in config.targets},
-                "weight": config.weight_column,
-            }
-        )
-    )
-
-
-@cache_source(maxsize=8)
-def _synthesize(settings: str) -> TableReader:
-    return TABLE_SOURCES.get(SYNTHETIC).load()(**json.loads(settings))
+    sources = getattr(config, section).sources
+    return [data.format.of_section(data, data.options, use) for data in sources]
 
 
 def kind_of(target_type: str) -> str:
@@ -128,7 +74,7 @@ def named_columns(config: TabularConfig, section: str) -> Iterator[tuple[str, st
         yield "features.categorical", name, CATEGORY
     for index, text in enumerate(config.features.text):
         yield f"features.text[{index}].column", text.column, TEXT
-    if config.split is not None and getattr(config, section).source != SYNTHETIC:
+    if config.split is not None and not getattr(config, section).format.is_generated:
         if config.split.column:
             yield "split.column", config.split.column, CATEGORY
         for name in config.split.hash_of:
@@ -139,11 +85,11 @@ def feature_kinds(config: TabularConfig) -> dict[str, str]:
     """Returns the kind of each feature by name: numbers, categories, texts, as in the config.
 
     Without lists in the config, they are the columns that nothing else uses, in the order of the
-    training table, with the kinds that its reader infers.
+    training table, with the kinds that its dataset infers.
     """
     numeric, categorical = config.features.numeric, config.features.categorical
     if not config.features.names:
-        kinds = load_reader(config, "train_data").kinds
+        kinds = load_dataset(config, "train_data").kinds
         used = {name for _, name, _ in named_columns(config, "train_data")}
         used |= {*config.features.exclude}
         numeric = [n for n, kind in kinds.items() if kind == NUMBER and n not in used]
@@ -160,29 +106,17 @@ def load_part(config: TabularConfig, section: str) -> TablePart:
     source of a mixture lacks a column.
     """
     data = getattr(config, section)
-    sources = load_sources(config, section)
-    if not data.mixture:
-        return _rows_of(config, data, sources[0])
-    key = tuple(sources), data.part, repr(config.split), tuple(feature_kinds(config))
-    if key not in _JOINED_TABLES:
-        while len(_JOINED_TABLES) >= _MAX_JOINED_TABLES:
-            del _JOINED_TABLES[next(iter(_JOINED_TABLES))]
-        parts = zip(data.sources, sources, strict=True)
-        _JOINED_TABLES[key] = join_tables([_rows_of(config, one, source) for one, source in parts])
-    return _JOINED_TABLES[key]
+    split = None if config.split is None else config.split.row_split([*feature_kinds(config)])
+    parts = tuple(
+        part_of_table(source, None if one.format.is_generated else split, one.part)
+        for one, source in zip(data.sources, load_sources(config, section), strict=True)
+    )
+    return _join(parts) if data.mixture else parts[0]
 
 
-def _rows_of(config: TabularConfig, data: TableDataConfig, source: TableSource) -> TablePart:
-    split = config.split
-    if split is None or data.source == SYNTHETIC:
-        return TablePart(source, exclude_bad_rows(source))
-    if split.column:
-        rows = rows_with_value(source.columns[split.column], data.part)
-        return TablePart(source, exclude_bad_rows(source, rows))
-    hash_columns = split.hash_of or tuple(feature_kinds(config))
-    places = _positions(source, tuple(hash_columns), split.seed)
-    rows = rows_of_fraction(places, split.fractions or {}, data.part)
-    return TablePart(source, exclude_bad_rows(source, rows))
+@cache_source(maxsize=4)
+def _join(parts: tuple[TablePart, ...]) -> TablePart:
+    return parts[0].join(parts)
 
 
 def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
@@ -190,23 +124,23 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
     kinds = {name: kind for _, name, kind in reversed([*named_columns(config, section)])}
     # A column that is a feature keeps the kind of the feature if it also decides on the part.
     kinds |= feature_kinds(config)
-    readers = load_readers(config, section)
+    datasets = load_datasets(config, section)
     if not config.features.names:
-        integers = readers[0].integers & feature_kinds(config).keys()
+        integers = datasets[0].integers & feature_kinds(config).keys()
         kinds |= {name: INTEGER for name in integers if kinds[name] == NUMBER}
     # A text is read as a category, and kept once, however many rows have it.
     kinds = {name: CATEGORY if kind == TEXT else kind for name, kind in kinds.items()}
-    for number, reader in enumerate(readers):
-        missing = next((name for name in kinds if name not in reader.kinds), "")
-        if number and missing in readers[0].kinds:
+    for number, dataset in enumerate(datasets):
+        missing = next((name for name in kinds if name not in dataset.kinds), "")
+        if number and missing in datasets[0].kinds:
             raise DataError(
-                f"{_reader_name(reader)}: has no column {missing!r}"
-                f"{nearest_name_hint(missing, reader.kinds)}, which {_reader_name(readers[0])} of "
+                f"{_name_of(dataset)}: has no column {missing!r}"
+                f"{nearest_name_hint(missing, dataset.kinds)}, which {_name_of(datasets[0])} of "
                 "mixture[0] has",
                 field=f"mixture[{number}]",
             )
     try:
-        return [_load(reader, tuple(kinds.items())) for reader in readers]
+        return [_load(dataset, tuple(kinds.items())) for dataset in datasets]
     except CellError as error:
         raise _explain_cell(config, section, error) from None
 
@@ -261,30 +195,25 @@ def _features_setting(config: TabularConfig, kinds: Mapping[str, str]) -> str:
     return "features.numeric and features.categorical, which then list all features"
 
 
-def _reader_name(reader: TableReader) -> str:
-    return str(reader.files[0]) if reader.files else reader.name
+def _name_of(dataset: TableDataset) -> str:
+    return str(dataset.files[0]) if dataset.files else dataset.name
 
 
 @cache_source(maxsize=8)
-def _load(reader: TableReader, kinds: tuple[tuple[str, str], ...]) -> TableSource:
-    return read_table(reader, dict(kinds))
-
-
-@cache_source(maxsize=2)
-def _positions(source: TableSource, hash_columns: tuple[str, ...], seed: int) -> np.ndarray:
-    return positions(hash_rows(source.columns[name] for name in hash_columns), seed)
+def _load(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSource:
+    return read_table(dataset, dict(kinds))
 
 
 def source_files(config: TabularConfig, section: str) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its columns if there are none."""
-    readers = load_readers(config, section)
-    found = describe_files([path for one in readers for path in one.files], content_digest)
-    if all(reader.files for reader in readers) or getattr(config, section).source == SYNTHETIC:
-        return found
-    for reader, source in zip(readers, load_sources(config, section), strict=True):
-        if not reader.files:
-            found += describe_arrays({n: value_bits(one) for n, one in source.columns.items()})
-    return found
+    datasets = load_datasets(config, section)
+    files = describe_files([path for one in datasets for path in one.files], content_digest)
+    if all(one.files for one in datasets) or getattr(config, section).format.is_generated:
+        return files
+    for dataset, source in zip(datasets, load_sources(config, section), strict=True):
+        if not dataset.files:
+            files += describe_arrays({n: value_bits(one) for n, one in source.columns.items()})
+    return files
 
 
 def target_classes(config: TabularConfig) -> Classes:

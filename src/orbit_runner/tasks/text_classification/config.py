@@ -6,26 +6,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
-from orbit_runner.registry import TABLE_SOURCES, TEXT_CLASSIFIERS
+from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
-    source_problems,
     value_problems,
 )
 from orbit_runner.tasks.keras.keras_names import metric_problems
 from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.config import (
-    SECTIONS,
     FeaturesConfig,
+    TableTaskConfig,
     TabularConfig,
     TargetConfig,
     TextColumnConfig,
 )
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
-    part_problems,
     training_table,
     validation_table,
 )
@@ -37,7 +34,7 @@ def _text_column() -> TextColumnConfig:
 
 
 @config_class
-class TextClassificationConfig(TaskConfig):
+class TextClassificationConfig(TableTaskConfig):
     """Classification of texts: a table with a column of texts and a column of classes."""
 
     model: TextClassifierConfig = field(
@@ -72,11 +69,7 @@ class TextClassificationConfig(TaskConfig):
                 yield name, "is not set"
         if self.text.column == self.label_column:
             yield "label_column", f"{self.label_column!r} is also text.column"
-        sources = [entry.name for entry in TABLE_SOURCES.entries()]
-        for section in SECTIONS:
-            data = getattr(self, section)
-            yield from source_problems(section, data, sources)
-            yield from part_problems(section, data, self.split)
+        yield from self.section_problems(self.split)
 
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task as one on a table, with one text feature and one target."""

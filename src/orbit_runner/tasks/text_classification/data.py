@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
@@ -10,11 +11,13 @@ from orbit_runner.data.shared_examples import SharedExamples
 from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.examples import DatasetExamples
+from orbit_runner.tasks.tabular.config import SECTIONS
 from orbit_runner.tasks.tabular.data import TabularData
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
-from orbit_runner.tasks.text_classification.examples import TextExamples
 
 
 class TextClassificationData(TaskData):
@@ -43,9 +46,19 @@ class TextClassificationData(TaskData):
         """Returns the validation texts that are also training texts, or None."""
         return self.table.shared_examples()
 
-    def training_examples(self, section: TableDataConfig, model_dir: str | None) -> TextExamples:
+    def training_examples(self, section: TableDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which examples are in the batch of each training step."""
-        return TextExamples(self.config, section)
+        table = self.table.config
+        part = load_part(table, SECTIONS[0])
+        texts = part.column(self.config.text.column)
+        labels = part.column(self.config.label_column)
+
+        def class_of(row: int, text: bool) -> dict[str, Any]:
+            return {"class": labels.text(row)} | ({"text": texts.text(row)} if text else {})
+
+        return DatasetExamples(
+            part, section, class_of, lambda excluded: table_mixture(table, section, excluded)
+        )
 
     def summary(self) -> TableSummary | None:
         """Returns a first look at the table, or None if it cannot be read."""

@@ -1,0 +1,67 @@
+"""NumPy arrays: nested by name, repeated, and read from `.npz`. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.errors import DataError, first_line
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted path, after `prefix`, and the value of each leaf of nested mappings."""
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+class RepeatedArray:
+    """Mimics a NumPy array [size, ...] that repeats `rows` [k, ...], which are stored once.
+
+    A slice of it is a slice of the stored rows.
+    """
+
+    def __init__(self, rows: np.ndarray, size: int) -> None:
+        self.rows, self.dtype = rows, rows.dtype
+        self.shape, self.ndim = (size, *rows.shape[1:]), rows.ndim
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: slice) -> np.ndarray:
+        return self.rows[index]
+
+
+def stored_rows(array: np.ndarray | RepeatedArray) -> np.ndarray:
+    """Returns the rows of an array [n, ...] that are stored, [k, ...].
+
+    k is less than n only for a `RepeatedArray` and for an array made by `np.broadcast_to`.
+    """
+    if isinstance(array, RepeatedArray):
+        return array.rows
+    return array[:1] if len(array) > 1 and array.strides[0] == 0 else array
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Returns the arrays of a file by name.
+
+    Raises `DataError` if the file is damaged, holds a single array, or holds Python objects, which
+    would be unpickled.
+    """
+    try:
+        found = np.load(path, allow_pickle=False)
+        if not isinstance(found, np.lib.npyio.NpzFile):
+            raise ValueError("a single array, expected an archive of numpy.savez")
+        with found:
+            return {name: found[name] for name in found.files}
+    # NumPy and zipfile raise a dozen kinds of errors for damaged files.
+    except Exception as error:
+        raise DataError(
+            f"{path}: cannot be read as .npz: {first_line(error)}", field="input_path"
+        ) from None

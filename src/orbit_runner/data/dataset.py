@@ -1,0 +1,150 @@
+"""What a dataset is, whatever its examples are; does not import TensorFlow.
+
+Its examples are numbered from 0 in stored order. Arrays (`source.py`), the rows of a table
+(`tables/columns.py`) and images (`images/dataset.py`) are datasets.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from orbit_runner.data.example_ids import index_of, unknown_id_error
+from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder
+from orbit_runner.errors import DataError
+
+_Dataset = TypeVar("_Dataset", bound="Dataset")
+
+
+class Place(NamedTuple):
+    """Where an example is stored, and what is known about it.
+
+    Attributes:
+        names: File, record, index and the like, by name.
+        label: The number of the class, None if it is not known.
+        size: Height and width of an image, None if they are not known.
+    """
+
+    names: dict[str, Any]
+    label: int | None = None
+    size: tuple[int, int] | None = None
+
+
+class Dataset(abc.ABC):
+    """Examples that are stored somewhere.
+
+    Attributes:
+        name: Name for messages.
+        origins: The dataset of a mixture that each example comes from, integers [n]; None if there
+            is only one.
+        id_forms: The forms of IDs besides indices, for messages.
+    """
+
+    name: str
+    origins: np.ndarray | None = None
+    id_forms: str = ""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """The number of examples."""
+
+    @abc.abstractmethod
+    def place(self, number: int) -> Place:
+        """Returns where an example is stored."""
+
+    @abc.abstractmethod
+    def find(self, text: str) -> Iterator[int]:
+        """Yields the examples that an ID names, unless it is an index."""
+
+    @abc.abstractmethod
+    def join(self: _Dataset, datasets: Sequence[_Dataset]) -> _Dataset:
+        """Returns the examples of several datasets of this class, of which this one is the first.
+
+        Raises `DataError` if their examples are not alike.
+        """
+
+    def similar_ids(self, text: str) -> Iterator[str]:
+        """Yields the IDs that an unknown one may be a misspelling of."""
+        return iter(())
+
+    def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
+        """Returns the order of the examples in training, without a mixture."""
+        return ShuffledOrder(self.size, seed, shuffle_buffer_size > 1)
+
+    @property
+    def id_help(self) -> str:
+        """The forms of IDs, for messages."""
+        return f"an index as `runner batch` prints it{self.id_forms}"
+
+    def number_of(self, text: str) -> int:
+        """Returns the number of the example that an ID names.
+
+        Raises `UnknownExample` if there is none, or more than one.
+        """
+        index = index_of(text, self.size)
+        matches = [index] if index is not None else [*self.find(text)]
+        if len(matches) == 1:
+            return matches[0]
+        reason = f"is the end of {len(matches)} paths; add directories" if matches else ""
+        similar = () if matches else self.similar_ids(text)
+        raise unknown_id_error(text, self.id_help, reason, similar)
+
+
+def origins_of(datasets: Sequence[Dataset]) -> np.ndarray:
+    """Returns the number of the dataset of each example, integers [n]."""
+    return np.repeat(np.arange(len(datasets)), [dataset.size for dataset in datasets])
+
+
+def join_names(datasets: Sequence[Dataset]) -> str:
+    """Returns the different names of datasets."""
+    return " and ".join(dict.fromkeys(dataset.name for dataset in datasets))
+
+
+def join_rows(
+    rows: Sequence[np.ndarray | None], stored: Sequence[Sequence[tuple[str, int]]]
+) -> np.ndarray | None:
+    """Returns the rows of the examples of several datasets, counted through all of them: int64 [n].
+
+    `rows` are those of each dataset, None if each row is an example; so is the result. `stored`
+    are the names and the numbers of rows of the files or arrays of each dataset.
+    """
+    if all(one is None for one in rows):
+        return None
+    sizes = [sum(count for _, count in parts) for parts in stored]
+    starts = np.cumsum([0, *sizes]).tolist()
+    return np.concatenate(
+        [
+            (np.arange(size) if one is None else one) + start
+            for one, size, start in zip(rows, sizes, starts, strict=False)
+        ]
+    )
+
+
+def check_equal(
+    number: int, name: str, first: str, got: Mapping[str, str], expected: Mapping[str, str]
+) -> None:
+    """Raises `DataError` if a dataset of a mixture differs from the first in a value by name."""
+    for path in dict.fromkeys([*got, *expected]):
+        if got.get(path) != expected.get(path):
+            raise DataError(
+                f"{name}: got {path} {got.get(path, 'none')}, expected "
+                f"{expected.get(path, 'none')} as in mixture[0], {first}",
+                field=f"mixture[{number}]",
+            )
+
+
+def check_classes(number: int, dataset: Any, first: Any) -> None:
+    """Raises `DataError` if a dataset of a mixture has other classes than the first."""
+    if dataset.labels == first.labels:
+        return
+    odd = sorted(set(dataset.labels or ()) ^ set(first.labels or ()))
+    raise DataError(
+        f"{dataset.name}: got {len(dataset.labels or ())} classes, expected the "
+        f"{len(first.labels or ())} of mixture[0], {first.name}; they differ in "
+        f"{', '.join(odd[:5]) or 'their order'}",
+        field=f"mixture[{number}]",
+    )

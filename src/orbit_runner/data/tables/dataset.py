@@ -1,0 +1,241 @@
+"""What a table is, however it is stored; does not import TensorFlow.
+
+Each way of storing tables is a subclass beside its reader: it declares what it reads of a config,
+and reads its rows in blocks. Tasks and commands ask a dataset, and never which of them it is.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.files import named_files
+from orbit_runner.data.source_cache import cache_source
+from orbit_runner.errors import DataError
+
+SKIP_HINT = "to skip such rows, set max_bad_records to the largest number that you expect"
+_HINT = "set data_dir to the directory of the files, or input_path to files or patterns"
+
+
+@dataclasses.dataclass(frozen=True)
+class TableOptions:
+    """How to read a table: the settings of a data section that only some formats have.
+
+    Attributes:
+        delimiter: The character between the columns of a CSV file.
+        column_names: The columns of CSV files without a header.
+        missing_values: The texts that mean that a value is missing, with or without spaces around.
+        function: `module:function` that returns arrays by name.
+        files: The classes, each with the names of its text files.
+        max_bad_records: How many rows may be left out because they cannot be read.
+        tfds_name: The dataset of TensorFlow Datasets.
+        tfds_split: Its split; "" for the usual one of validation data.
+        tfds_data_dir: The directory of all its datasets.
+    """
+
+    delimiter: str = ","
+    column_names: tuple[str, ...] = ()
+    missing_values: tuple[str, ...] = ()
+    function: str = ""
+    files: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    max_bad_records: int = 0
+    tfds_name: str = ""
+    tfds_split: str = ""
+    tfds_data_dir: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class TableUse:
+    """What a task uses a table for.
+
+    Attributes:
+        numeric: The columns that are features and numbers, as far as the config lists them.
+        categorical: Those that are features and texts, each a category.
+        text: Those that are features and texts of several words.
+        targets: The columns to predict, each with its kind.
+        weight: The column with the weight of each row; "" if there is none.
+        is_split: Whether both sections may read parts of the same rows.
+    """
+
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    targets: tuple[tuple[str, str], ...] = ()
+    weight: str = ""
+    is_split: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Consecutive rows of a file.
+
+    Attributes:
+        columns: Arrow arrays by name, all of the same length.
+        file: The name of the file, for messages.
+        first: The number of the first row in the file, from 1.
+        bad: Why rows of the block cannot be read, by their number in the block, from 0.
+    """
+
+    columns: Mapping[str, Any]
+    file: str
+    first: int
+    bad: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+
+class TableDataset(abc.ABC):
+    """A table that is read in blocks of rows.
+
+    Attributes:
+        kinds: The kind of each column, inferred from the types in the files or from texts: `number`
+            or `category`. Any other text describes a type that cannot be used.
+        files: The files, if any.
+        options: The options that the values depend on.
+        integers: The columns of numbers that were inferred from texts of integers.
+        extra: The columns that only some files have, which cannot be used, and the first such file.
+        skipped: Other files in the directory of the table, which are not read.
+    """
+
+    name: ClassVar[str]  # The value of `source`.
+    settings: ClassVar[tuple[str, ...]] = ()  # The fields of `TableOptions` that it reads.
+    # The first bytes of a file of rows to predict for, if this class reads such files.
+    file_start: ClassVar[bytes] = b""
+    # Whether values have types. If not, the default of `missing_values` applies.
+    is_typed: ClassVar[bool] = True
+    # Whether rows are drawn as the config asks. Such a table can replace any other, so it accepts
+    # the settings of all formats; and each section has rows of its own, which are not split.
+    is_generated: ClassVar[bool] = False
+
+    kinds: Mapping[str, str]
+    files: tuple[Path, ...] = ()
+    options: TableOptions = TableOptions()
+    integers: frozenset[str] = frozenset()
+    extra: Mapping[str, str] = MappingProxyType({})
+    skipped: tuple[str, ...] = ()
+
+    @abc.abstractmethod
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of some columns, in order."""
+
+    @classmethod
+    def problems(cls, data: Any) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for settings of a section that this format lacks or rejects."""
+        return iter(())
+
+    @classmethod
+    def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:
+        """Returns the table of a section, which is opened once per process.
+
+        `data` is the section. Raises `DataError` if the table is missing or damaged.
+        """
+        return _open(cls, data.data_dir, input_paths(data), options)
+
+
+@cache_source(maxsize=8)
+def _open(
+    table: Any, data_dir: str, input_path: tuple[str, ...], options: TableOptions
+) -> TableDataset:
+    dataset: TableDataset = table(data_dir=data_dir, input_path=input_path, options=options)
+    return dataset
+
+
+class TableFiles(TableDataset):
+    """A table in files that have the columns of the first one.
+
+    Raises `DataError` if a file is missing or damaged, or lacks a column of the first.
+
+    Attributes:
+        file_kinds: The kind of each column in each file.
+    """
+
+    pattern: ClassVar[str]  # The files of a directory that are read.
+    file_kinds: Mapping[Path, Mapping[str, str]]
+
+    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
+        self.options = options
+        self.files = tuple(table_files(self.name, data_dir, input_path, self.pattern))
+        self.kinds = self.read_kinds()
+        self.skipped = skipped_files(data_dir, input_path, self.files)
+
+    def read_kinds(self) -> Mapping[str, str]:
+        """Returns the kind of each column in all files."""
+        self.file_kinds = {path: self.read_file_kinds(path) for path in self.files}
+        files = [*self.file_kinds.values()]
+        self.extra = compare_columns(self.files, files)
+        return {name: self.common_kind(name, [kinds[name] for kinds in files]) for name in files[0]}
+
+    def read_file_kinds(self, path: Path) -> Mapping[str, str]:
+        """Returns the kind of each column in a file."""
+        raise NotImplementedError
+
+    def common_kind(self, name: str, kinds: Sequence[str]) -> str:
+        """Returns the kind of a column in all files, given that in each file."""
+        return kinds[0]
+
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of some columns, in order."""
+        for path in self.files:
+            yield from self.read_blocks(path, names)
+
+    @abc.abstractmethod
+    def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of a file."""
+
+
+def table_files(
+    source: str, data_dir: str, input_path: Sequence[str], default_pattern: str
+) -> list[Path]:
+    """Returns the files of `input_path`, or those in `data_dir` that match `default_pattern`.
+
+    They are in the order of their names. Raises `DataError` if there are none.
+    """
+    if not data_dir and not input_path:
+        raise DataError(f"{source}: no files are set; {_HINT}")
+    return named_files(source, data_dir, input_path or (default_pattern,))
+
+
+def skipped_files(
+    data_dir: str, input_path: Sequence[str], files: Sequence[Path]
+) -> tuple[str, ...]:
+    """Returns the names of files in `data_dir` that are not read; none if `input_path` is set."""
+    if input_path or not data_dir:
+        return ()
+    listed = sorted(Path(data_dir).expanduser().iterdir())
+    read = {path.name for path in files}
+    return tuple(
+        path.name
+        for path in listed
+        if path.is_file() and path.name not in read and not path.name.startswith(".")
+    )
+
+
+def compare_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> dict[str, str]:
+    """Returns the columns that the first file does not have, and the name of a file with each.
+
+    `columns` are the names of each file. Raises `DataError` if a file lacks a column of the first.
+    """
+    first, *others = (list(names) for names in columns)
+    extra: dict[str, str] = {}
+    for path, names in zip(files[1:], others, strict=True):
+        lacking = [name for name in first if name not in names]
+        if lacking:
+            raise DataError(
+                f"{path}: has no column {lacking[0]!r}, which {files[0].name} has\n"
+                f"columns: {', '.join(names)}",
+                field="input_path",
+            )
+        for name in names:
+            if name not in first:
+                extra.setdefault(name, path.name)
+    return extra
+
+
+def check_different_names(path: Path, names: Sequence[str]) -> None:
+    """Raises `DataError` if two columns of a file have the same name."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}: has two columns {twice!r}", field="input_path")
