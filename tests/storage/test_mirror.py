@@ -271,13 +271,13 @@ def test_evaluation_follows_the_run_and_uploads_only_its_own_files(
             time.sleep(0.02)
         assert checkpoints.damage(20) == ""
         (folder / "metrics.jsonl").write_text("", encoding="utf-8")
-        (folder / "remote_runs.eval.json").write_text("{}", encoding="utf-8")
+        (folder / "run.eval.json").write_text("{}", encoding="utf-8")
         (folder / "validation").mkdir()
         (folder / "validation" / "events.out.tfevents.2").write_text("x", encoding="utf-8")
 
     assert not folder.exists()
     found = store.list()
-    assert {"remote_runs.eval.json", "validation/events.out.tfevents.2"} <= {*found}
+    assert {"run.eval.json", "validation/events.out.tfevents.2"} <= {*found}
     assert store.read("metrics.jsonl").count(b"\n") == 2
 
 
