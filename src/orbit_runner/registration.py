@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
 from orbit_runner.errors import RunnerError, unknown_name_message
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceTraits:
+    """What a config has to know about a data source before it is imported.
+
+    Attributes:
+        settings: The settings that it reads, besides those that all sources have.
+        required: The settings that must be set, each with an example.
+        instead: The settings that it does not read, each with the one to set instead.
+        is_generated: Whether its examples are drawn as the config asks. It can replace any other
+            source, so it accepts the settings of all.
+        knows_classes: Whether it knows the number of classes.
+        mixes_bad_records: Whether a mixture of such sources can leave out bad records.
+    """
+
+    settings: tuple[str, ...] = ()
+    required: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    is_generated: bool = False
+    knows_classes: bool = True
+    mixes_bad_records: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +42,7 @@ class Entry:
     target: Any  # The implementation, or "module:name".
     help: str = ""  # One line for `runner list`.
     data: Any = None  # Of a task: the class of what it reads, or "module:name".
+    traits: SourceTraits = SourceTraits()  # Of a data source.
 
     def load_config(self) -> Any:
         """Returns the config class. Raises RunnerError if it cannot be imported."""
@@ -57,10 +80,17 @@ class Registry:
         self._entries: dict[str, Entry] = {}
 
     def register(
-        self, name: str, *, config: Any, target: Any, help: str = "", data: Any = None
+        self,
+        name: str,
+        *,
+        config: Any,
+        target: Any,
+        help: str = "",
+        data: Any = None,
+        traits: SourceTraits | None = None,
     ) -> Entry:
         """Adds an entry and returns it. Raises RunnerError if another entry has the name."""
-        entry = Entry(name, config, target, help, data)
+        entry = Entry(name, config, target, help, data, traits or SourceTraits())
         existing = self._entries.get(name)
         # The same registration may run twice: for `--import` and for an entry point.
         if existing is not None and (existing.config, existing.target) != (config, target):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orbit_runner.registration import Entry, Registry
+from orbit_runner.registration import Entry, Registry, SourceTraits
 
 __all__ = [
     "ARRAY_SOURCES",
@@ -151,55 +151,83 @@ IMAGE_MODELS.register(
     help="EfficientNet b0 to b7",
 )
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
-_SCIKIT_LEARN = "orbit_runner.datasets.scikit_learn"
-SOURCES.register(
-    "digits",
-    config=_SOURCE,
-    target=f"{_SCIKIT_LEARN}:load_digits",
-    help="1,797 handwritten digits of 8×8 pixels, included in scikit-learn",
-)
-for _name, _help in {
-    "mnist": "MNIST, and datasets in its IDX format such as Fashion-MNIST",
-    "cifar10": "CIFAR-10, binary version",
-}.items():
-    _target = f"orbit_runner.datasets.{_name}:load"
-    SOURCES.register(_name, config=_SOURCE, target=_target, help=_help)
-SOURCES.register(
-    "synthetic",
-    config=_SOURCE,
-    target="orbit_runner.data.synthetic:load",
-    help="constant or seeded random tensors",
-)
-SOURCES.register(
-    "tfrecord",
-    config=_SOURCE,
-    target="orbit_runner.data.tfrecord.source:load",
-    help="images in TFRecord files with Model Garden's features, streamed from disk",
-)
-SOURCES.register(
-    "image_folder",
-    config=_SOURCE,
-    target="orbit_runner.data.images.files:load",
-    help="JPEG and PNG files, one directory per class",
-)
-SOURCES.register(
-    "tfds",
-    config=_SOURCE,
-    target="orbit_runner.data.tfds.images:load",
-    help="images prepared by TensorFlow Datasets, streamed from its files",
-)
-SOURCES.register(
-    "image_csv",
-    config=_SOURCE,
-    target="orbit_runner.data.images.csv_labels:load",
-    help="JPEG and PNG files that a CSV file lists with their labels",
-)
-SOURCES.register(
-    "array_record",
-    config=_SOURCE,
-    target="orbit_runner.data.array_record.source:load",
-    help="images in ArrayRecord files of tf.Example, read by index",
-)
+_OF_RECORDS = ("image_field_key", "label_field_key", "label_offset", "max_bad_images")
+_OF_TFDS = ("tfds_name", "tfds_split", "tfds_data_dir")
+_OF_FILES = ("max_bad_images", "max_bad_records")
+for _name, _target, _help, _traits in (
+    (
+        "digits",
+        "datasets.scikit_learn:DIGITS",
+        "1,797 handwritten digits of 8×8 pixels, included in scikit-learn",
+        SourceTraits(),
+    ),
+    (
+        "mnist",
+        "datasets.mnist:MNIST",
+        "MNIST, and datasets in its IDX format such as Fashion-MNIST",
+        SourceTraits(),
+    ),
+    ("cifar10", "datasets.cifar10:CIFAR10", "CIFAR-10, binary version", SourceTraits()),
+    (
+        "synthetic",
+        "data.synthetic:IMAGES",
+        "constant or seeded random tensors",
+        SourceTraits(is_generated=True),
+    ),
+    (
+        "tfrecord",
+        "data.tfrecord.source:IMAGES",
+        "images in TFRecord files with Model Garden's features, streamed from disk",
+        SourceTraits(
+            settings=(*_OF_RECORDS, "max_bad_records"), knows_classes=False, mixes_bad_records=False
+        ),
+    ),
+    (
+        "array_record",
+        "data.array_record.source:IMAGES",
+        "images in ArrayRecord files of tf.Example, read by index",
+        SourceTraits(settings=_OF_RECORDS, knows_classes=False),
+    ),
+    (
+        "image_folder",
+        "data.images.files:IMAGES",
+        "JPEG and PNG files, one directory per class",
+        SourceTraits(settings=_OF_FILES),
+    ),
+    (
+        "image_csv",
+        "data.images.csv_labels:IMAGES",
+        "JPEG and PNG files that a CSV file lists with their labels",
+        SourceTraits(
+            settings=(
+                "labels_file",
+                "labels_split",
+                "classes_file",
+                "path_column",
+                "label_column",
+                *_OF_FILES,
+            ),
+            required={"labels_file": "labels.csv"},
+        ),
+    ),
+    (
+        "tfds",
+        "data.tfds.images:IMAGES",
+        "images prepared by TensorFlow Datasets, streamed from its files",
+        SourceTraits(
+            settings=(*_OF_TFDS, "max_bad_images"),
+            required={"tfds_name": "imagenet2012"},
+            instead={
+                "data_dir": "tfds_data_dir",
+                "input_path": "tfds_name",
+                "split": "tfds_split",
+            },
+        ),
+    ),
+):
+    SOURCES.register(
+        _name, config=_SOURCE, target=f"orbit_runner.{_target}", help=_help, traits=_traits
+    )
 TEXT_MODELS.register(
     "transformer",
     config="orbit_runner.tasks.translation.config:TransformerConfig",
@@ -208,20 +236,27 @@ TEXT_MODELS.register(
 )
 _PAIRS = "orbit_runner.tasks.translation.config:TranslationDataConfig"
 _PAIR_READERS = "orbit_runner.data.text"
-for _name, _target, _help in (
+for _name, _target, _help, _traits in (
     (
         "parallel_text",
         f"{_PAIR_READERS}.parallel_text:ParallelText",
         "text files whose lines are translations of each other, plain or gzip",
+        SourceTraits(settings=("max_bad_records",)),
     ),
     (
         "token_records",
         f"{_PAIR_READERS}.token_records:TokenRecords",
         "TFRecord files of token ids",
+        SourceTraits(),
     ),
-    ("synthetic", f"{_PAIR_READERS}.synthetic:SyntheticPairs", "seeded random sentences"),
+    (
+        "synthetic",
+        f"{_PAIR_READERS}.synthetic:SyntheticPairs",
+        "seeded random sentences",
+        SourceTraits(is_generated=True),
+    ),
 ):
-    TEXT_SOURCES.register(_name, config=_PAIRS, target=_target, help=_help)
+    TEXT_SOURCES.register(_name, config=_PAIRS, target=_target, help=_help, traits=_traits)
 RATING_MODELS.register(
     "neumf",
     config="orbit_runner.tasks.recommendation.config:NeuMFConfig",
@@ -232,23 +267,46 @@ _RATINGS = "orbit_runner.tasks.recommendation.config:RecommendationDataConfig"
 RATING_SOURCES.register(
     "movielens",
     config=_RATINGS,
-    target="orbit_runner.datasets.movielens:load",
+    target="orbit_runner.datasets.movielens:RATINGS",
     help="MovieLens 100K, 1M and 20M in their original files",
+    traits=SourceTraits(settings=("max_bad_records",)),
 )
 RATING_SOURCES.register(
     "synthetic",
     config=_RATINGS,
-    target="orbit_runner.data.ratings.synthetic:load",
+    target="orbit_runner.data.ratings.synthetic:RATINGS",
     help="seeded random choices of users with preferences that can be learned",
+    traits=SourceTraits(is_generated=True),
 )
 _ARRAYS = "orbit_runner.tasks.keras.config:KerasDataConfig"
-for _name, _help in {
-    "arrays": "arrays that a function of yours returns",
-    "npz": "arrays x and y in files of numpy.savez",
-    "memory": "arrays that a Python program passed to orbit_runner.run",
-}.items():
+for _name, _target, _help, _traits in (
+    (
+        "arrays",
+        "FUNCTION",
+        "arrays that a function of yours returns",
+        SourceTraits(
+            settings=("function", "arguments"), required={"function": "my_package.data:load"}
+        ),
+    ),
+    (
+        "npz",
+        "NPZ",
+        "arrays x and y in files of numpy.savez",
+        SourceTraits(settings=("input_path",), required={"input_path": "train.npz"}),
+    ),
+    (
+        "memory",
+        "MEMORY",
+        "arrays that a Python program passed to orbit_runner.run",
+        SourceTraits(settings=("digest", "features")),
+    ),
+):
     ARRAY_SOURCES.register(
-        _name, config=_ARRAYS, target="orbit_runner.tasks.keras.sources:load_source", help=_help
+        _name,
+        config=_ARRAYS,
+        target=f"orbit_runner.tasks.keras.sources:{_target}",
+        help=_help,
+        traits=_traits,
     )
 _NETWORKS = "orbit_runner.tasks.tabular"
 TABLE_MODELS.register(
@@ -283,20 +341,78 @@ TEXT_CLASSIFIERS.register(
     help="Model Garden's BERT encoder, and the mean of its outputs",
 )
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
-for _name, _target, _help in (
-    ("csv", "data.tables.csv_file:CsvTable", "CSV files, plain or gzip"),
-    ("jsonl", "data.tables.jsonl:JsonlTable", "files of JSON objects, one per line"),
-    ("parquet", "data.tables.parquet:ParquetTable", "Parquet files"),
-    ("npz", "data.tables.array_tables:NpzTable", "NumPy arrays by name in .npz files"),
-    ("arrays", "data.tables.array_tables:FunctionTable", "arrays that a function returns"),
-    ("tfds", "data.tfds.tables:TfdsTable", "tables prepared by TensorFlow Datasets"),
-    ("text_files", "data.tables.text_files:TextTable", "text files, with one class for each file"),
+_OF_ROWS = ("missing_values", "max_bad_records")
+for _name, _target, _help, _traits in (
+    (
+        "csv",
+        "data.tables.csv_file:CsvTable",
+        "CSV files, plain or gzip",
+        SourceTraits(settings=("delimiter", "column_names", *_OF_ROWS)),
+    ),
+    (
+        "jsonl",
+        "data.tables.jsonl:JsonlTable",
+        "files of JSON objects, one per line",
+        SourceTraits(settings=_OF_ROWS),
+    ),
+    (
+        "parquet",
+        "data.tables.parquet:ParquetTable",
+        "Parquet files",
+        SourceTraits(settings=_OF_ROWS),
+    ),
+    (
+        "npz",
+        "data.tables.array_tables:NpzTable",
+        "NumPy arrays by name in .npz files",
+        SourceTraits(settings=_OF_ROWS),
+    ),
+    (
+        "arrays",
+        "data.tables.array_tables:FunctionTable",
+        "arrays that a function returns",
+        SourceTraits(
+            settings=("missing_values", "function"), required={"function": "my_package.data:load"}
+        ),
+    ),
+    (
+        "tfds",
+        "data.tfds.tables:TfdsTable",
+        "tables prepared by TensorFlow Datasets",
+        SourceTraits(
+            settings=("missing_values", *_OF_TFDS),
+            required={"tfds_name": "titanic"},
+            instead={"data_dir": "tfds_data_dir"},
+        ),
+    ),
+    (
+        "text_files",
+        "data.tables.text_files:TextTable",
+        "text files, with one class for each file",
+        SourceTraits(
+            settings=("files", "max_bad_records"),
+            required={"files": "{en: train.en, de: train.de}"},
+        ),
+    ),
     (
         "synthetic",
         "data.tables.synthetic:RandomTable",
         "seeded random columns with targets to learn",
+        SourceTraits(is_generated=True),
     ),
-    ("breast_cancer", "datasets.scikit_learn:BreastCancerTable", "569 tumors, in scikit-learn"),
-    ("diabetes", "datasets.scikit_learn:DiabetesTable", "442 patients, in scikit-learn"),
+    (
+        "breast_cancer",
+        "datasets.scikit_learn:BreastCancerTable",
+        "569 tumors, in scikit-learn",
+        SourceTraits(),
+    ),
+    (
+        "diabetes",
+        "datasets.scikit_learn:DiabetesTable",
+        "442 patients, in scikit-learn",
+        SourceTraits(),
+    ),
 ):
-    TABLE_SOURCES.register(_name, config=_TABLES, target=f"orbit_runner.{_target}", help=_help)
+    TABLE_SOURCES.register(
+        _name, config=_TABLES, target=f"orbit_runner.{_target}", help=_help, traits=_traits
+    )

@@ -136,7 +136,7 @@ _GZIPPED = gzip.compress("\n".join(_DE).encode(), mtime=0)
             lambda folder: _write(folder, german=_DE[:-3]),
             {},
             "input_path",
-            r"got 300 lines in .*/train.en and 297 in .*/train.de, expected the same number",
+            r"got 300 lines in .*/train.en and 297 in .*/train.de, expected as many in both",
         ),
         (
             lambda folder: _write(folder, german=[]),

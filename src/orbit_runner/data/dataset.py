@@ -7,7 +7,7 @@ Its examples are numbered from 0 in stored order. Arrays (`source.py`), the rows
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +17,18 @@ from orbit_runner.data.order.epochs import EpochOrder, ShuffledOrder
 from orbit_runner.errors import DataError
 
 _Dataset = TypeVar("_Dataset", bound="Dataset")
+
+
+class Reader(NamedTuple):
+    """How a source is read.
+
+    Attributes:
+        load: Returns the examples. Its keyword arguments can be hashed.
+        arguments: Returns these arguments for a section of a config.
+    """
+
+    load: Callable[..., Any]
+    arguments: Callable[..., dict[str, Any]]
 
 
 class Place(NamedTuple):

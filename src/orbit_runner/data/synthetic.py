@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import zlib
 from collections.abc import Iterable, Mapping
@@ -12,10 +13,16 @@ import numpy as np
 
 from orbit_runner.config.schema.base import INT_MAX, is_finite_number
 from orbit_runner.data.arrays import RepeatedArray
+from orbit_runner.data.dataset import Reader
+from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
 _KINDS = ("constant", "random")
+# Images repeat once they take this much memory.
+_IMAGE_BYTES = 2**26
+_IMAGE_SIZE = (32, 32, 3)
+_CLASSES = 10
 _KEYS = ("shape", "dtype", "low", "high", "value")
 
 
@@ -165,3 +172,25 @@ def _is_in_range(value: float, dtype: np.dtype) -> bool:
 
 def _error(path: str, got: Any, expected: str) -> DataError:
     return DataError(f"synthetic: {path}: got {got!r}, expected {expected}", field="synthetic")
+
+
+def _load_images(*, features: str, **settings: Any) -> ArraySource:
+    return load(features=json.loads(features), max_bytes=_IMAGE_BYTES, **settings)
+
+
+def _image_arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+    """Returns the arguments for images of the size and with the classes that a task wants."""
+    size = use.input_size or _IMAGE_SIZE
+    features = section.synthetic.as_dict()["features"] or {
+        "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
+        "label": {"shape": [], "dtype": "int32", "low": 0, "high": use.num_classes or _CLASSES},
+    }
+    return {
+        "features": json.dumps(features),
+        "num_examples": section.synthetic.num_examples,
+        "kind": section.synthetic.kind,
+        "seed": section.seed or 0,
+    }
+
+
+IMAGES = Reader(_load_images, _image_arguments)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import check_split, data_folder, download_hint, named_files
+from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
@@ -94,3 +96,6 @@ def _read_records(path: Path, field: str) -> np.ndarray:
             field=field,
         )
     return records
+
+
+CIFAR10 = Reader(load, place_arguments)

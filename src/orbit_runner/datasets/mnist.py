@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import check_split, data_folder, download_hint, named_files
+from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
@@ -168,3 +170,6 @@ def _decompress(file: gzip.GzipFile) -> bytes:
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
+
+
+MNIST = Reader(load, place_arguments)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.bad_records.report import check_bad_records
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
 from orbit_runner.data.ratings.parse_cache import load_or_parse
@@ -93,3 +96,15 @@ def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
         paths = " and ".join(str(path) for path, _ in found)
         raise DataError(f"movielens: found {paths}; set variant to select one", field="variant")
     return found[0]
+
+
+def _arguments(section: Any) -> dict[str, Any]:
+    return {
+        "data_dir": section.data_dir,
+        "input_path": input_paths(section),
+        "variant": section.variant,
+        "max_bad_records": section.max_bad_records,
+    }
+
+
+RATINGS = Reader(load, _arguments)

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import check_split
+from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.dataset import TableOptions
@@ -143,3 +145,6 @@ def read_table(
     if table.shape != shape:
         raise DataError(f"{source}: {path}: got shape {table.shape}, expected {shape}; {_HINT}")
     return table
+
+
+DIGITS = Reader(load_digits, place_arguments)

@@ -169,7 +169,7 @@ def test_limit_does_not_change_the_fingerprint(tmp_path: Path) -> None:
     [
         (
             {"task__train_data__source": "digits"},
-            "is read only by source tfrecord and",
+            "is read only by source 'tfrecord' or",
         ),
         ({"task__train_data__max_bad_images": 1}, "max_bad_images is set, too; remove one"),
     ],

@@ -171,7 +171,7 @@ def test_validation_data_of_another_shape_is_reported() -> None:
 
 
 def test_digest_without_arrays_in_this_process_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="is read only by `source: memory`"):
+    with pytest.raises(ConfigError, match="is read only by source 'memory'"):
         keras_config(task__train_data__digest="abc")
     config = keras_config(
         task__train_data__source="memory",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
+from orbit_runner.registration import SourceTraits
 
 _NO_TFDS = "only image_classification and tabular read TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
@@ -186,6 +188,58 @@ class DataConfig(Config):
             yield "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
         if self.is_training is False and self.exclude:
             yield "exclude", "leaves out training examples; set it in train_data"
+        yield from self._source_problems()
+
+    @property
+    def sources(self) -> Sequence[DataConfig]:
+        """The sections that name the datasets: this one, or those of its mixture."""
+        return (self,)
+
+    @property
+    def traits(self) -> SourceTraits:
+        """What is declared about the source; of an unknown source, nothing."""
+        registry = _source_registry(self)
+        known = registry is not None and self.source in registry
+        return registry.get(self.source).traits if known else SourceTraits()
+
+    def _source_problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that the source requires, and those that it does not read."""
+        traits = [section.traits for section in self.sources]
+        is_mixed = len(self.sources) > 1
+        for number, section in enumerate(self.sources):
+            for name, example in section.traits.required.items():
+                if not getattr(section, name):
+                    path = f"mixture[{number}].{name}" if is_mixed else name
+                    yield path, f"is not set; for example, {example}"
+        for name, other in self.traits.instead.items():
+            if getattr(self, name):
+                yield name, f"is not read by `source: {self.source}`; set {other}"
+        if self.traits.is_generated or not self.source:
+            return
+        read = {name for one in traits for name in one.settings}
+        for name, readers in _source_settings(_source_registry(self)).items():
+            if name not in read and getattr(self, name) != _default(self, name):
+                by = " or ".join(map(repr, readers))
+                yield name, f"is read only by source {by}, got source {self.source!r}"
+
+
+def _source_registry(section: DataConfig) -> Any:
+    return section.__dataclass_fields__["source"].metadata["registry"]
+
+
+def _source_settings(registry: Any) -> dict[str, list[str]]:
+    """Returns the settings that only some sources read, each with the names of these sources."""
+    readers: dict[str, list[str]] = {}
+    for entry in () if registry is None else registry.registered():
+        for name in entry.traits.settings:
+            readers.setdefault(name, []).append(entry.name)
+    return readers
+
+
+def _default(section: DataConfig, name: str) -> Any:
+    declared = section.__dataclass_fields__[name]
+    is_made = declared.default is dataclasses.MISSING
+    return declared.default_factory() if is_made else declared.default
 
 
 def service_addresses(config: DataConfig) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import spread_numbers
@@ -23,6 +24,7 @@ from orbit_runner.data.tfrecord.source import (
     RecordDataset,
     join_blocks,
     joined_record_fields,
+    record_arguments,
     shape_of_record,
 )
 from orbit_runner.errors import DataError
@@ -194,3 +196,6 @@ def first_shape(
         )
     where = f"{records.paths[file]}: record 0"
     return shape_of_record(where, records.read(file, [0])[0], *keys, any_size)
+
+
+IMAGES = Reader(load, record_arguments)

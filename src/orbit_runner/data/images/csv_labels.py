@@ -9,10 +9,14 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder
+from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.images.files import FileSource, first_image_shape, format_others
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.cell_texts import equal_numbers
@@ -223,3 +227,26 @@ def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str)
         f"{format_others(int(wrong.sum()))}",
         field="labels_file",
     )
+
+
+def _arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+    return {
+        "data_dir": section.data_dir,
+        "input_path": input_paths(section),
+        "part": section.part,
+        "labels_file": section.labels_file,
+        "classes_file": section.classes_file,
+        "path_column": section.path_column,
+        "label_column": section.label_column,
+        "row_split": _row_split(section.labels_split),
+    }
+
+
+def _row_split(split: Any) -> RowSplit | None:
+    if split is None:
+        return None
+    fractions = tuple((split.fractions or {}).items())
+    return RowSplit(split.column, fractions, tuple(split.hash_of), split.seed)
+
+
+IMAGES = Reader(load, _arguments)

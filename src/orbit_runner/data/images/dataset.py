@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.arrays import RepeatedArray, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names, origins_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
@@ -25,6 +26,27 @@ from orbit_runner.errors import DataError
 Size = Sequence[int] | None
 Shape = tuple[int, int, int]
 _Dataset = TypeVar("_Dataset", bound="ImageDataset")
+
+
+class ImageUse(NamedTuple):
+    """What a task wants of the images of a section.
+
+    Attributes:
+        input_size: Height, width and channels that all images are resized to; None if they are not.
+        num_classes: The number of classes; None if it is that of the images.
+    """
+
+    input_size: Size = None
+    num_classes: int | None = None
+
+
+def place_arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+    """Returns the arguments of sources that have a directory, files and a split."""
+    return {
+        "data_dir": section.data_dir,
+        "input_path": input_paths(section),
+        "split": section.split or ("train" if section.is_training else "test"),
+    }
 
 
 class Headers(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 
 from orbit_runner.data.bad_records.decoding import find_bad_images
 from orbit_runner.data.bad_records.report import check_bad_records
-from orbit_runner.data.dataset import Place
+from orbit_runner.data.dataset import Place, Reader
 from orbit_runner.data.example_ids import find_row, is_same_file, place_of
 from orbit_runner.data.files import check_split, data_folder
 from orbit_runner.data.fingerprint import (
@@ -28,6 +28,7 @@ from orbit_runner.data.images.dataset import (
     Headers,
     ImageDataset,
     joined_fields,
+    place_arguments,
     spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
@@ -433,3 +434,6 @@ def format_others(count: int) -> str:
     """Returns how many rows there are besides the one that a message names."""
     more = count - 1
     return f" (and {more:,} other row{'s' if more > 1 else ''})" if more else ""
+
+
+IMAGES = Reader(load, place_arguments)

@@ -66,7 +66,6 @@ class NpzTable(ArrayTable):
     """
 
     name = "npz"
-    settings = ("missing_values", "max_bad_records")
     file_start = b"PK\x03\x04"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
@@ -84,7 +83,6 @@ class FunctionTable(ArrayTable):
     """
 
     name = "arrays"
-    settings = ("missing_values", "function")
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
         for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
@@ -103,12 +101,6 @@ class FunctionTable(ArrayTable):
             )
         columns = flatten_columns("arrays", dict(made.items()))
         super().__init__([(options.function, columns)], options=options)
-
-    @classmethod
-    def problems(cls, data: Any) -> Iterator[tuple[str, str]]:
-        """Yields an error if a function is missing."""
-        if not all(one.function for one in data.sources):
-            yield "function", "is not set; for example, my_package.data:load"
 
 
 def _kind_of_array(where: str, name: str, array: np.ndarray) -> str:

@@ -33,7 +33,6 @@ class CsvTable(TableFiles):
     """
 
     name = "csv"
-    settings = ("delimiter", "column_names", "missing_values", "max_bad_records")
     is_typed = False
     pattern = "*.csv"
 

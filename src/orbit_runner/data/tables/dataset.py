@@ -101,14 +101,10 @@ class TableDataset(abc.ABC):
     """
 
     name: ClassVar[str]  # The value of `source`.
-    settings: ClassVar[tuple[str, ...]] = ()  # The fields of `TableOptions` that it reads.
     # The first bytes of a file of rows to predict for, if this class reads such files.
     file_start: ClassVar[bytes] = b""
     # Whether values have types. If not, the default of `missing_values` applies.
     is_typed: ClassVar[bool] = True
-    # Whether rows are drawn as the config asks. Such a table can replace any other, so it accepts
-    # the settings of all formats; and each section has rows of its own, which are not split.
-    is_generated: ClassVar[bool] = False
 
     kinds: Mapping[str, str]
     files: tuple[Path, ...] = ()
@@ -120,11 +116,6 @@ class TableDataset(abc.ABC):
     @abc.abstractmethod
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of some columns, in order."""
-
-    @classmethod
-    def problems(cls, data: Any) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for settings of a section that this format lacks or rejects."""
-        return iter(())
 
     @classmethod
     def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:

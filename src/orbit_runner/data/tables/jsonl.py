@@ -46,7 +46,6 @@ class JsonlTable(TableFiles):
     """
 
     name = "jsonl"
-    settings = ("missing_values", "max_bad_records")
     pattern = "*.jsonl"
 
     @property

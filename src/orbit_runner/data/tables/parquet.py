@@ -19,7 +19,6 @@ class ParquetTable(TableFiles):
     """Parquet files."""
 
     name = "parquet"
-    settings = ("missing_values", "max_bad_records")
     pattern = "*.parquet"
     file_start = b"PAR1"
 

@@ -31,7 +31,6 @@ class RandomTable(ArrayTable):
     """
 
     name = "synthetic"
-    is_generated = True
 
     @classmethod
     def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:

@@ -25,7 +25,6 @@ class TextTable(TableDataset):
     """
 
     name = "text_files"
-    settings = ("files", "max_bad_records")
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
         if input_path:
@@ -51,27 +50,6 @@ class TextTable(TableDataset):
         """Yields the lines of each file."""
         for label, path in self._labels:
             yield from _read_blocks(path, label, names, self.options.max_bad_records > 0)
-
-    @classmethod
-    def problems(cls, data: Any) -> Iterator[tuple[str, str]]:
-        """Yields classes without files, and too few classes."""
-        files = data.files or {}
-        if len(files) < (2 if data.is_training else 1):
-            got = f"got only the class {next(iter(files))!r}" if files else "is not set"
-            yield "files", f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"
-        for label, names in files.items():
-            if not label.strip():
-                yield "files", f"got the class {label!r}, expected a name"
-            elif not file_names(names):
-                yield "files", f"{label}: got {names!r}, expected the name of a file, or a list"
-
-
-def file_names(value: Any) -> tuple[str, ...]:
-    """Returns one name or a list of names as a tuple; () if it is neither."""
-    names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
-        return ()
-    return tuple(names)
 
 
 def _find_files(source: str, data_dir: str, name: str) -> list[Path]:

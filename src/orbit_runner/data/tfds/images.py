@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from orbit_runner.data.array_record import source as array_records
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.dataset import Reader
+from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.tfds.description import (
     ARRAY_RECORD,
     class_names,
@@ -96,3 +99,16 @@ def _find_keys(folder: Path) -> tuple[str, str]:
             )
         keys += named
     return keys[0], keys[1]
+
+
+def _arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+    return {
+        "tfds_name": section.tfds_name,
+        "split": section.tfds_split,
+        "default_splits": ("train",) if section.is_training else ("validation", "test"),
+        "data_dir": section.tfds_data_dir,
+        "any_size": use.input_size is not None,
+    }
+
+
+IMAGES = Reader(load, _arguments)

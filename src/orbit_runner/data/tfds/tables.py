@@ -40,7 +40,6 @@ class TfdsTable(TableDataset):
     """
 
     name = "tfds"
-    settings = ("missing_values", "tfds_name", "tfds_split", "tfds_data_dir")
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
         if input_path:
@@ -69,14 +68,6 @@ class TfdsTable(TableDataset):
         texts = {name: self._texts[name] for name in names}
         for number, path in enumerate(self.files):
             yield from _read_blocks(path, self._read(number), texts)
-
-    @classmethod
-    def problems(cls, data: Any) -> Iterator[tuple[str, str]]:
-        """Yields a missing name, and a directory that is not read."""
-        if not data.tfds_name:
-            yield "tfds_name", "is not set; for example, titanic"
-        if data.data_dir:
-            yield "data_dir", "is not read by `source: tfds`; set tfds_data_dir"
 
     @classmethod
     def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:

@@ -13,14 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.bad_records.tfrecords import find_bad_records
-from orbit_runner.data.dataset import Place, check_equal
+from orbit_runner.data.dataset import Place, Reader, check_equal
 from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile, describe_arrays
 from orbit_runner.data.images.dataset import (
     Headers,
     ImageDataset,
+    ImageUse,
     joined_fields,
     spread_numbers,
 )
@@ -526,3 +528,23 @@ def _records_from(path: Path, offset: int, count: int) -> Iterator[bytes]:
                 file.seek(TAIL_BYTES, 1)
     except OSError as error:
         raise unreadable_error(path, error) from None
+
+
+def record_arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+    """Returns the arguments of `load` for a section, without `max_bad_records`."""
+    return {
+        "split": section.split,
+        "data_dir": section.data_dir,
+        "input_path": input_paths(section),
+        "image_key": section.image_field_key,
+        "label_key": section.label_field_key,
+        "label_offset": section.label_offset,
+        "any_size": use.input_size is not None,
+    }
+
+
+def _arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+    return record_arguments(section, use) | {"max_bad_records": section.max_bad_records}
+
+
+IMAGES = Reader(load, _arguments)

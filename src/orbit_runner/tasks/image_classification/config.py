@@ -81,12 +81,11 @@ class ImageClassificationConfig(TaskConfig):
             data = getattr(self, section)
             known_sources = [entry.name for entry in SOURCES.entries()]
             yield from source_problems(section, data, known_sources)
-        formats = {"tfrecord": "TFRecord", "array_record": "ArrayRecord"}
-        if self.train_data.source in formats and self.model.num_classes is None:
+        source = self.train_data.source
+        if not self.train_data.traits.knows_classes and self.model.num_classes is None:
             yield (
                 "model.num_classes",
-                f"is not set; {formats[self.train_data.source]} files do not contain the number of "
-                "classes",
+                f"is not set; `source: {source}` does not contain the number of classes",
             )
         yield from self._split_problems()
         yield from self._augmentation_problems()
@@ -96,7 +95,7 @@ class ImageClassificationConfig(TaskConfig):
         train, validation = (getattr(self, section) for section in SECTIONS)
         same = [getattr(train, name) == getattr(validation, name) for name in names]
         differs = train.labels_split != validation.labels_split
-        if train.source == "image_csv" and all(same) and differs:
+        if all(same) and differs:
             yield (
                 "validation_data.labels_split",
                 "differs from that of train_data, so that a row may be in both sections\n"

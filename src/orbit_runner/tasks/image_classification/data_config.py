@@ -238,7 +238,6 @@ class ImageDataConfig(MixedDataConfig):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that contradict each other or have no effect."""
         yield from super().problems()
-        yield from self._source_problems()
         if len(self.crop_area_range) != 2 or self.crop_area_range[0] > self.crop_area_range[1]:
             got = list(self.crop_area_range)
             yield "crop_area_range", f"got {got}, expected the minimum and maximum fraction"
@@ -246,67 +245,27 @@ class ImageDataConfig(MixedDataConfig):
             for name in enabled_augmentations(self):
                 yield name, "augments training images; remove it, because is_training is false"
 
+    def _source_problems(self) -> Iterator[tuple[str, str]]:
+        yield from super()._source_problems()
+        if self.max_bad_images and self.max_bad_records:
+            yield "max_bad_records", "max_bad_images is set, too; remove one"
+        mixes = all(section.traits.mixes_bad_records for section in self.sources)
+        if self.max_bad_records and self.mixture and not mixes:
+            yield "max_bad_records", "not supported for a mixture of TFRecord files; remove one"
+        if "labels_split" in self.traits.settings:
+            yield from self._part_problems()
+        elif not self.traits.is_generated and self.split not in _SPLITS:
+            yield "split", unknown_name_message("value", self.split, _SPLITS[1:])
+
     def _part_problems(self) -> Iterator[tuple[str, str]]:
-        if not self.labels_file:
-            yield "labels_file", "is not set; for example, labels.csv"
         if self.labels_split is None and self.split:
             yield "split", f"got {self.split!r}, but labels_split is not set"
         parts = self.labels_split.parts if self.labels_split else ()
         if parts and self.part not in parts:
             yield "split", unknown_name_message("part", self.part, parts)
 
-    def _source_problems(self) -> Iterator[tuple[str, str]]:
-        if self.source == "tfds" and not self.tfds_name:
-            yield "tfds_name", "is not set; for example, imagenet2012"
-        if self.source == "tfds":
-            for name in ("data_dir", "input_path", "split"):
-                if getattr(self, name):
-                    yield name, f"is not read by `source: tfds`; set tfds_{_TFDS_SETTINGS[name]}"
-        if self.max_bad_images and self.max_bad_records:
-            yield "max_bad_records", "max_bad_images is set, too; remove one"
-        if (
-            self.max_bad_records
-            and self.mixture
-            and any(one.source == "tfrecord" for one in self.sources)
-        ):
-            yield "max_bad_records", "not supported for a mixture of TFRecord files; remove one"
-        if self.source == "image_csv":
-            yield from self._part_problems()
-        elif self.source != "synthetic" and self.split not in _SPLITS:
-            yield "split", unknown_name_message("value", self.split, _SPLITS[1:])
-        if self.source == "synthetic":
-            return  # It can replace any source, so the settings of all sources are allowed.
-        for name, sources in _SETTING_SOURCES.items():
-            read = any(one.source in sources for one in self.sources)
-            if not read and getattr(self, name) != _default(name):
-                yield (
-                    name,
-                    f"is read only by source {' and '.join(sources)}, got source {self.source!r}",
-                )
 
-
-_TFDS_SETTINGS = {"data_dir": "data_dir", "input_path": "name", "split": "split"}
 _SPLITS = ("", "train", "test", "all")
-_RECORD_SOURCES = ("tfrecord", "array_record")
-_SETTING_SOURCES = {
-    "tfds_name": ("tfds",),
-    "tfds_split": ("tfds",),
-    "tfds_data_dir": ("tfds",),
-    "labels_file": ("image_csv",),
-    "labels_split": ("image_csv",),
-    "classes_file": ("image_csv",),
-    "path_column": ("image_csv",),
-    "label_column": ("image_csv",),
-    "image_field_key": _RECORD_SOURCES,
-    "label_field_key": _RECORD_SOURCES,
-    "label_offset": _RECORD_SOURCES,
-    "max_bad_images": (*_RECORD_SOURCES, "image_folder", "image_csv", "tfds"),
-    "max_bad_records": ("tfrecord", "image_folder", "image_csv"),
-}
-
-
-def _default(name: str) -> object:
-    return ImageDataConfig.__dataclass_fields__[name].default
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
+    ImageUse,
     Size,
     as_images,
     join_images,
@@ -26,14 +26,10 @@ from orbit_runner.tasks.image_classification.data_config import (
 )
 from orbit_runner.tasks.imbalance.config import setting_of_source
 
-_DEFAULT_SIZE, _DEFAULT_CLASSES = (32, 32, 3), 10
-# Synthetic images repeat once they take this much memory.
-_SYNTHETIC_BYTES = 2**26
-
 
 @cache_source(maxsize=8)
-def _load_cached(name: str, **settings: Any) -> ImageDataset:
-    return as_images(SOURCES.get(name).load()(**settings))
+def _load_cached(load: Callable[..., Any], **arguments: Any) -> ImageDataset:
+    return as_images(load(**arguments))
 
 
 def load_source(
@@ -69,7 +65,9 @@ def _load_mixed(
 
 
 def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> ImageDataset:
-    dataset = _load_all(config, input_size, num_classes)
+    reader: Reader = SOURCES.get(config.source).load()
+    arguments = reader.arguments(config, ImageUse(input_size, num_classes))
+    dataset = _load_cached(reader.load, **arguments)
     if config.max_bad_records:
         dataset = dataset.without_bad_images(config.max_bad_records)
     return _survey(dataset, input_size is not None)
@@ -80,77 +78,13 @@ def _survey(dataset: ImageDataset, resized: bool) -> ImageDataset:
     return add_survey(dataset, resized=resized)
 
 
-def _load_all(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> ImageDataset:
-    if config.source == "synthetic":
-        return _load_synthetic(config, input_size or _DEFAULT_SIZE, num_classes or _DEFAULT_CLASSES)
-    if config.source == "tfds":
-        usual = ("train",) if config.is_training else ("validation", "test")
-        return _load_cached(
-            "tfds",
-            default_splits=usual,
-            data_dir=config.tfds_data_dir,
-            any_size=input_size is not None,
-            split=config.tfds_split,
-            tfds_name=config.tfds_name,
-        )
-    places: dict[str, Any] = {"data_dir": config.data_dir, "input_path": input_paths(config)}
-    if config.source == "tfrecord" and config.max_bad_records:
-        places["max_bad_records"] = config.max_bad_records
-    if config.source in ("tfrecord", "array_record"):
-        return _load_cached(
-            config.source,
-            **places,
-            split=config.split,
-            image_key=config.image_field_key,
-            label_key=config.label_field_key,
-            label_offset=config.label_offset,
-            any_size=input_size is not None,
-        )
-    if config.source == "image_csv":
-        return _load_cached(
-            "image_csv",
-            **places,
-            part=config.part,
-            labels_file=config.labels_file,
-            classes_file=config.classes_file,
-            path_column=config.path_column,
-            label_column=config.label_column,
-            row_split=config.labels_split and config.labels_split.row_split(),
-        )
-    return _load_cached(
-        config.source, **places, split=config.split or ("train" if config.is_training else "test")
-    )
-
-
-def _load_synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: int) -> ImageDataset:
-    spec = config.synthetic.as_dict()
-    features = spec["features"] or {
-        "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
-        "label": {"shape": [], "dtype": "int32", "low": 0, "high": num_classes},
-    }
-    return _synthesize(json.dumps(features), spec["num_examples"], spec["kind"], config.seed or 0)
-
-
-@cache_source(maxsize=4)
-def _synthesize(features: str, num_examples: int, kind: str, seed: int) -> ImageDataset:
-    return as_images(
-        SOURCES.get("synthetic").load()(
-            features=json.loads(features),
-            num_examples=num_examples,
-            kind=kind,
-            seed=seed,
-            max_bytes=_SYNTHETIC_BYTES,
-        )
-    )
-
-
 def is_ready(
     dataset: ImageDataset, params: ImageDataConfig, input_size: Size
 ) -> TypeGuard[ImageArrays]:
     """Returns whether images are in memory in their final size and need at most a crop or flip."""
     if not dataset.is_in_memory:
         return False
-    if params.source == "synthetic":
+    if params.traits.is_generated:
         return True
     same = dataset.spec(input_size)[0] == dataset.spec()[0]
     return same and not has_image_augmentation(params) and params.mixup_and_cutmix is None

@@ -35,15 +35,6 @@ _NO_IMAGES = "the function that returns the arrays can augment them"
 NO_SPLIT = "set task.validation_split, or name other arrays in validation_data"
 _NO_SYNTHETIC = "name a function that returns random arrays"
 _NO_DIRECTORY = "set input_path, with its directory"
-# The settings that only one source reads.
-_SETTING_SOURCES = {
-    "function": "arrays",
-    "arguments": "arrays",
-    "input_path": "npz",
-    "digest": "memory",
-    "features": "memory",
-}
-_REQUIRED_SETTINGS = {"arrays": "function", "npz": "input_path", "memory": "digest"}
 # The sources that can be in a mixture.
 _MIXTURE_SOURCES = ("arrays", "npz")
 
@@ -121,20 +112,11 @@ class KerasDataConfig(MixedDataConfig):
         if self.source and self.source not in known:
             yield "source", unknown_name_message("data source", self.source, known)
             return
-        required = _REQUIRED_SETTINGS.get(self.source)
-        if required and not self.mixture and not getattr(self, required):
-            yield required, f"is not set; `source: {self.source}` requires it"
-        for number, one in enumerate(self.sources if self.mixture else ()):
-            if one.source not in _MIXTURE_SOURCES:
-                yield (
-                    f"mixture[{number}].source",
-                    unknown_name_message("data source", one.source, _MIXTURE_SOURCES),
-                )
-            elif not getattr(one, _REQUIRED_SETTINGS[one.source]):
-                yield f"mixture[{number}].{_REQUIRED_SETTINGS[one.source]}", "is not set"
-        for name, source in _SETTING_SOURCES.items():
-            if getattr(self, name) and source not in {one.source for one in self.sources}:
-                yield name, f"is read only by `source: {source}`, got source {self.source!r}"
+        for number, source in enumerate(self.mixture):
+            name = source.source or self.source
+            if name not in _MIXTURE_SOURCES:
+                message = unknown_name_message("data source", name, _MIXTURE_SOURCES)
+                yield f"mixture[{number}].source", message
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield "function", problem
 

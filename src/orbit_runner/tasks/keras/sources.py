@@ -17,6 +17,7 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.data.arrays import leaves, read_npz
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
@@ -29,6 +30,7 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
+from orbit_runner.registry import ARRAY_SOURCES
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
 from orbit_runner.tasks.keras.passed_objects import ARRAYS, load_function
 
@@ -59,26 +61,19 @@ def load_source(data: KerasDataConfig) -> ArraySource:
     """Returns the arrays that a section names. They are loaded once per process."""
     if data.mixture:
         return _join_sources(tuple(load_source(one) for one in data.sources))
-    if data.source == "memory":
-        if data.digest not in ARRAYS:
-            raise DataError(
-                "the arrays were passed to orbit_runner.run, and this process does not have them\n"
-                "run the Python program again; it resumes the run",
-                field="source",
-            )
-        return ARRAYS[data.digest]
-    if data.source == "npz":
-        return _read_files(input_paths(data))
-    return _call_function(data.function, json.dumps(plain_value(data.arguments), sort_keys=True))
+    reader: Reader = ARRAY_SOURCES.get(data.source).load()
+    source: ArraySource = reader.load(**reader.arguments(data))
+    return source
 
 
 def source_files(data: KerasDataConfig) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its arrays."""
     if data.mixture:
         return [row for one in data.sources for row in source_files(one)]
-    if data.source == "npz":
-        return describe_files(input_paths(data), content_digest)
-    if data.source == "memory" and data.digest not in ARRAYS:
+    paths = input_paths(data)
+    if paths:
+        return describe_files(paths, content_digest)
+    if data.digest and data.digest not in ARRAYS:
         return []
     return describe_arrays(load_source(data).arrays)
 
@@ -284,3 +279,24 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
 
 def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
     return "none" if spec is None else f"{spec[1]} {list(spec[0])}"
+
+
+def _find_passed_arrays(digest: str) -> ArraySource:
+    """Returns the arrays that a Python program passed to `orbit_runner.run`."""
+    if digest not in ARRAYS:
+        raise DataError(
+            "the arrays were passed to orbit_runner.run, and this process does not have them\n"
+            "run the Python program again; it resumes the run",
+            field="source",
+        )
+    return ARRAYS[digest]
+
+
+def _call_arguments(data: KerasDataConfig) -> dict[str, Any]:
+    arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
+    return {"function": data.function, "arguments": arguments}
+
+
+FUNCTION = Reader(_call_function, _call_arguments)
+NPZ = Reader(_read_files, lambda data: {"paths": input_paths(data)})
+MEMORY = Reader(_find_passed_arrays, lambda data: {"digest": data.digest})

@@ -109,15 +109,6 @@ class RecommendationDataConfig(DataConfig):
         factory=SyntheticRatingsConfig, help="settings of `source: synthetic`"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields a limit that the source does not read."""
-        yield from super().problems()
-        if self.max_bad_records and self.source not in ("movielens", "synthetic"):
-            yield (
-                "max_bad_records",
-                f"is read only by source 'movielens', got source {self.source!r}",
-            )
-
 
 @config_class
 class RatingTrainData(RecommendationDataConfig):

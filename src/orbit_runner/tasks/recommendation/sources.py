@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
 from orbit_runner.data.source_cache import cache_source
@@ -26,28 +27,14 @@ def load_source(config: RecommendationDataConfig) -> RatingSource:
 
     They are loaded once per process. Raises `DataError` if they are missing or invalid.
     """
-    return _load(config.source, _source_settings(config), config.min_interactions)
+    reader: Reader = RATING_SOURCES.get(config.source).load()
+    return _load(reader.load, config.min_interactions, **reader.arguments(config))
 
 
 def load_interactions(config: RecommendationDataConfig) -> Interactions:
     """Returns all choices of one section in the order of its file, loaded once per process."""
-    return _load_interactions(config.source, _source_settings(config))
-
-
-def _source_settings(config: RecommendationDataConfig) -> tuple[tuple[str, object], ...]:
-    if config.source == "synthetic":
-        synthetic = config.synthetic
-        settings = ("num_examples", "num_items", "kind", "seed")
-        return tuple((name, getattr(synthetic, name)) for name in settings)
-    paths, directory = input_paths(config), config.data_dir
-    limit = config.max_bad_records
-    return (
-        ("data_dir", directory),
-        ("input_path", paths),
-        ("variant", config.variant),
-        # Other sources do not have this argument.
-        *((("max_bad_records", limit),) if limit else ()),
-    )
+    reader: Reader = RATING_SOURCES.get(config.source).load()
+    return _load_interactions(reader.load, **reader.arguments(config))
 
 
 def source_files(config: RecommendationDataConfig) -> list[DataFile]:
@@ -110,20 +97,15 @@ def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> Trained
 
 @cache_source(maxsize=4)
 def _load(
-    name: str, settings: tuple[tuple[str, object], ...], min_interactions: int
+    load: Callable[..., Interactions], min_interactions: int, **arguments: Any
 ) -> RatingSource:
     # Not from the cache below, because a run needs all choices only here.
-    return leave_one_out(_read_interactions(name, settings), min_interactions)
+    return leave_one_out(load(**arguments), min_interactions)
 
 
 @cache_source(maxsize=1)
-def _load_interactions(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
-    return _read_interactions(name, settings)
-
-
-def _read_interactions(name: str, settings: tuple[tuple[str, object], ...]) -> Interactions:
-    found: Interactions = RATING_SOURCES.get(name).load()(**dict(settings))
-    return found
+def _load_interactions(load: Callable[..., Interactions], **arguments: Any) -> Interactions:
+    return load(**arguments)
 
 
 def mismatch_problems(

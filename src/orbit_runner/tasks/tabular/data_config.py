@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,6 @@ from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import source_field
 from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
-from orbit_runner.data.tables.text_files import file_names
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
@@ -74,16 +72,20 @@ class TableDataConfig(MixedDataConfig):
         yield from super().problems()
         if len(self.delimiter) != 1:
             yield "delimiter", f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
-        yield from self.format.problems(self)
-        if self.format.is_generated:
-            return  # It can replace any source, so the settings of all sources are allowed.
-        read = {name for one in self.sources for name in one.format.settings}
-        for name in (one.name for one in dataclasses.fields(TableOptions)):
-            if name not in read and getattr(self, name) != _default(name):
-                entries = TABLE_SOURCES.registered()
-                names = [repr(one.name) for one in entries if name in one.load().settings]
-                read_by = " or ".join(names)
-                yield name, f"is read only by source {read_by}, got source {self.source!r}"
+        if self.files is not None:
+            yield from self._class_file_problems()
+
+    def _class_file_problems(self) -> Iterator[tuple[str, str]]:
+        """Yields too few classes, and classes without a name or without files."""
+        files = self.files or {}
+        if len(files) < (2 if self.is_training else 1):
+            got = f"got only the class {next(iter(files))!r}" if files else "is empty"
+            yield "files", f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"
+        for label, names in files.items():
+            if not label.strip():
+                yield "files", f"got the class {label!r}, expected a name"
+            elif not _file_names(names):
+                yield "files", f"{label}: got {names!r}, expected the name of a file, or a list"
 
     @property
     def format(self) -> type[TableDataset]:
@@ -100,23 +102,28 @@ class TableDataConfig(MixedDataConfig):
             "missing_values": self.missing_texts,
             "files": self.class_files,
         }
-        names = self.format.settings
+        names = self.traits.settings
         return TableOptions(**{name: values.get(name, getattr(self, name)) for name in names})
 
     @property
     def missing_texts(self) -> tuple[str, ...]:
         """The texts that mean that a value is missing; the default is only for untyped values."""
-        is_default = list(self.missing_values) == list(_default("missing_values"))
+        default = type(self).__dataclass_fields__["missing_values"].default
+        is_default = list(self.missing_values) == list(default)
         return () if is_default and self.format.is_typed else tuple(self.missing_values)
 
     @property
     def class_files(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The classes of `files`, each with the names of its files."""
-        return tuple((label, file_names(names)) for label, names in (self.files or {}).items())
+        return tuple((label, _file_names(names)) for label, names in (self.files or {}).items())
 
 
-def _default(name: str) -> Any:
-    return TableDataConfig.__dataclass_fields__[name].default
+def _file_names(value: Any) -> tuple[str, ...]:
+    """Returns one name or a list of names as a tuple; () if it is neither."""
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
+        return ()
+    return tuple(names)
 
 
 def training_table() -> TableDataConfig:
@@ -133,7 +140,7 @@ def part_problems(
     section: str, data: TableDataConfig, split: TableSplitConfig | None
 ) -> Iterator[tuple[str, str]]:
     """Yields a part of a section that `split`, the setting of the task, does not have."""
-    if data.format.is_generated:
+    if data.traits.is_generated:
         return
     if split is None and data.split:
         yield f"{section}.split", f"got {data.split!r}, but task.split is not set"

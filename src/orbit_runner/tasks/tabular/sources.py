@@ -74,7 +74,7 @@ def named_columns(config: TabularConfig, section: str) -> Iterator[tuple[str, st
         yield "features.categorical", name, CATEGORY
     for index, text in enumerate(config.features.text):
         yield f"features.text[{index}].column", text.column, TEXT
-    if config.split is not None and not getattr(config, section).format.is_generated:
+    if config.split is not None and not getattr(config, section).traits.is_generated:
         if config.split.column:
             yield "split.column", config.split.column, CATEGORY
         for name in config.split.hash_of:
@@ -108,7 +108,7 @@ def load_part(config: TabularConfig, section: str) -> TablePart:
     data = getattr(config, section)
     split = None if config.split is None else config.split.row_split([*feature_kinds(config)])
     parts = tuple(
-        part_of_table(source, None if one.format.is_generated else split, one.part)
+        part_of_table(source, None if one.traits.is_generated else split, one.part)
         for one, source in zip(data.sources, load_sources(config, section), strict=True)
     )
     return _join(parts) if data.mixture else parts[0]
@@ -208,7 +208,7 @@ def source_files(config: TabularConfig, section: str) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its columns if there are none."""
     datasets = load_datasets(config, section)
     files = describe_files([path for one in datasets for path in one.files], content_digest)
-    if all(one.files for one in datasets) or getattr(config, section).format.is_generated:
+    if all(one.files for one in datasets) or getattr(config, section).traits.is_generated:
         return files
     for dataset, source in zip(datasets, load_sources(config, section), strict=True):
         if not dataset.files:

@@ -100,11 +100,6 @@ class TranslationDataConfig(DataConfig):
             yield "batch_tokens", "is not supported in evaluation; set global_batch_size instead"
         if self.batch_shapes:
             yield from self._batch_shapes_problems()
-        if self.max_bad_records and self.source not in ("parallel_text", "synthetic"):
-            yield (
-                "max_bad_records",
-                f"is read only by source 'parallel_text', got source {self.source!r}",
-            )
         if self.synthetic.features is not None:
             yield "synthetic.features", "is not supported in translation; remove it"
 
