@@ -1,7 +1,8 @@
-"""Registries of tasks, models and data sources, which are imported only when they are used.
+"""Registries of tasks, models, data sources, trackers and export formats.
 
-An entry has a config class and an implementation, each given as `"module:name"` or as the object
-itself. With strings, names can be listed and checked without importing TensorFlow:
+Entries are imported only when they are used. Most have a config class and an implementation, each
+given as `"module:name"` or as the object itself. With strings, names can be listed and checked
+without importing TensorFlow:
 
     register_task("my_task", config="my_pkg.config:MyTaskConfig", task="my_pkg.task:MyTask")
 """
@@ -25,6 +26,7 @@ __all__ = [
     "TEXT_CLASSIFIERS",
     "TEXT_MODELS",
     "TEXT_SOURCES",
+    "TRACKERS",
     "Entry",
     "Registry",
     "register_task",
@@ -43,6 +45,8 @@ TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
 ARRAY_SOURCES = Registry("data source")
 TABLE_SOURCES = Registry("data source")
+# The trackers of this package. A config names those of users by their class.
+TRACKERS = Registry("tracker")
 
 
 def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
@@ -61,7 +65,7 @@ def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
     TASKS.register(name, config=config, target=task, help=help)
 
 
-PROVIDERS.register("official", config=None, target="orbit_runner.model_garden.provider:Experiments")
+PROVIDERS.register("official", target="orbit_runner.model_garden.provider:Experiments")
 TASKS.register(
     "image_classification",
     config="orbit_runner.tasks.image_classification.config:ImageClassificationConfig",
@@ -275,3 +279,6 @@ for _name, _target, _help in (
     ("diabetes", f"{_SCIKIT_LEARN}:load_diabetes", "442 patients, in scikit-learn"),
 ):
     TABLE_SOURCES.register(_name, config=_TABLES, target=_target, help=_help)
+TRACKERS.register("tensorboard", target="orbit_runner.trackers.base:TensorBoard")
+TRACKERS.register("mlflow", target="orbit_runner.trackers.mlflow:MLflowTracker")
+TRACKERS.register("wandb", target="orbit_runner.trackers.wandb:WandbTracker")

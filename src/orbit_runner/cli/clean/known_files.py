@@ -10,6 +10,7 @@ from pathlib import Path
 from orbit_runner.config.schema.trainer import EXPORT_FORMATS
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.paths import CHECKPOINTS
+from orbit_runner.run_directory.run_summary import tracker_directories
 
 _FILES = (
     r"branch\.json|config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|"
@@ -66,7 +67,8 @@ def _pattern(run: Path) -> re.Pattern[str]:
         rf"(train|{re.escape(summaries)}){_EVENTS}",
         r"train/plugins/profile/[^/]+/([^/]+\.xplane\.pb|steps\.json)",
         r"\.assets-\d+/[^/]+",
-        r"logs/(.+/)?[^/]+\.log|\.cluster/.+|wandb/.+",
+        r"logs/(.+/)?[^/]+\.log|\.cluster/.+",
+        rf"({'|'.join(map(re.escape, tracker_directories()))})/.+",
     ]
     exported = read_setting(run, "trainer.export_subdir")
     for model in (run / str(exported)).glob("*/saved_model.pb") if exported else ():
