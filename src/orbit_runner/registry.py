@@ -15,6 +15,7 @@ from orbit_runner.registration import Entry, Registry
 
 __all__ = [
     "ARRAY_SOURCES",
+    "EXPORT_FORMATS",
     "IMAGE_MODELS",
     "PROVIDERS",
     "RATING_MODELS",
@@ -47,6 +48,7 @@ ARRAY_SOURCES = Registry("data source")
 TABLE_SOURCES = Registry("data source")
 # The trackers of this package. A config names those of users by their class.
 TRACKERS = Registry("tracker")
+EXPORT_FORMATS = Registry("format")
 
 
 def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
@@ -282,3 +284,10 @@ for _name, _target, _help in (
 TRACKERS.register("tensorboard", target="orbit_runner.trackers.base:TensorBoard")
 TRACKERS.register("mlflow", target="orbit_runner.trackers.mlflow:MLflowTracker")
 TRACKERS.register("wandb", target="orbit_runner.trackers.wandb:WandbTracker")
+_FORMATS = "orbit_runner.serving.formats"
+EXPORT_FORMATS.register("saved_model", target=f"{_FORMATS}.saved_model:FORMAT")
+EXPORT_FORMATS.register("litert", target=f"{_FORMATS}.litert:FLOAT32")
+EXPORT_FORMATS.register("litert_float16", target=f"{_FORMATS}.litert:FLOAT16")
+EXPORT_FORMATS.register("litert_int8", target=f"{_FORMATS}.litert:INT8")
+EXPORT_FORMATS.register("onnx", target=f"{_FORMATS}.onnx:FORMAT")
+EXPORT_FORMATS.register("keras", target=f"{_FORMATS}.keras_file:FORMAT")

@@ -11,11 +11,10 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.selection import PLAIN, choose_checkpoint
 from orbit_runner.errors import RunnerError
-from orbit_runner.serving.export import describe_spec, parse_spec
+from orbit_runner.serving.export import export_all
 from orbit_runner.serving.export_directory import contains_export, find_export
-from orbit_runner.serving.export_formats import export_all
-from orbit_runner.serving.exported_network import load_export
-from orbit_runner.serving.loader import load_scope
+from orbit_runner.serving.loader import load_export, load_scope
+from orbit_runner.serving.network import describe_spec, parse_spec
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.task import KerasTask
