@@ -294,7 +294,7 @@ def test_subclassed_model_is_exported_or_refused_in_one_line(tmp_path: Path) -> 
     network = describe_network(model, features, model(features))
 
     litert.FLOAT32.write(network, tmp_path / "model.tflite", ())
-    run = litert.FLOAT32.load(tmp_path / "model.tflite", network)
+    run = litert.FLOAT32.load(tmp_path / "model.tflite", list(network.inputs), network.outputs)
     np.testing.assert_allclose(run([features.numpy()])[0], model(features), rtol=1e-5)
     with pytest.raises(RunnerError, match=r"of the classes \S*test_export_formats\.Subclassed$"):
         keras_file.FORMAT.write(network, tmp_path / "model.keras", ())
@@ -341,7 +341,7 @@ def test_lookup_layers_are_in_saved_models_and_keras_files(name: str, tmp_path: 
 
     network = describe_network(model, features, expected)
     keras_file.FORMAT.write(network, tmp_path / "model.keras", ())
-    (found,) = keras_file.FORMAT.load(tmp_path / "model.keras", network)([features.numpy()])
+    found = keras_file.FORMAT.load(tmp_path / "model.keras", (), ())(features)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 

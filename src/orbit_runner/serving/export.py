@@ -132,7 +132,7 @@ def _write(
     try:
         features = training_features(adapter, config, options.calibration_examples)
         kind.write(network, path, features)
-        run = kind.load(path, network)
+        run = kind.load(path, [*network.inputs], network.outputs)
     except SettingError:
         raise
     except RunnerError as error:
@@ -144,6 +144,8 @@ def _write(
             else f"\nuse --format={SAVED_MODEL}"
         )
         raise RunnerError(f"{kind.name}: {error}{advice}") from error
+    if kind.loads_keras_model:
+        run = dataclasses.replace(network, model=run).numpy_function()
     check, metric = examples.check(run), examples.metric_of(config.trainer)
     limit = tolerance_of(kind, metric) if options.tolerance is None else options.tolerance
     require_close(kind, check, metric, limit)

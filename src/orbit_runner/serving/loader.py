@@ -28,7 +28,8 @@ from orbit_runner.serving.export_directory import (
     read_export_record,
 )
 from orbit_runner.serving.formats import saved_model
-from orbit_runner.serving.formats.base import network_formats
+from orbit_runner.serving.formats.base import NetworkFormat, network_formats
+from orbit_runner.serving.network import ExportedNetwork
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import adapt
@@ -204,8 +205,7 @@ def load_export(path: Path, task: Any) -> Mapping[str, Any]:
     if problem := missing_packages([name]):
         raise RunnerError(f"WHERE: {path}: {problem}")
     try:
-        kind = network_formats()[name]
-        model = kind.load_model(path / kind.file, record)
+        model = _load_network(network_formats()[name], path, record)
     except RunnerError:
         raise
     except Exception as error:  # The libraries of the formats raise any error for damaged files.
@@ -218,3 +218,15 @@ def load_export(path: Path, task: Any) -> Mapping[str, Any]:
             f"missing: {error}\npass the run directory, or an export with --format={SAVED_MODEL}"
         ) from error
     return signatures
+
+
+def _load_network(kind: NetworkFormat, path: Path, record: Mapping[str, Any]) -> Any:
+    if kind.loads_keras_model:
+        return kind.load(path / kind.file, (), ())
+    if "structure" not in record:
+        raise RunnerError(
+            f"WHERE: {path} was written by an earlier version, whose record has no structure of "
+            "the outputs\nexport the run again"
+        )
+    run = kind.load(path / kind.file, [*record["inputs"]], [*record["outputs"]])
+    return ExportedNetwork(run, record)

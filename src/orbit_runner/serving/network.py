@@ -114,27 +114,15 @@ def parse_spec(text: str) -> tf.TensorSpec:
 class ExportedNetwork:
     """The network of a file, which is called like the model that it was made from.
 
-    It computes on the CPU. `record` is that of the export. `load` takes the path and the names of
-    the inputs and of the outputs.
+    It computes on the CPU. `record` is that of the export.
 
     Attributes:
         inputs: The shapes and types of the inputs, in the order of `tf.nest.flatten`.
         input_shape: The shape of the only input, with None for the size of the batch.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        record: Mapping[str, Any],
-        load: Callable[[Path, Sequence[str], Sequence[str]], NumpyFunction],
-    ) -> None:
-        """Loads the file. Raises `RunnerError` if the record has no structure of the outputs."""
-        if "structure" not in record:
-            raise RunnerError(
-                f"WHERE: {path.parent} was written by an earlier version, whose record has no "
-                "structure of the outputs\nexport the run again"
-            )
-        self._run = load(path, [*record["inputs"]], [*record["outputs"]])
+    def __init__(self, run: NumpyFunction, record: Mapping[str, Any]) -> None:
+        self._run = run
         self._structure = record["structure"]
         self._outputs = [_any_batch(text) for text in record["outputs"].values()]
         self.inputs = [_any_batch(text) for text in record["inputs"].values()]

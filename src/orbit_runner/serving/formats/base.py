@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.registry import EXPORT_FORMATS
 
 if TYPE_CHECKING:
-    from orbit_runner.serving.network import Network, NumpyFunction
+    from orbit_runner.serving.network import Network
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,12 +44,14 @@ class NetworkFormat(ExportFormat, abc.ABC):
             outputs if the task has a metric; None if the outputs always decide.
         batch: The size of the batches that the network in the file takes; None for any.
         is_calibrated: Whether training examples determine the ranges of its numbers.
+        loads_keras_model: Whether `load` returns a Keras model.
     """
 
     tolerance: float
     metric_tolerance: float | None = None
     batch: int | None = None
     is_calibrated: bool = False
+    loads_keras_model: bool = False
 
     @abc.abstractmethod
     def write(self, network: Network, path: Path, features: Iterable[Any]) -> None:
@@ -60,14 +62,10 @@ class NetworkFormat(ExportFormat, abc.ABC):
         """
 
     @abc.abstractmethod
-    def load(self, path: Path, network: Network) -> NumpyFunction:
-        """Returns the function of a file with this network, to compare both."""
+    def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+        """Returns the function of a file: a `NumpyFunction`, or a Keras model.
 
-    @abc.abstractmethod
-    def load_model(self, path: Path, record: Mapping[str, Any]) -> Any:
-        """Returns what is called like the model that a file was made from.
-
-        `record` is that of the export. Raises `RunnerError` if it is not sufficient.
+        `inputs` and `outputs` are the names, in the order of the arrays of the function.
         """
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from orbit_runner.serving.formats.base import NetworkFormat
 from orbit_runner.tf_internals import all_layers, is_keras_layer
 
 if TYPE_CHECKING:
-    from orbit_runner.serving.network import Network, NumpyFunction
+    from orbit_runner.serving.network import Network
 
 _REPLACEMENT = "without_this_package"  # the method of this package's layers that returns others
 _METADATA, _DATE = "metadata.json", "date_saved"
@@ -46,19 +45,14 @@ class KerasFile(NetworkFormat):
         except (NotImplementedError, TypeError, ValueError) as error:
             raise RunnerError(f"the network cannot be saved: {first_line(error)}") from error
 
-    def load(self, path: Path, network: Network) -> NumpyFunction:
-        """Loads a file with tf_keras."""
-        model = self.load_model(path, {})
-        return dataclasses.replace(network, model=model).numpy_function()
-
-    def load_model(self, path: Path, record: Mapping[str, Any]) -> Any:
+    def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
         """Loads a file with tf_keras."""
         import tf_keras
 
         return tf_keras.models.load_model(path, compile=False)
 
 
-FORMAT = KerasFile(name="keras", file="model.keras", tolerance=1e-5)
+FORMAT = KerasFile(name="keras", file="model.keras", tolerance=1e-5, loads_keras_model=True)
 
 
 def _replace_layers(model: Any) -> Any:

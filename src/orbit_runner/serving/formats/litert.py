@@ -7,7 +7,7 @@ import dataclasses
 import re
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,15 +52,23 @@ class LiteRT(NetworkFormat):
                     f"the network cannot be converted: {_describe_error(error)}"
                 ) from error
 
-    def load(self, path: Path, network: Network) -> NumpyFunction:
+    def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
         """Loads a file with the interpreter of LiteRT."""
-        return _load(path, [*network.inputs], network.outputs)
+        import numpy as np
 
-    def load_model(self, path: Path, record: Mapping[str, Any]) -> Any:
-        """Loads a file with the interpreter of LiteRT."""
-        from orbit_runner.serving.network import ExportedNetwork
+        with _quiet_scope():
+            interpreter = _interpreter(path)
+        runner = interpreter.get_signature_runner(DEFAULT_SIGNATURE)
 
-        return ExportedNetwork(path, record, _load)
+        def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+            found = []
+            for row in range(len(values[0])):
+                given = {n: v[row : row + 1] for n, v in zip(inputs, values, strict=True)}
+                answer = runner(**given)
+                found.append([answer[name] for name in outputs])
+            return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+        return run
 
     def _converter(self, folder: str, network: Network, features: Iterable[Any]) -> Any:
         import tensorflow as tf
@@ -83,24 +91,6 @@ FLOAT16 = LiteRT(name="litert_float16", tolerance=1e-2, weights="float16")
 INT8 = LiteRT(
     name="litert_int8", tolerance=0.2, metric_tolerance=0.01, weights="int8", is_calibrated=True
 )
-
-
-def _load(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
-    import numpy as np
-
-    with _quiet_scope():
-        interpreter = _interpreter(path)
-    runner = interpreter.get_signature_runner(DEFAULT_SIGNATURE)
-
-    def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        found = []
-        for row in range(len(values[0])):
-            given = {n: v[row : row + 1] for n, v in zip(inputs, values, strict=True)}
-            answer = runner(**given)
-            found.append([answer[name] for name in outputs])
-        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
-
-    return run
 
 
 def _interpreter(path: Path) -> Any:

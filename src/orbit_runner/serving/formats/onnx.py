@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,27 +39,17 @@ class Onnx(NetworkFormat):
         except Exception as error:  # The converter raises errors of several kinds.
             raise RunnerError(f"the network cannot be converted: {first_line(error)}") from error
 
-    def load(self, path: Path, network: Network) -> NumpyFunction:
+    def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
         """Loads a file with ONNX Runtime on the CPU."""
-        return _load(path, [*network.inputs], network.outputs)
+        import onnxruntime
 
-    def load_model(self, path: Path, record: Mapping[str, Any]) -> Any:
-        """Loads a file with ONNX Runtime on the CPU."""
-        from orbit_runner.serving.network import ExportedNetwork
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
-        return ExportedNetwork(path, record, _load)
+        def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+            given = dict(zip(inputs, values, strict=True))
+            return list(session.run(list(outputs), given))
+
+        return run
 
 
 FORMAT = Onnx(name="onnx", file="model.onnx", packages=("tf2onnx", "onnxruntime"), tolerance=1e-3)
-
-
-def _load(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-    def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        given = dict(zip(inputs, values, strict=True))
-        return list(session.run(list(outputs), given))
-
-    return run
