@@ -276,8 +276,7 @@ def exported_models(names: Iterable[str]) -> set[str]:
 def optional_files(names: Iterable[str]) -> set[str]:
     """Returns the files that a run can be resumed without: summaries, exports, logs."""
     names = [*names]
-    models = exported_models(names)
-    exports = {PurePosixPath(name).parent for name in models}
+    exports = {PurePosixPath(name).parent for name in exported_models(names)}
     return {
         name
         for name in names
@@ -417,7 +416,8 @@ class Mirror:
             if name not in in_groups and not is_pointer(name) and self._is_due(name, fresh)
         ]
         # Models last, because a model makes a directory an export.
-        for name in sorted(others, key=exported_models(others).__contains__):
+        models = exported_models(others)
+        for name in sorted(others, key=lambda name: name in models):
             self._upload_file(name)
         for group, names in new.items():
             if linked[group]:
