@@ -16,8 +16,8 @@ class Entry:
     """A named config class and implementation."""
 
     name: str
+    config: Any  # The class, or "module:name"; None if the entry has no section of the config.
     target: Any  # The implementation, or "module:name".
-    config: Any = None  # The class, or "module:name"; None if there is no section of its own.
     help: str = ""  # One line for `runner list`.
 
     def load_config(self) -> Any:
@@ -53,7 +53,7 @@ class Registry:
 
     def register(self, name: str, *, target: Any, config: Any = None, help: str = "") -> Entry:
         """Adds an entry and returns it. Raises RunnerError if another entry has the name."""
-        entry = Entry(name, target, config, help)
+        entry = Entry(name, config, target, help)
         existing = self._entries.get(name)
         # The same registration may run twice: for `--import` and for an entry point.
         if existing is not None and (existing.config, existing.target) != (config, target):
