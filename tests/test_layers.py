@@ -31,6 +31,7 @@ LIGHT = sorted(
         *ROOT.glob("datasets/**/*.py"),
         *ROOT.glob("compare/*.py"),
         *ROOT.glob("sweep/**/*.py"),
+        *ROOT.glob("serving/formats/*.py"),
         ROOT / "step" / "examples.py",
         ROOT / "step" / "results.py",
         ROOT / "tf_internals.py",

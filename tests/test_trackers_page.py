@@ -1,6 +1,7 @@
 """The documentation page on trackers: its files are run exactly as printed."""
 
 import csv
+import inspect
 import json
 import re
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from orbit_runner import Tracker
 from orbit_runner.cli.main import main
-from orbit_runner.config.schema.plugins import ARGUMENTS
+from orbit_runner.registry import TRACKERS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "trackers.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
@@ -64,5 +65,7 @@ def test_weights_are_the_same_with_each_documented_config(
 def test_page_documents_every_method_and_argument() -> None:
     methods = [name for name in vars(Tracker) if not name.startswith("_")]
     assert [name for name in methods if f"`{name}(" not in PAGE] == []
-    arguments = [name for names in ARGUMENTS.values() for name in names]
+    trackers = [entry.load() for entry in TRACKERS.registered()]
+    arguments = [name for tracker in trackers for name in inspect.signature(tracker).parameters]
+    assert "tracking_uri" in arguments
     assert [name for name in arguments if f"`{name}`" not in PAGE] == []

@@ -38,7 +38,7 @@ class Entry:
     """A named config class and implementation."""
 
     name: str
-    config: Any  # The class, or "module:name".
+    config: Any  # The class, or "module:name"; None if the entry has no section of the config.
     target: Any  # The implementation, or "module:name".
     help: str = ""  # One line for `runner list`.
     data: Any = None  # Of a task: the class of what it reads, or "module:name".
@@ -83,8 +83,8 @@ class Registry:
         self,
         name: str,
         *,
-        config: Any,
         target: Any,
+        config: Any = None,
         help: str = "",
         data: Any = None,
         traits: SourceTraits | None = None,

@@ -1,8 +1,8 @@
-"""Registries of tasks, models and data sources, which are imported only when they are used.
+"""Registries of tasks, models, data sources, trackers and export formats.
 
-An entry has a config class and an implementation, each given as `"module:name"` or as the object
-itself. With strings, names can be listed and checked without importing TensorFlow. A task has a
-third part between them, what it reads:
+Entries are imported only when they are used. Most have a config class and an implementation, each
+given as `"module:name"` or as the object itself. With strings, names can be listed and checked
+without importing TensorFlow. A task has a third part between them, what it reads:
 
     register_task(
         "my_task",
@@ -20,6 +20,7 @@ from orbit_runner.registration import Entry, Registry, SourceTraits
 
 __all__ = [
     "ARRAY_SOURCES",
+    "EXPORT_FORMATS",
     "IMAGE_MODELS",
     "PROVIDERS",
     "RATING_MODELS",
@@ -31,6 +32,7 @@ __all__ = [
     "TEXT_CLASSIFIERS",
     "TEXT_MODELS",
     "TEXT_SOURCES",
+    "TRACKERS",
     "Entry",
     "Registry",
     "register_task",
@@ -49,6 +51,9 @@ TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
 ARRAY_SOURCES = Registry("data source")
 TABLE_SOURCES = Registry("data source")
+# The trackers of this package. A config names those of users by their class.
+TRACKERS = Registry("tracker")
+EXPORT_FORMATS = Registry("format")
 
 
 def register_task(name: str, *, config: Any, task: Any, data: Any = None, help: str = "") -> None:
@@ -70,7 +75,7 @@ def register_task(name: str, *, config: Any, task: Any, data: Any = None, help: 
     TASKS.register(name, config=config, target=task, data=data, help=help)
 
 
-PROVIDERS.register("official", config=None, target="orbit_runner.model_garden.provider:Experiments")
+PROVIDERS.register("official", target="orbit_runner.model_garden.provider:Experiments")
 TASKS.register(
     "image_classification",
     config="orbit_runner.tasks.image_classification.config:ImageClassificationConfig",
@@ -416,3 +421,13 @@ for _name, _target, _help, _traits in (
     TABLE_SOURCES.register(
         _name, config=_TABLES, target=f"orbit_runner.{_target}", help=_help, traits=_traits
     )
+TRACKERS.register("tensorboard", target="orbit_runner.trackers.base:TensorBoard")
+TRACKERS.register("mlflow", target="orbit_runner.trackers.mlflow:MLflowTracker")
+TRACKERS.register("wandb", target="orbit_runner.trackers.wandb:WandbTracker")
+_FORMATS = "orbit_runner.serving.formats"
+EXPORT_FORMATS.register("saved_model", target=f"{_FORMATS}.saved_model:FORMAT")
+EXPORT_FORMATS.register("litert", target=f"{_FORMATS}.litert:FLOAT32")
+EXPORT_FORMATS.register("litert_float16", target=f"{_FORMATS}.litert:FLOAT16")
+EXPORT_FORMATS.register("litert_int8", target=f"{_FORMATS}.litert:INT8")
+EXPORT_FORMATS.register("onnx", target=f"{_FORMATS}.onnx:FORMAT")
+EXPORT_FORMATS.register("keras", target=f"{_FORMATS}.keras_file:FORMAT")

@@ -18,7 +18,7 @@ from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.registry import TASKS
-from orbit_runner.serving.export import export
+from orbit_runner.serving.export import export_signatures
 from orbit_runner.serving.export_directory import find_export
 from orbit_runner.serving.loader import load_scope
 from tests.support.digits import _BASE, digits_config
@@ -55,7 +55,7 @@ def exported(
     averages = config.trainer.optimizer_config.ema is not None
     kind = choose_weights(weights, averages=averages, choice=choice)
     with load_scope(config, task, choice, kind) as model:
-        return Path(export(model, config, run_folder, to)["path"])
+        return Path(export_signatures(model, config, run_folder, to)["path"])
 
 
 def pngs(images: np.ndarray) -> list[bytes]:

@@ -22,12 +22,12 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TASKS
-from orbit_runner.serving import export
 from orbit_runner.serving.examples import training_features, validation_batches
+from orbit_runner.serving.export import export_all, write_labels
 from orbit_runner.serving.export_check import ExportCheck, Metric, require_close, tolerance_of
 from orbit_runner.serving.export_directory import ExportOptions, read_exports
-from orbit_runner.serving.export_formats import export_all, write_labels
-from orbit_runner.serving.formats import keras_file, litert
+from orbit_runner.serving.formats import keras_file, litert, saved_model
+from orbit_runner.serving.formats.base import export_formats, network_formats
 from orbit_runner.serving.loader import load_scope, require_method
 from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
@@ -231,12 +231,20 @@ def _check(before: float, after: float, relative: float = 0.05) -> ExportCheck:
 def test_rule_of_each_format(
     name: str, check: ExportCheck, metric: Metric | None, refused: str
 ) -> None:
-    limit = tolerance_of(name, metric)
+    kind = network_formats()[name]
+    limit = tolerance_of(kind, metric)
     if not refused:
-        require_close(name, check, metric, limit)
+        require_close(kind, check, metric, limit)
         return
     with pytest.raises(RunnerError, match=refused):
-        require_close(name, check, metric, limit)
+        require_close(kind, check, metric, limit)
+
+
+def test_formats_have_the_names_that_they_are_registered_under() -> None:
+    formats = export_formats()
+
+    assert [kind.name for kind in formats.values()] == [*formats]
+    assert "litert_int8" in formats
 
 
 def _network(layer: Any) -> Any:
@@ -250,7 +258,7 @@ def test_ops_that_do_not_convert_are_named_in_one_line(tmp_path: Path) -> None:
     network = _network(lambda x: tf.math.igamma(x, x) + tf.math.digamma(x))
 
     with pytest.raises(RunnerError) as caught:
-        litert.write(network, tmp_path / "model.tflite", "litert", ())
+        litert.FLOAT32.write(network, tmp_path / "model.tflite", ())
 
     assert str(caught.value).startswith("the network cannot be converted: LiteRT lacks ")
     assert {"Igamma", "Digamma"} <= set(str(caught.value).replace(",", "").split())
@@ -267,7 +275,7 @@ class Scale(tf_keras.layers.Layer):
 
 def test_layers_of_other_packages_cannot_be_in_a_keras_file(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match=r"of the classes \S*test_export_formats\.Scale$"):
-        keras_file.write(_network(Scale()), tmp_path / "model.keras")
+        keras_file.FORMAT.write(_network(Scale()), tmp_path / "model.keras", ())
 
 
 class Subclassed(tf_keras.Model):
@@ -285,11 +293,11 @@ def test_subclassed_model_is_exported_or_refused_in_one_line(tmp_path: Path) -> 
     model, features = Subclassed(), tf.constant([[1.0, 2.0], [3.0, 4.0]])
     network = describe_network(model, features, model(features))
 
-    litert.write(network, tmp_path / "model.tflite", "litert", ())
-    run = litert.load(tmp_path / "model.tflite", list(network.inputs), network.outputs)
+    litert.FLOAT32.write(network, tmp_path / "model.tflite", ())
+    run = litert.FLOAT32.load(tmp_path / "model.tflite", list(network.inputs), network.outputs)
     np.testing.assert_allclose(run([features.numpy()])[0], model(features), rtol=1e-5)
     with pytest.raises(RunnerError, match=r"of the classes \S*test_export_formats\.Subclassed$"):
-        keras_file.write(network, tmp_path / "model.keras")
+        keras_file.FORMAT.write(network, tmp_path / "model.keras", ())
 
 
 def _adapted(layer: Any, values: Sequence[Any]) -> Any:
@@ -327,13 +335,13 @@ def test_lookup_layers_are_in_saved_models_and_keras_files(name: str, tmp_path: 
     expected = model(features)
 
     serving = make_serving(model, {"x": ((1,), features.dtype.name)}, "", from_logits=False)
-    export._save(model, serving, tmp_path / "saved")
+    saved_model.write(model, serving, tmp_path / "saved")
     loaded = tf.saved_model.load(str(tmp_path / "saved")).signatures["predict"]
     np.testing.assert_allclose(loaded(x=features)["outputs"], expected, rtol=1e-5)
 
     network = describe_network(model, features, expected)
-    keras_file.write(network, tmp_path / "model.keras")
-    (found,) = keras_file.load(tmp_path / "model.keras", network)([features.numpy()])
+    keras_file.FORMAT.write(network, tmp_path / "model.keras", ())
+    found = keras_file.FORMAT.load(tmp_path / "model.keras", (), ())(features)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -345,7 +353,7 @@ def test_table_that_the_model_does_not_track_is_refused_in_one_line(tmp_path: Pa
     serving = make_serving(model, {"x": ((1,), "string")}, "", from_logits=False)
 
     with pytest.raises(RunnerError, match=r"^saved_model: the model cannot be saved: .*$"):
-        export._save(model, serving, tmp_path / "saved")
+        saved_model.write(model, serving, tmp_path / "saved")
 
 
 def test_labels_have_one_line_for_each_class(tmp_path: Path) -> None:

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from orbit_runner.cli.clean.known_files import list_run_files
 
 from orbit_runner.checkpoint.selection import PLAIN, choose_checkpoint
+from orbit_runner.config.schema.trainer import FORMAT_NAMES
 from orbit_runner.errors import RunnerError
-from orbit_runner.serving.export import describe_spec, parse_spec
-from orbit_runner.serving.export_directory import contains_export, find_export
-from orbit_runner.serving.export_formats import export_all
-from orbit_runner.serving.exported_network import load_export
-from orbit_runner.serving.loader import load_scope
+from orbit_runner.run_directory.remote_copy import optional_files
+from orbit_runner.serving.export import export_all
+from orbit_runner.serving.export_directory import contains_export, export_name, find_export
+from orbit_runner.serving.formats.base import export_formats
+from orbit_runner.serving.loader import load_export, load_scope
+from orbit_runner.serving.network import describe_spec, parse_spec
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.task import KerasTask
@@ -119,6 +122,19 @@ def test_saved_model_of_the_last_step_comes_before_other_formats(
 )
 def test_files_of_an_export_are_told_from_those_of_a_run(names: list[str], expected: bool) -> None:
     assert contains_export(names) == expected
+
+
+@pytest.mark.parametrize("name", FORMAT_NAMES)
+def test_export_in_each_format_is_recognized_in_a_run_directory(name: str, tmp_path: Path) -> None:
+    model = f"export/{export_name(5, name)}/{export_formats()[name].file}"
+    for file in ("config.yaml", model, str(Path(model).parent / "export.json")):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("trainer:\n  export_subdir: export\n")
+
+    assert find_export(tmp_path / "export") == (tmp_path / model).parent
+    assert list_run_files(tmp_path).unknown == ()
+    assert optional_files(["config.yaml", model]) == {model}
+    assert contains_export([Path(model).name])
 
 
 @pytest.mark.parametrize("shape", [[], [None], [None, 8, 8, 1]])

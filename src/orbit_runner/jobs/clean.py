@@ -15,12 +15,13 @@ from pathlib import Path
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
 from orbit_runner.checkpoint.ranking import steps_by_rank
-from orbit_runner.config.schema.trainer import EXPORT_FORMATS
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.paths import CHECKPOINTS
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
-from orbit_runner.run_directory.run_summary import RunSummary, read_summary
+from orbit_runner.run_directory.run_summary import RunSummary, read_summary, tracker_directories
+from orbit_runner.serving.formats import saved_model
+from orbit_runner.serving.formats.base import network_formats
 
 _FILES = (
     r"branch\.json|config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|"
@@ -80,18 +81,18 @@ def _pattern(run: Path) -> re.Pattern[str]:
         rf"(train|{re.escape(summaries)}){_EVENTS}",
         r"train/plugins/profile/[^/]+/([^/]+\.xplane\.pb|steps\.json)",
         r"\.assets-\d+/[^/]+",
-        r"logs/(.+/)?[^/]+\.log|\.cluster/.+|wandb/.+",
+        r"logs/(.+/)?[^/]+\.log|\.cluster/.+",
+        rf"({'|'.join(map(re.escape, tracker_directories()))})/.+",
     ]
     exported = read_setting(run, "trainer.export_subdir")
-    for model in (run / str(exported)).glob("*/saved_model.pb") if exported else ():
+    pattern = f"*/{saved_model.FORMAT.file}"
+    for model in (run / str(exported)).glob(pattern) if exported else ():
         alternatives.append(rf"{re.escape(model.parent.relative_to(run).as_posix())}/.+")
     if exported:
-        formats = "|".join(EXPORT_FORMATS)
-        files = (
-            r"model\.(tflite|onnx|keras)|export\.json|config\.yaml|"
-            r"labels(_[^/]+)?\.txt|assets/[^/]+"
-        )
-        alternatives.append(rf"{re.escape(str(exported))}/\d+-({formats})/({files})")
+        known = network_formats()
+        models = "|".join({re.escape(kind.file) for kind in known.values()})
+        files = rf"{models}|export\.json|config\.yaml|labels(_[^/]+)?\.txt|assets/[^/]+"
+        alternatives.append(rf"{re.escape(str(exported))}/\d+-({'|'.join(known)})/({files})")
     return re.compile("|".join(alternatives))
 
 

@@ -20,6 +20,7 @@ import yaml
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.config.serialize import flat_settings
 from orbit_runner.distribute.cluster.from_config import configured_jobs
 from orbit_runner.distribute.cluster.roles import RoleCounts, count_roles
@@ -111,8 +112,9 @@ def config_problems(config: ExperimentConfig, target: str) -> Iterator[tuple[str
     runtime, source = config.runtime, TARGETS[target]
     strategy = runtime.distribution_strategy
     if runtime.traits.uses_tpu:
-        allowed = "off, one_device, mirrored, multi_worker_mirrored, parameter_server"
-        yield "runtime.distribution_strategy", f"TPUs are not supported\nallowed: {allowed}"
+        allowed = [name for name, traits in STRATEGIES.items() if not traits.uses_tpu]
+        message = f"TPUs are not supported\nallowed: {', '.join(allowed)}"
+        yield "runtime.distribution_strategy", message
     elif runtime.traits.is_clustered and not runtime.num_workers:
         yield "runtime.num_workers", "is not set: use --workers=N"
     elif runtime.num_workers == 1 and runtime.traits.synchronous_workers:

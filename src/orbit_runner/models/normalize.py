@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
@@ -57,6 +58,17 @@ class Normalize(tf_keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "mean": self.mean, "std": self.std}
+
+    def without_this_package(self) -> tf_keras.layers.Layer:
+        """Returns an equal layer of tf_keras."""
+        mean, std = self.mean or (0.0,), self.std or (1.0,)
+        width = max(len(mean), len(std))
+        return tf_keras.layers.Normalization(
+            mean=np.resize(mean, width),
+            variance=np.square(np.resize(std, width)),
+            name=self.name,
+            dtype=self.dtype_policy,
+        )
 
 
 def normalized_input(

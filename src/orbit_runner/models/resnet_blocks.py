@@ -36,6 +36,17 @@ class PadShortcut(tf_keras.layers.Layer):
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "filters": self.filters, "stride": self.stride}
 
+    def without_this_package(self) -> tf_keras.layers.Layer:
+        """Returns equal layers of tf_keras."""
+        layers = tf_keras.layers
+        _, _, _, channels = self.input_shape
+        # What `channels_first` regards as rows and columns are the columns and channels here.
+        padding = ((0, 0), (0, self.filters - channels))
+        pad = layers.ZeroPadding2D(padding, data_format="channels_first", name=f"{self.name}_pad")
+        return tf_keras.Sequential(
+            [layers.MaxPooling2D(1, self.stride, name=f"{self.name}_stride"), pad], name=self.name
+        )
+
 
 def convolution(
     x: tf.Tensor, filters: int, kernel_size: int, name: str, stride: int = 1

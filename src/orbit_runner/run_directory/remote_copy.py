@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, Retention
+from orbit_runner.registry import EXPORT_FORMATS
 from orbit_runner.storage.lease import NAME as LOCK
 from orbit_runner.storage.objects import ObjectInfo, ObjectStore, StorageError
 from orbit_runner.storage.paths import local_run_directory
@@ -195,7 +196,6 @@ def _note(text: str) -> None:
 
 
 _CHECKPOINT_FILE = re.compile(r"((?:.*/)?[^/]+)-(\d+)\.(index|json|data-\d+-of-\d+)")
-_EXPORTED = ("/saved_model.pb", "/model.tflite", "/model.onnx", "/model.keras")
 _EVENTS = "events.out.tfevents"
 POINTER = "checkpoint"
 # Files that a process appends to. They are uploaded with each checkpoint, and periodically.
@@ -267,10 +267,16 @@ def is_appended(name: str) -> bool:
     return name.endswith(_APPENDED) or _EVENTS in name
 
 
+def exported_models(names: Iterable[str]) -> set[str]:
+    """Returns the files that are the model of an export."""
+    files = {entry.load().file for entry in EXPORT_FORMATS.registered()}
+    return {name for name in names if "/" in name and PurePosixPath(name).name in files}
+
+
 def optional_files(names: Iterable[str]) -> set[str]:
     """Returns the files that a run can be resumed without: summaries, exports, logs."""
     names = [*names]
-    exports = {PurePosixPath(name).parent for name in names if name.endswith(_EXPORTED)}
+    exports = {PurePosixPath(name).parent for name in exported_models(names)}
     return {
         name
         for name in names
@@ -409,8 +415,9 @@ class Mirror:
             for name in self._changed_files(files, files)
             if name not in in_groups and not is_pointer(name) and self._is_due(name, fresh)
         ]
-        # Last, because this file makes a directory a SavedModel.
-        for name in sorted(others, key=lambda name: name.endswith("saved_model.pb")):
+        # Models last, because a model makes a directory an export.
+        models = exported_models(others)
+        for name in sorted(others, key=lambda name: name in models):
             self._upload_file(name)
         for group, names in new.items():
             if linked[group]:

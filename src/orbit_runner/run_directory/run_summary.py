@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import math
 import os
 import re
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.registry import TRACKERS
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.metric_records import (
     SPEED,
@@ -42,7 +44,7 @@ _RECENT_SECONDS = 3600.0
 _RECORD = re.compile(r"run(\.\w+)?\.json")
 # They may have many files, but no runs.
 _DIRECTORIES_OF_A_RUN = frozenset(
-    {CHECKPOINTS, "train", "validation", "report_data", "ema_checkpoints", "assets", "wandb"}
+    {CHECKPOINTS, "train", "validation", "report_data", "ema_checkpoints", "assets"}
 )
 _NOT_METRICS = (SPEED, "validation_examples")
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.index")
@@ -125,10 +127,17 @@ def find_runs(root: Path, *, inside_runs: bool = False) -> Iterator[Path]:
         yield root
         if not inside_runs:
             return
-        entries = [entry for entry in entries if entry.name not in _DIRECTORIES_OF_A_RUN]
+        skipped = _DIRECTORIES_OF_A_RUN | tracker_directories()
+        entries = [entry for entry in entries if entry.name not in skipped]
     for entry in entries:
         if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
             yield from find_runs(root / entry.name, inside_runs=inside_runs)
+
+
+@functools.cache
+def tracker_directories() -> frozenset[str]:
+    """Returns the directories that trackers write in run directories."""
+    return frozenset(name for entry in TRACKERS.registered() for name in entry.load().directories)
 
 
 def read_summary(path: Path) -> RunSummary:

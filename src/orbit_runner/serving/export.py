@@ -1,12 +1,14 @@
-"""Exports a SavedModel with named signatures, which tensorflow alone can load."""
+"""Exports a model in one or several formats, and checks the files that have the network alone."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,17 +19,70 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.serving.export_directory import CONFIG, EXTRA, RECORD, export_name
+from orbit_runner.errors import RunnerError, SettingError, first_line
+from orbit_runner.serving.examples import training_features, validation_batches
+from orbit_runner.serving.export_check import Examples, ExportCheck, require_close, tolerance_of
+from orbit_runner.serving.export_directory import (
+    CONFIG,
+    LABELS,
+    RECORD,
+    ExportOptions,
+    export_name,
+)
+from orbit_runner.serving.formats import saved_model
+from orbit_runner.serving.formats.base import NetworkFormat, network_formats
 from orbit_runner.serving.loader import LoadedModel
-from orbit_runner.serving.network import track_values
-from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, Serving
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.serving.network import Network, describe_spec
+from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.tasks.assets import copy_assets
+from orbit_runner.utils.files import to_jsonable, write_atomically
+from orbit_runner.utils.log import phase
 
 _PACKAGES = ("orbit-runner", "tensorflow", "tf_keras", "tf-models-official")
 
 
-def export(
+def export_all(
+    formats: Sequence[str],
+    loaded: LoadedModel,
+    adapter: TaskAdapter,
+    config: ExperimentConfig,
+    run: Path,
+    folder: Path,
+    options: ExportOptions = ExportOptions(),
+    *,
+    replaces: bool = False,
+) -> list[dict[str, Any]]:
+    """Writes a model in each format below `folder`; returns the records.
+
+    Raises `RunnerError` if a format does not support the network, or if a file differs from the
+    model by more than the tolerance; that file is deleted.
+    """
+    records, examples = [], None
+    for name in formats:
+        phase(f"exporting {name} to {folder}")
+        if name == SAVED_MODEL:
+            records.append(export_signatures(loaded, config, run, folder, replaces=replaces))
+            continue
+        kind = network_formats()[name]
+        _require_network(kind, loaded, adapter)
+        if examples is None:
+            batches = validation_batches(adapter, config, options.check_examples)
+            examples = Examples(adapter.task, loaded.model, batches)
+        place = folder / export_name(loaded.choice.place.step, name)
+        with new_directory_scope(place, replaces=replaces) as aside:
+            record = {
+                **describe_export(loaded, config, run),
+                **_write(kind, aside, examples, adapter, config, options),
+                **write_labels(aside, loaded.serving.labels),
+            }
+            copy_assets(run, aside)
+            write_atomically(aside / CONFIG, to_yaml(config))
+            write_atomically(aside / RECORD, json.dumps(to_jsonable(record), indent=2) + "\n")
+        records.append({"path": str(place), **record})
+    return records
+
+
+def export_signatures(
     loaded: LoadedModel,
     config: ExperimentConfig,
     run: Path,
@@ -35,7 +90,9 @@ def export(
     *,
     replaces: bool = False,
 ) -> dict[str, Any]:
-    """Writes a model to `<folder>/<step>`, as TensorFlow Serving expects it; returns its record.
+    """Writes a SavedModel to `<folder>/<step>`, as TensorFlow Serving expects it.
+
+    Returns its record.
 
     The directory appears only when it is complete. An export of the same step is replaced only if
     `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
@@ -43,16 +100,99 @@ def export(
     place = folder / export_name(loaded.choice.place.step, SAVED_MODEL)
     record = {
         **describe_export(loaded, config, run),
-        "signatures": describe_signatures(loaded.serving.signatures),
+        "signatures": saved_model.describe_signatures(loaded.serving.signatures),
         "default": loaded.serving.default,
     }
     # The versions are the last entry.
     record["versions"] = record.pop("versions")
     with new_directory_scope(place, replaces=replaces) as aside:
-        _save(loaded.model, loaded.serving, aside)
-        write_atomically(aside / EXTRA / CONFIG, to_yaml(config))
-        write_atomically(aside / EXTRA / RECORD, json.dumps(record, indent=2) + "\n")
+        saved_model.write(loaded.model, loaded.serving, aside)
+        write_atomically(aside / saved_model.EXTRA / CONFIG, to_yaml(config))
+        write_atomically(aside / saved_model.EXTRA / RECORD, json.dumps(record, indent=2) + "\n")
     return {"path": str(place), **record}
+
+
+def _require_network(kind: NetworkFormat, loaded: LoadedModel, adapter: TaskAdapter) -> None:
+    reason = "several tasks are trained together" if adapter.subtasks else ""
+    if reason := reason or loaded.serving.only_saved_model:
+        raise RunnerError(f"{kind.name}: {reason}\nuse --format={SAVED_MODEL}")
+
+
+def _write(
+    kind: NetworkFormat,
+    folder: Path,
+    examples: Examples,
+    adapter: TaskAdapter,
+    config: ExperimentConfig,
+    options: ExportOptions,
+) -> dict[str, Any]:
+    """Writes and checks the file of a format; returns its part of the record."""
+    network, path = examples.network, folder / kind.file
+    folder.mkdir(parents=True)
+    try:
+        features = training_features(adapter, config, options.calibration_examples)
+        kind.write(network, path, features)
+        run = kind.load(path, [*network.inputs], network.outputs)
+    except SettingError:
+        raise
+    except RunnerError as error:
+        precision = config.runtime.mixed_precision_dtype or "float32"
+        advice = (
+            f"\nthe run has mixed_precision_dtype {precision}; try "
+            "--runtime.mixed_precision_dtype=float32"
+            if precision != "float32"
+            else f"\nuse --format={SAVED_MODEL}"
+        )
+        raise RunnerError(f"{kind.name}: {error}{advice}") from error
+    if kind.loads_keras_model:
+        run = dataclasses.replace(network, model=run).numpy_function()
+    check, metric = examples.check(run), examples.metric_of(config.trainer)
+    limit = tolerance_of(kind, metric) if options.tolerance is None else options.tolerance
+    require_close(kind, check, metric, limit)
+    content = path.read_bytes()
+    return {
+        "format": kind.name,
+        "file": path.name,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "model_bytes": network.nbytes,
+        **_signature(network, kind.batch),
+        "structure": network.structure,
+        **({"calibration_examples": options.calibration_examples} if kind.is_calibrated else {}),
+        "check": _as_dict(check, metric.name if metric else "", limit),
+    }
+
+
+def write_labels(folder: Path, labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Writes the class names of an export, one on each line; returns their part of the record.
+
+    The file is `labels.txt`, or `labels_NAME.txt` for each of several classifications.
+    """
+    files = {
+        name: LABELS if len(labels) == 1 else f"{Path(LABELS).stem}_{name}.txt" for name in labels
+    }
+    for name, names in labels.items():
+        # A line feed in a name would shift all names after it.
+        lines = "".join(f"{' '.join(str(one).splitlines())}\n" for one in names)
+        write_atomically(folder / files[name], lines)
+    return {"labels": files} if files else {}
+
+
+def _signature(network: Network, batch: int | None) -> dict[str, Any]:
+    specs = network.function(batch).get_concrete_function()
+    return {
+        "inputs": {
+            name: describe_spec(tf.TensorSpec([batch, *spec.shape[1:]], spec.dtype))
+            for name, spec in network.inputs.items()
+        },
+        "outputs": {
+            name: describe_spec(specs.structured_outputs[name]) for name in network.outputs
+        },
+    }
+
+
+def _as_dict(check: ExportCheck, metric: str, tolerance: float) -> dict[str, Any]:
+    return {**dataclasses.asdict(check), "metric": metric, "tolerance": tolerance}
 
 
 @contextlib.contextmanager
@@ -79,22 +219,6 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
             shutil.rmtree(folder_aside, ignore_errors=True)
 
 
-def _save(model: Any, serving: Serving, path: Path) -> None:
-    root = tf.Module()
-    track_values(root, model)
-    root.resources = list(serving.resources)
-    signatures = dict(serving.signatures)
-    signatures[DEFAULT_SIGNATURE] = signatures[serving.default]
-    try:
-        tf.saved_model.save(root, str(path), signatures=signatures)
-    except (OSError, tf.errors.OpError):
-        raise
-    except Exception as error:  # The code of the model is traced, and may raise any error.
-        raise RunnerError(
-            f"{SAVED_MODEL}: the model cannot be saved: {first_line(error)}"
-        ) from error
-
-
 def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> dict[str, Any]:
     """Returns what the record of an export in any format contains."""
     return {
@@ -108,49 +232,6 @@ def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) ->
         "precision": config.runtime.mixed_precision_dtype or "float32",
         "versions": dict(_versions()),
     }
-
-
-def describe_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
-    """Returns inputs and outputs of signatures by name, as text: `uint8 [?, 8, 8, 1]`."""
-    found = {}
-    for name, function in signatures.items():
-        traced = function.get_concrete_function()
-        inputs = traced.structured_input_signature
-        named = {spec.name: spec for spec in tf.nest.flatten(inputs)}
-        found[name] = {
-            "inputs": {key: describe_spec(spec) for key, spec in named.items()},
-            "outputs": {
-                key: describe_spec(spec) for key, spec in traced.structured_outputs.items()
-            },
-        }
-    return found
-
-
-def load_signatures(path: Path) -> dict[str, Any]:
-    """Returns the signatures of a SavedModel by name.
-
-    Each takes keyword arguments and returns a dict of tensors. Raises `RunnerError` if the model
-    cannot be loaded.
-    """
-    try:
-        return dict(tf.saved_model.load(str(path)).signatures)
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        raise RunnerError(f"WHERE: {path} cannot be loaded: {first_line(error)}") from error
-
-
-def describe_spec(spec: tf.TensorSpec) -> str:
-    """Returns the type and the shape of a tensor as text: `uint8 [?, 8, 8, 1]`."""
-    if spec.shape.rank is None:
-        return f"{spec.dtype.name} of any shape"
-    sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
-    return f"{spec.dtype.name} [{sizes}]"
-
-
-def parse_spec(text: str) -> tf.TensorSpec:
-    """Returns the type and the shape that `describe_spec` has described."""
-    name, _, shape = text.partition(" ")
-    sizes = shape.strip("[]").split(", ") if shape != "[]" else []
-    return tf.TensorSpec([None if size == "?" else int(size) for size in sizes], name)
 
 
 def _versions() -> Iterator[tuple[str, str]]:

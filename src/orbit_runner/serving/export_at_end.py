@@ -13,8 +13,8 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.errors import ExportFailed, RunnerError, SettingError, first_line
+from orbit_runner.serving.export import export_all
 from orbit_runner.serving.export_directory import missing_packages
-from orbit_runner.serving.export_formats import export_all
 from orbit_runner.serving.loader import load_scope, require_method
 from orbit_runner.train.run import Run
 from orbit_runner.utils.log import note

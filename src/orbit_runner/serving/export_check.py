@@ -12,30 +12,20 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.serving.export_directory import (
-    KERAS,
-    LITERT,
-    LITERT_FLOAT16,
-    LITERT_INT8,
-    ONNX,
-)
+from orbit_runner.serving.formats.base import NetworkFormat
 from orbit_runner.serving.network import NumpyFunction, describe_network
 from orbit_runner.tasks.base import EXAMPLES, drop_padding
 from orbit_runner.tf_internals import keras_mask, set_keras_mask
 from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import leading_size
 
-# The largest difference, in units of the largest output.
-_TOLERANCES = {KERAS: 1e-5, LITERT: 1e-3, ONNX: 1e-3, LITERT_FLOAT16: 1e-2, LITERT_INT8: 0.2}
-# The largest degradation of the metric: one percentage point of an accuracy.
-_METRIC_TOLERANCE = 0.01
 _DEFAULT_METRIC = "accuracy"
 _WARM_UP, _MOST_CALLS, _SECONDS = 3, 50, 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """The metric that decides whether int8 is good enough, and whether higher values are better."""
+    """The metric that may decide about an export, and whether higher values are better."""
 
     name: str
     is_higher_better: bool = True
@@ -164,18 +154,22 @@ class _ComparingModel:
         return getattr(self._model, name)
 
 
-def tolerance_of(name: str, metric: Metric | None) -> float:
+def tolerance_of(kind: NetworkFormat, metric: Metric | None) -> float:
     """Returns the default tolerance of a format."""
-    return _METRIC_TOLERANCE if _is_judged_by_metric(name, metric) else _TOLERANCES[name]
+    if kind.metric_tolerance is None or metric is None:
+        return kind.tolerance
+    return kind.metric_tolerance
 
 
-def require_close(name: str, check: ExportCheck, metric: Metric | None, tolerance: float) -> None:
+def require_close(
+    kind: NetworkFormat, check: ExportCheck, metric: Metric | None, tolerance: float
+) -> None:
     """Raises `RunnerError` if an export differs from its model by more than the tolerance.
 
-    int8 is judged by the degradation of the metric, if there is one; others by their outputs.
+    Some formats are judged by the degradation of the metric, if there is one; others by their
+    outputs.
     """
-    if _is_judged_by_metric(name, metric):
-        assert metric is not None
+    if kind.metric_tolerance is not None and metric is not None:
         before, after = check.model_metrics[metric.name], check.metrics[metric.name]
         value = check.degradation_of(metric)
         found = f"{metric.name} is {after:.4f} instead of {before:.4f}"
@@ -187,15 +181,11 @@ def require_close(name: str, check: ExportCheck, metric: Metric | None, toleranc
         )
     if not value <= tolerance:
         raise RunnerError(
-            f"{name}: {found}, on {check.examples:,} validation examples\n"
+            f"{kind.name}: {found}, on {check.examples:,} validation examples\n"
             f"the tolerance is {tolerance:g}; --tolerance sets another one"
             if np.isfinite(value)
-            else f"{name}: an output is not a number"
+            else f"{kind.name}: an output is not a number"
         )
-
-
-def _is_judged_by_metric(name: str, metric: Metric | None) -> bool:
-    return name == LITERT_INT8 and metric is not None
 
 
 def _measure_milliseconds(run: NumpyFunction, values: list[np.ndarray]) -> float:

@@ -1,4 +1,4 @@
-"""Directories of exported models, and the names of the formats. Imports no tensorflow."""
+"""Directories of exported models. Imports no tensorflow."""
 
 from __future__ import annotations
 
@@ -9,28 +9,16 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.schema.trainer import EXPORT_FORMATS, SAVED_MODEL
+from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError, unknown_name_message
+from orbit_runner.serving.formats import saved_model
+from orbit_runner.serving.formats.base import export_formats, network_formats
 from orbit_runner.utils.files import read_json_object
 
-# SavedModel's directory for files that TensorFlow itself does not read.
-EXTRA = "assets.extra"
 CONFIG, RECORD = "config.yaml", "export.json"
 LABELS = "labels.txt"
-_MODEL = "saved_model.pb"
-LITERT, LITERT_FLOAT16, LITERT_INT8 = "litert", "litert_float16", "litert_int8"
-ONNX, KERAS = "onnx", "keras"
-_MODEL_FILES = {
-    SAVED_MODEL: _MODEL,
-    LITERT: "model.tflite",
-    LITERT_FLOAT16: "model.tflite",
-    LITERT_INT8: "model.tflite",
-    ONNX: "model.onnx",
-    KERAS: "model.keras",
-}
-_PACKAGES = {ONNX: ("tf2onnx", "onnxruntime")}
 _DEFAULT_DIRECTORY = "export"
-_EXPORT_NAME = re.compile(rf"(\d+)(?:-({'|'.join(EXPORT_FORMATS)}))?")
+_EXPORT_NAME = re.compile(rf"(\d+)(?:-({'|'.join(FORMAT_NAMES)}))?")
 _LARGEST_RECORD = 1_000_000  # bytes
 
 
@@ -62,26 +50,27 @@ def find_export(path: Path) -> Path | None:
         matched = _EXPORT_NAME.fullmatch(each.name)
         if matched and is_export(each):
             kind = matched[2] or SAVED_MODEL
-            order = (kind == SAVED_MODEL, int(matched[1]), -EXPORT_FORMATS.index(kind))
+            order = (kind == SAVED_MODEL, int(matched[1]), -FORMAT_NAMES.index(kind))
             found.append((order, each))
     return max(found, default=(None, None))[1]
 
 
 def is_export(path: Path) -> bool:
     """Returns whether a directory is an export, in any format."""
-    if (path / _MODEL).is_file():
+    if is_saved_model(path):
         return True
-    return (path / RECORD).is_file() and _network_file(path) is not None
+    files = (path / kind.file for kind in network_formats().values())
+    return (path / RECORD).is_file() and any(file.is_file() for file in files)
 
 
 def is_saved_model(path: Path) -> bool:
     """Returns whether an export is a SavedModel, not a file with the network alone."""
-    return (path / _MODEL).is_file()
+    return (path / saved_model.FORMAT.file).is_file()
 
 
 def config_of_export(path: Path) -> Path:
     """Returns the path of the config of an export."""
-    return path / EXTRA / CONFIG if is_saved_model(path) else path / CONFIG
+    return path / saved_model.EXTRA / CONFIG if is_saved_model(path) else path / CONFIG
 
 
 def contains_export(names: Collection[str]) -> bool:
@@ -89,25 +78,15 @@ def contains_export(names: Collection[str]) -> bool:
 
     A run directory with exports is a run.
     """
-    models = {*_MODEL_FILES.values()}
+    models = {kind.file for kind in export_formats().values()}
     if any(name in models for name in names):
         return True
     return CONFIG not in names and any(name.rpartition("/")[2] in models for name in names)
 
 
-def _network_file(path: Path) -> Path | None:
-    names = dict.fromkeys(name for kind, name in _MODEL_FILES.items() if kind != SAVED_MODEL)
-    return next((path / name for name in names if (path / name).is_file()), None)
-
-
 def export_name(step: int, name: str) -> str:
     """Returns the name of the directory of an export: `200`, or `200-litert` for other formats."""
     return str(step) if name == SAVED_MODEL else f"{step}-{name}"
-
-
-def model_file(name: str) -> str:
-    """Returns the name of the file in the directory of an export that has the model."""
-    return _MODEL_FILES[name]
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
@@ -117,8 +96,8 @@ def parse_formats(text: str) -> tuple[str, ...]:
     """
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
-        if name not in EXPORT_FORMATS:
-            raise RunnerError(f"--format: {unknown_name_message('format', name, EXPORT_FORMATS)}")
+        if name not in FORMAT_NAMES:
+            raise RunnerError(f"--format: {unknown_name_message('format', name, FORMAT_NAMES)}")
     if problem := missing_packages(names):
         raise RunnerError(f"--format: {problem}")
     return names
@@ -126,8 +105,9 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 def missing_packages(names: Sequence[str]) -> str:
     """Returns which packages formats require that are not installed; "" if all are."""
+    formats = export_formats()
     for name in names:
-        for package in _PACKAGES.get(name, ()):
+        for package in formats[name].packages if name in formats else ():
             if importlib.util.find_spec(package) is None:
                 return (
                     f"{name} requires the package {package}, which is not installed\n"
@@ -150,7 +130,7 @@ def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
             if matched:
                 record = read_export_record(path)
                 kind = matched[2] or SAVED_MODEL
-                order = int(matched[1]), EXPORT_FORMATS.index(kind)
+                order = int(matched[1]), FORMAT_NAMES.index(kind)
                 found.append(
                     (order, {**record, "format": kind, "directory": f"{name}/{path.name}"})
                 )
@@ -159,7 +139,7 @@ def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
 
 def read_export_record(path: Path) -> Mapping[str, Any]:
     """Returns the record of an export; {} if it cannot be read."""
-    for place in (path / RECORD, path / EXTRA / RECORD):
+    for place in (path / RECORD, path / saved_model.EXTRA / RECORD):
         try:
             if place.stat().st_size <= _LARGEST_RECORD:
                 return read_json_object(place)

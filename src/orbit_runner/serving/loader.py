@@ -1,11 +1,11 @@
-"""Loads a trained model from a checkpoint, without a strategy, for export or prediction."""
+"""Loads a trained model, without a strategy: from a checkpoint, or from an export."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,20 @@ from orbit_runner.checkpoint.selection import AVERAGE, Choice
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
+from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.distribute.devices import select_devices
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
 from orbit_runner.run_directory.data_record import require_unchanged_data
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.serving.export_directory import (
+    is_saved_model,
+    missing_packages,
+    read_export_record,
+)
+from orbit_runner.serving.formats import saved_model
+from orbit_runner.serving.formats.base import NetworkFormat, network_formats
+from orbit_runner.serving.network import ExportedNetwork
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import adapt
@@ -179,3 +188,45 @@ def restore_choice(state: TrainState, choice: Choice, strategy: Any) -> None:
         code = CodeComparison()
         code.begin(record.step, record.code)
         code.report()
+
+
+def load_export(path: Path, task: Any) -> Mapping[str, Any]:
+    """Returns the signatures of an export in any format.
+
+    For a file with the network alone, the task makes the signatures around it, from the assets in
+    the directory of the export. Raises `RunnerError` if the export cannot be loaded, or if a
+    package is missing.
+    """
+    if is_saved_model(path):
+        return saved_model.load_signatures(path)
+    require_method(task, "serving")
+    record = read_export_record(path)
+    name = str(record.get("format"))
+    if problem := missing_packages([name]):
+        raise RunnerError(f"WHERE: {path}: {problem}")
+    try:
+        model = _load_network(network_formats()[name], path, record)
+    except RunnerError:
+        raise
+    except Exception as error:  # The libraries of the formats raise any error for damaged files.
+        raise RunnerError(f"WHERE: {path} cannot be loaded: {first_line(error)}") from error
+    try:
+        signatures: Mapping[str, Any] = task.serving(model).signatures
+    except (DataError, SettingError) as error:
+        raise RunnerError(
+            f"WHERE: {path} has only the network, and what the run learned from its data is "
+            f"missing: {error}\npass the run directory, or an export with --format={SAVED_MODEL}"
+        ) from error
+    return signatures
+
+
+def _load_network(kind: NetworkFormat, path: Path, record: Mapping[str, Any]) -> Any:
+    if kind.loads_keras_model:
+        return kind.load(path / kind.file, (), ())
+    if "structure" not in record:
+        raise RunnerError(
+            f"WHERE: {path} was written by an earlier version, whose record has no structure of "
+            "the outputs\nexport the run again"
+        )
+    run = kind.load(path / kind.file, [*record["inputs"]], [*record["outputs"]])
+    return ExportedNetwork(run, record)

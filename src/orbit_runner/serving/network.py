@@ -96,6 +96,65 @@ def describe_network(model: Any, features: Any, outputs: Any) -> Network:
     return Network(model, inputs, tuple(output_names), features, structure)
 
 
+def describe_spec(spec: tf.TensorSpec) -> str:
+    """Returns the type and the shape of a tensor as text: `uint8 [?, 8, 8, 1]`."""
+    if spec.shape.rank is None:
+        return f"{spec.dtype.name} of any shape"
+    sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
+    return f"{spec.dtype.name} [{sizes}]"
+
+
+def parse_spec(text: str) -> tf.TensorSpec:
+    """Returns the type and the shape that `describe_spec` has described."""
+    name, _, shape = text.partition(" ")
+    sizes = shape.strip("[]").split(", ") if shape != "[]" else []
+    return tf.TensorSpec([None if size == "?" else int(size) for size in sizes], name)
+
+
+class ExportedNetwork:
+    """The network of a file, which is called like the model that it was made from.
+
+    It computes on the CPU. `record` is that of the export.
+
+    Attributes:
+        inputs: The shapes and types of the inputs, in the order of `tf.nest.flatten`.
+        input_shape: The shape of the only input, with None for the size of the batch.
+    """
+
+    def __init__(self, run: NumpyFunction, record: Mapping[str, Any]) -> None:
+        self._run = run
+        self._structure = record["structure"]
+        self._outputs = [_any_batch(text) for text in record["outputs"].values()]
+        self.inputs = [_any_batch(text) for text in record["inputs"].values()]
+        self.input_shape = tuple(self.inputs[0].shape) if len(self.inputs) == 1 else None
+
+    def __call__(self, features: Any, training: bool = False) -> Any:
+        """Returns the outputs for the features of a batch."""
+        del training
+        values = [
+            tf.cast(value, spec.dtype) if value.dtype != spec.dtype else value
+            for value, spec in zip(tf.nest.flatten(features), self.inputs, strict=True)
+        ]
+        types = [spec.dtype for spec in self._outputs]
+        found = tf.numpy_function(self._call, values, types)
+        outputs = [
+            tf.ensure_shape(value, spec.shape)
+            for value, spec in zip(found, self._outputs, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(self._structure, outputs)
+
+    def _call(self, *values: Any) -> list[Any]:
+        return [
+            answer.astype(spec.dtype.as_numpy_dtype)
+            for answer, spec in zip(self._run(values), self._outputs, strict=True)
+        ]
+
+
+def _any_batch(text: str) -> tf.TensorSpec:
+    spec = parse_spec(text)
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+
+
 def track_values(root: tf.Module, model: Any) -> None:
     """Attaches the variables and lookup tables of a model to `root`, so that a SavedModel has them.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,3 +86,30 @@ class Tracker:
             results: `step`: the last step. `weights_sha256`: the fingerprint of the weights, if a
                 checkpoint of this step was saved. `reason`: why the run did not finish.
         """
+
+
+class NamedTracker(Tracker):
+    """A tracker of this package, which a config names as it is registered in `registry.TRACKERS`.
+
+    A config may set the arguments of its constructor. Their types are `str`, a `Literal` of
+    strings, or a sequence of strings; each has a default.
+
+    Attributes:
+        modules: The modules that it imports. The extra of the same name as the tracker installs
+            them.
+        advice: What to do if a call fails.
+        directories: The directories that it writes in the run directory.
+    """
+
+    modules: ClassVar[tuple[str, ...]] = ()
+    advice: ClassVar[str] = ""
+    directories: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def argument_problems(cls, arguments: Mapping[str, Any]) -> Iterator[str]:
+        """Yields what is wrong with arguments whose types are correct."""
+        yield from ()
+
+
+class TensorBoard(NamedTracker):
+    """Shows event files, which Orbit's summary managers write, because they may contain images."""

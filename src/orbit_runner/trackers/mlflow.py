@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.trackers.base import RunInfo, Tracker
+from orbit_runner.trackers.base import NamedTracker, RunInfo
 from orbit_runner.utils.log import note
 
 # MLflow's limits, or those of older servers if they are lower.
@@ -28,11 +29,14 @@ _ENVIRONMENT = {
 }
 
 
-class MLflowTracker(Tracker):
+class MLflowTracker(NamedTracker):
     """Keeps settings as parameters, records as metrics, and results as tags of an MLflow run.
 
     A resumed run continues the same MLflow run. Records that it already has are not sent again.
     """
+
+    modules = ("mlflow", "sqlalchemy")
+    advice = "check tracking_uri, or MLFLOW_TRACKING_URI, and that the server is running"
 
     def __init__(
         self, experiment_name: str = "", run_name: str = "", tracking_uri: str = ""
@@ -42,6 +46,16 @@ class MLflowTracker(Tracker):
         self._metrics: list[Any] = []
         # The steps that MLflow has from earlier starts, by split.
         self._known: dict[str, set[int]] = {}
+
+    @classmethod
+    def argument_problems(cls, arguments: Mapping[str, Any]) -> Iterator[str]:
+        """Yields that the address contains a password, if it does."""
+        if _has_secret(arguments.get("tracking_uri", "")):
+            yield (
+                "tracking_uri: contains a user name or password, which would be stored in the "
+                "run directory\nset the environment variable MLFLOW_TRACKING_URI instead, or "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+            )
 
     def start(self, run: RunInfo) -> str:
         """Creates the MLflow run, or continues the earlier one. Returns its id."""
@@ -146,6 +160,14 @@ class MLflowTracker(Tracker):
         made = [RunTag(_sanitize_name(name), value[:_MAX_VALUE]) for name, value in tags.items()]
         for batch in _batches(made, _MAX_PARAMS):
             self._client.log_batch(self._id, tags=batch)
+
+
+def _has_secret(uri: str) -> bool:
+    try:
+        parts = urlsplit(uri)
+        return bool(parts.username or parts.password)
+    except ValueError:
+        return False
 
 
 def _directory(uri: str) -> Path | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import json
 import threading
 import time
@@ -12,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.schema.plugins import ARGUMENTS, TENSORBOARD, TrackerConfig
+from orbit_runner.config.schema.plugins import TENSORBOARD, TrackerConfig
 from orbit_runner.config.serialize import plain_value
+from orbit_runner.registry import TRACKERS
 from orbit_runner.trackers.background import BackgroundTracker
-from orbit_runner.trackers.base import RunInfo, Tracker
+from orbit_runner.trackers.base import NamedTracker, RunInfo, Tracker
 from orbit_runner.utils.files import read_json_object, write_atomically
 from orbit_runner.utils.user_code import load_class
 
@@ -49,11 +49,6 @@ class TrackerIds:
 # soon.
 _WAIT = 30.0
 _WAIT_AFTER_ERROR = 3.0
-_CLASSES = {"mlflow": "MLflowTracker", "wandb": "WandbTracker"}
-_ADVICE = {
-    "mlflow": "check tracking_uri, or MLFLOW_TRACKING_URI, and that the server is running",
-    "wandb": "check the network and WANDB_API_KEY, or pass the argument mode: offline",
-}
 
 
 class Tracking:
@@ -113,21 +108,13 @@ def make_tracking(config: Sequence[TrackerConfig]) -> Tracking:
 
 def _make(config: TrackerConfig, name: str, path: str) -> BackgroundTracker:
     arguments = plain_value(config.arguments)
-    if config.class_name in ARGUMENTS:
-        # Imported by the thread, because it takes seconds and may fail.
-        make = functools.partial(_create_builtin, config.class_name, arguments)
+    if config.class_name in TRACKERS:
+        named: type[NamedTracker] = TRACKERS.get(config.class_name).load()
         return BackgroundTracker(
             name,
-            make,
-            advice=_ADVICE[config.class_name],
+            functools.partial(named, **arguments),
+            advice=named.advice,
             if_missing=f"install it: {config.installation}",
         )
     cls = load_class(config.class_name, Tracker, arguments, path)
     return BackgroundTracker(name, lambda: cls(**arguments))
-
-
-def _create_builtin(name: str, arguments: Mapping[str, Any]) -> Tracker:
-    module = importlib.import_module(f"orbit_runner.trackers.{name}")
-    cls: type[Any] = getattr(module, _CLASSES[name])
-    tracker: Tracker = cls(**arguments)
-    return tracker

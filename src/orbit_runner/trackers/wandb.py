@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from orbit_runner.trackers.base import RunInfo, Tracker
+from orbit_runner.trackers.base import NamedTracker, RunInfo
 
 _EXIT_CODES = {"finished": 0, "interrupted": 130, "failed": 1}
 # In seconds. The call is repeated.
 _TIMEOUT = 30
 
 
-class WandbTracker(Tracker):
+class WandbTracker(NamedTracker):
     """Keeps settings as the config, records as history, and results as the summary of a W&B run.
 
     A resumed run continues the W&B run with the same id.
     """
+
+    modules = ("wandb",)
+    advice = "check the network and WANDB_API_KEY, or pass the argument mode: offline"
+    directories = ("wandb",)
 
     def __init__(
         self,
@@ -27,7 +31,7 @@ class WandbTracker(Tracker):
         group: str | None = None,
         name: str | None = None,
         tags: Sequence[str] = (),
-        mode: str | None = None,
+        mode: Literal["online", "offline"] | None = None,
         directory: str | None = None,
     ) -> None:
         self._given: dict[str, Any] = {"entity": entity, "group": group, "mode": mode}

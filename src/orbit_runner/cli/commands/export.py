@@ -14,7 +14,7 @@ from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN, one_of
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
-from orbit_runner.config.schema.trainer import EXPORT_FORMATS, SAVED_MODEL
+from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
@@ -23,6 +23,8 @@ from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.exports import export_table
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
+from orbit_runner.serving.formats import saved_model
+from orbit_runner.serving.formats.base import network_formats
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 
 _DESCRIPTION = """\
@@ -52,6 +54,9 @@ def main(flags: argparse.Namespace) -> int:
 
 
 def _add_flags(parser: Parser) -> None:
+    formats = network_formats().items()
+    calibrated = [name for name, kind in formats if kind.is_calibrated]
+    by_metric = [name for name, kind in formats if kind.metric_tolerance is not None]
     parser.add_argument("run", type=RUN, help="run directory")
     parser.add_argument(
         "--to",
@@ -61,15 +66,15 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--format",
         default=SAVED_MODEL,
-        type=one_of(EXPORT_FORMATS, "FORMAT"),
-        help=f"{', '.join(EXPORT_FORMATS)}; or several, separated by commas",
+        type=one_of(FORMAT_NAMES, "FORMAT"),
+        help=f"{', '.join(FORMAT_NAMES)}; or several, separated by commas",
     )
     parser.add_argument(
         "--calibration_examples",
         type=int,
         default=_DEFAULTS.calibration_examples,
         metavar="N",
-        help="number of training examples that calibrate litert_int8",
+        help=f"number of training examples that calibrate {', '.join(calibrated)}",
     )
     parser.add_argument(
         "--check_examples",
@@ -82,8 +87,8 @@ def _add_flags(parser: Parser) -> None:
         "--tolerance",
         type=float,
         metavar="X",
-        help="largest difference of an output in units of the largest output; for litert_int8, "
-        "largest drop of the metric; by default that of the format",
+        help="largest difference of an output in units of the largest output; for "
+        f"{', '.join(by_metric)}, largest drop of the metric; by default that of the format",
     )
     add_model_flags(parser)
     add_progress_flags(parser)
@@ -116,7 +121,7 @@ def _export_formats(
         with blame_scope("--to"):
             if open_store(f"{place}/{name}", "--to").list():
                 raise RunnerError(_exists_message(f"{place}/{name}", f"{place}-{selected.weights}"))
-    with upload_scope(place, "--to", last="saved_model.pb") as folder:
+    with upload_scope(place, "--to", last=saved_model.FORMAT.file) as folder:
         records = _export_to_directory(selected, folder, formats, flags)
     return [
         {**record, "path": f"{place}/{name}"} for record, name in zip(records, names, strict=True)
@@ -151,7 +156,7 @@ def _export_to_directory(
         progress.phase("importing tensorflow")
         prepare_environment(config.runtime)
         with paused_collection_scope():
-            from orbit_runner.serving.export_formats import export_all
+            from orbit_runner.serving.export import export_all
             from orbit_runner.serving.loader import load_scope, make_task
             from orbit_runner.tasks.adapter import adapt
 

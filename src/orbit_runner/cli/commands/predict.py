@@ -170,8 +170,7 @@ def _export_predictor_scope(
 ) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         with _progress_scope(flags, resolved) as progress, setting_error_scope(resolved):
-            from orbit_runner.serving.exported_network import load_export
-            from orbit_runner.serving.loader import make_task, require_method
+            from orbit_runner.serving.loader import load_export, make_task, require_method
 
             # A file with the network alone has the assets of the run beside it.
             directory = None if is_saved_model(exported) else exported

@@ -11,7 +11,12 @@ from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig, resolve_data_config, service_addresses
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
-from orbit_runner.config.schema.plugins import TENSORBOARD, CallbackConfig, TrackerConfig
+from orbit_runner.config.schema.plugins import (
+    TENSORBOARD,
+    TRACKER_NAMES,
+    CallbackConfig,
+    TrackerConfig,
+)
 from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
 from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform_message
@@ -152,7 +157,7 @@ class ExperimentConfig(Config):
     trackers: list[TrackerConfig] = field(
         factory=lambda: (TrackerConfig(class_name=TENSORBOARD),),
         weights=NEVER,
-        help="where to show records besides metrics.jsonl: tensorboard, mlflow, wandb, or classes",
+        help=f"where to show records besides metrics.jsonl: {', '.join(TRACKER_NAMES)}, or classes",
     )
 
     def __post_init__(self) -> None:

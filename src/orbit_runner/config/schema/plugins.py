@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import types
+import typing
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, config_class, field
 from orbit_runner.errors import unknown_name_message
+from orbit_runner.registry import TRACKERS
 
 TENSORBOARD = "tensorboard"
-# The arguments of the runner's own trackers.
-ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        TENSORBOARD: (),
-        "mlflow": ("experiment_name", "run_name", "tracking_uri"),
-        "wandb": ("project", "entity", "group", "name", "tags", "mode", "directory"),
-    }
-)
-# The modules that they import. The extra of the same name installs them.
-_MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"mlflow": ("mlflow", "sqlalchemy"), "wandb": ("wandb",)}
-)
-_WANDB_MODES = ("online", "offline")
+TRACKER_NAMES = tuple(entry.name for entry in TRACKERS.registered())
 
 
 @config_class
@@ -57,7 +46,7 @@ class TrackerConfig(Config):
     shorthand: ClassVar[str] = "class_name"
     class_name: str = field(
         "",
-        help="tensorboard, mlflow, wandb, or a subclass of orbit_runner.Tracker, with its module: "
+        help=f"{', '.join(TRACKER_NAMES)}, or a subclass of orbit_runner.Tracker, with its module: "
         "my_package.MyTracker",
     )
     arguments: Mapping[str, Any] = field(
@@ -71,19 +60,20 @@ class TrackerConfig(Config):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for an unknown name, and for wrong arguments of a known one."""
-        if self.class_name in ARGUMENTS:
+        if self.class_name in TRACKERS:
             for message in self._argument_problems():
                 yield "arguments", message
         elif "." not in self.class_name:
-            message = unknown_name_message("tracker", self.class_name, [*ARGUMENTS])
+            message = unknown_name_message("tracker", self.class_name, TRACKER_NAMES)
             yield "class_name", f"{message}, or a class with its module: my_package.MyTracker"
         elif problem := _class_name_problem(self.class_name, "my_package.MyTracker"):
             yield "class_name", problem
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if a module that the tracker needs is not found."""
-        if self.class_name in ARGUMENTS:
-            missing = [name for name in _MODULES.get(self.class_name, ()) if not _is_found(name)]
+        if self.class_name in TRACKERS:
+            modules = TRACKERS.get(self.class_name).load().modules
+            missing = [name for name in modules if not _is_found(name)]
             if missing:
                 yield (
                     "class_name",
@@ -94,24 +84,35 @@ class TrackerConfig(Config):
             yield "class_name", problem
 
     def _argument_problems(self) -> Iterator[str]:
-        known = ARGUMENTS[self.class_name]
+        tracker = TRACKERS.get(self.class_name).load()
+        types_of_arguments = typing.get_type_hints(tracker.__init__)
+        known = [name for name in types_of_arguments if name != "return"]
+        correct = {}
         for name, value in self.arguments.items():
             if name not in known:
                 yield unknown_name_message(f"argument of {self.class_name}", name, known)
-            elif name == "tags":
-                is_list = isinstance(value, (list, tuple))
-                if not is_list or not all(isinstance(tag, str) for tag in value):
-                    yield f"tags: got {value!r}, expected a list of strings"
-            elif not isinstance(value, str):
-                yield f"{name}: got {value!r}, expected a string"
-            elif name == "mode" and value not in _WANDB_MODES:
-                yield f"mode: {unknown_name_message('mode', value, _WANDB_MODES)}"
-            elif name == "tracking_uri" and _has_secret(value):
-                yield (
-                    "tracking_uri: contains a user name or password, which would be stored in the "
-                    "run directory\nset the environment variable MLFLOW_TRACKING_URI instead, or "
-                    "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-                )
+            elif problem := _argument_problem(name, value, types_of_arguments[name]):
+                yield f"{name}: {problem}"
+            else:
+                correct[name] = value
+        yield from tracker.argument_problems(correct)
+
+
+def _argument_problem(name: str, value: Any, declared: Any) -> str:
+    """Returns why a value is not of the declared type of an argument, or "" if it is."""
+    if isinstance(declared, types.UnionType) or typing.get_origin(declared) is typing.Union:
+        # None is a default, which a config cannot set.
+        declared = next(one for one in typing.get_args(declared) if one is not types.NoneType)
+    options = typing.get_args(declared)
+    if options == (str,):
+        is_list = isinstance(value, (list, tuple))
+        if not is_list or not all(isinstance(item, str) for item in value):
+            return f"got {value!r}, expected a list of strings"
+    elif not isinstance(value, str):
+        return f"got {value!r}, expected a string"
+    elif options and value not in options:
+        return unknown_name_message(name, value, options)
+    return ""
 
 
 def _is_found(module: str) -> bool:
@@ -121,14 +122,6 @@ def _is_found(module: str) -> bool:
     except (ImportError, ValueError):
         return False
     return spec is not None and spec.origin is not None
-
-
-def _has_secret(uri: str) -> bool:
-    try:
-        parts = urlsplit(uri)
-        return bool(parts.username or parts.password)
-    except ValueError:
-        return False
 
 
 def _class_name_problem(class_name: str, example: str) -> str:

@@ -19,11 +19,12 @@ from orbit_runner.config.schema.weights import (
     when,
 )
 from orbit_runner.errors import nearest_multiples, unknown_name_message
+from orbit_runner.registry import EXPORT_FORMATS
 
 MAX_EPOCHS = 1e6
 _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 SAVED_MODEL = "saved_model"
-EXPORT_FORMATS = (SAVED_MODEL, "litert", "litert_float16", "litert_int8", "onnx", "keras")
+FORMAT_NAMES = tuple(entry.name for entry in EXPORT_FORMATS.registered())
 
 _LAYER_PATTERNS = "patterns of layer names, such as `stage1*`"
 
@@ -267,8 +268,8 @@ class TrainerConfig(Config):
     export_formats: list[str] = field(
         (),
         weights=NEVER,
-        help="formats of the export: saved_model, litert, litert_float16, litert_int8, onnx and "
-        "keras; if empty: saved_model",
+        help=f"formats of the export: {', '.join(FORMAT_NAMES[:-1])} and {FORMAT_NAMES[-1]}; "
+        f"if empty: {SAVED_MODEL}",
     )
     early_stopping: EarlyStopping | None = field(
         None, help="criteria for stopping before the last step"
@@ -500,7 +501,7 @@ class TrainerConfig(Config):
             yield "export_subdir", f"got {self.export_subdir!r}, which contains checkpoints"
         for name in self.export_formats:
             if name not in EXPORT_FORMATS:
-                yield "export_formats", unknown_name_message("format", name, EXPORT_FORMATS)
+                yield "export_formats", unknown_name_message("format", name, FORMAT_NAMES)
         if self.export_checkpoint == "best" and not best:
             yield "export_checkpoint", "got 'best', but best_checkpoint_export_subdir is not set"
         if self.export_weights == "average" and ema is None:

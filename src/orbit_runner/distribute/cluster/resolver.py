@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.cluster import addresses
 from orbit_runner.distribute.cluster.description import (
     Cluster,
@@ -86,9 +87,10 @@ def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[s
     trainers = len(cluster.trainers())
     if not runtime.traits.is_clustered:
         if cluster.me.role != "evaluator" and (trainers > 1 or jobs.get("ps")):
+            clustered = [name for name, traits in STRATEGIES.items() if traits.is_clustered]
             yield (
                 f"describes {_describe(jobs)}, but runtime.distribution_strategy is `{strategy}`, "
-                "which runs in one process\nallowed: multi_worker_mirrored, parameter_server"
+                f"which runs in one process\nallowed: {', '.join(clustered)}"
             )
         return
     if runtime.traits.synchronous_workers and jobs.get("ps"):

@@ -3,73 +3,94 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.serving.export_directory import LITERT_FLOAT16, LITERT_INT8
-from orbit_runner.serving.network import Network, NumpyFunction
+from orbit_runner.serving.formats.base import NetworkFormat
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE
 from orbit_runner.utils.streams import discard_native_output_scope
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from orbit_runner.serving.network import Network, NumpyFunction
 
 # The converter lists the ops that LiteRT lacks, and those that need TensorFlow's kernels.
 _OPS = re.compile(r"^(?:TF Select|Flex|Custom) ops: (.+)$", re.M)
 _OP = re.compile(r"'?tf\.(\w+)'? op is neither")
 _MOST_OPS = 8
-PREFIX = "litert"  # of the names of the formats
 
 
-def write(network: Network, path: Path, name: str, features: Iterable[Any]) -> None:
-    """Writes a network for batches of one example. `name` is the name of the format.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LiteRT(NetworkFormat):
+    """A LiteRT file, whose inputs and outputs are float32 or integers, as those of the network.
 
-    `features` are those of single examples, to calibrate int8. Inputs and outputs are float32 or
-    integers, as those of the network. Raises `RunnerError` if LiteRT lacks an op.
+    Attributes:
+        weights: The type of the weights.
     """
-    with tempfile.TemporaryDirectory() as folder, _quiet_scope():
-        try:
-            network.save(Path(folder), batch=1)
-            converter = tf.lite.TFLiteConverter.from_saved_model(
-                folder, signature_keys=[DEFAULT_SIGNATURE]
-            )
-            if name in (LITERT_FLOAT16, LITERT_INT8):
-                converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            if name == LITERT_FLOAT16:
-                converter.target_spec.supported_types = [tf.float16]
-            if name == LITERT_INT8:
-                converter.representative_dataset = lambda: _representative_dataset(
-                    network, features
-                )
-            path.write_bytes(converter.convert())
-        except (OSError, RunnerError):
-            raise
-        except Exception as error:  # The converter raises errors of several kinds.
-            raise RunnerError(
-                f"the network cannot be converted: {_describe_error(error)}"
-            ) from error
+
+    file: str = "model.tflite"
+    batch: int | None = 1
+    weights: str = "float32"
+
+    def write(self, network: Network, path: Path, features: Iterable[Any]) -> None:
+        """Writes a network. Raises `RunnerError` if LiteRT lacks an op."""
+        with tempfile.TemporaryDirectory() as folder, _quiet_scope():
+            try:
+                network.save(Path(folder), batch=1)
+                path.write_bytes(self._converter(folder, network, features).convert())
+            except (OSError, RunnerError):
+                raise
+            except Exception as error:  # The converter raises errors of several kinds.
+                raise RunnerError(
+                    f"the network cannot be converted: {_describe_error(error)}"
+                ) from error
+
+    def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
+        """Loads a file with the interpreter of LiteRT."""
+        import numpy as np
+
+        with _quiet_scope():
+            interpreter = _interpreter(path)
+        runner = interpreter.get_signature_runner(DEFAULT_SIGNATURE)
+
+        def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+            found = []
+            for row in range(len(values[0])):
+                given = {n: v[row : row + 1] for n, v in zip(inputs, values, strict=True)}
+                answer = runner(**given)
+                found.append([answer[name] for name in outputs])
+            return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+        return run
+
+    def _converter(self, folder: str, network: Network, features: Iterable[Any]) -> Any:
+        import tensorflow as tf
+
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            folder, signature_keys=[DEFAULT_SIGNATURE]
+        )
+        if self.weights != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if self.weights == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if self.is_calibrated:
+            converter.representative_dataset = lambda: _representative_dataset(network, features)
+        return converter
 
 
-def load(path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
-    """Loads a file with the interpreter of LiteRT. `inputs` and `outputs` are the names."""
-    with _quiet_scope():
-        interpreter = _interpreter(path)
-    runner = interpreter.get_signature_runner(DEFAULT_SIGNATURE)
-
-    def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        found = []
-        for row in range(len(values[0])):
-            given = {n: v[row : row + 1] for n, v in zip(inputs, values, strict=True)}
-            answer = runner(**given)
-            found.append([answer[name] for name in outputs])
-        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
-
-    return run
+FLOAT32 = LiteRT(name="litert", tolerance=1e-3)
+FLOAT16 = LiteRT(name="litert_float16", tolerance=1e-2, weights="float16")
+# One percentage point of an accuracy.
+INT8 = LiteRT(
+    name="litert_int8", tolerance=0.2, metric_tolerance=0.01, weights="int8", is_calibrated=True
+)
 
 
 def _interpreter(path: Path) -> Any:
@@ -77,6 +98,8 @@ def _interpreter(path: Path) -> Any:
         # TensorFlow's own copy is deprecated.
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:
+        import tensorflow as tf
+
         Interpreter = tf.lite.Interpreter
     interpreter = Interpreter(model_path=str(path))
     interpreter.allocate_tensors()
@@ -94,6 +117,8 @@ def _quiet_scope() -> Iterator[None]:
 def _representative_dataset(
     network: Network, features: Iterable[Any]
 ) -> Iterator[dict[str, np.ndarray]]:
+    import tensorflow as tf
+
     for one in features:
         values = [value.numpy() for value in tf.nest.flatten(one)]
         yield dict(zip(network.inputs, values, strict=True))
