@@ -32,9 +32,8 @@ class JointTrainer(Trainer):
         self._losses = {name: RunningMean("training_loss") for name in self._task.tasks}
         return {name: task.build_metrics(training=True) for name, task in self._task.tasks.items()}
 
-    def enable_records_in_graph(self) -> bool:
-        """Returns False: only the host knows which tasks were trained and so have a record."""
-        return False
+    def _build_recorder(self) -> None:
+        """Returns None: only the host knows which tasks were trained and so have a record."""
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         _require_plain_steps(config)
@@ -93,10 +92,6 @@ class JointTrainer(Trainer):
 
 class InterleavingTrainer(JointTrainer):
     """Trains one task in each step, drawn with the probabilities of Model Garden's sampler."""
-
-    def enable_records_in_graph(self) -> bool:
-        """Returns False: only the host knows which tasks were trained and so have a record."""
-        return False
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         _require_plain_steps(config)

@@ -20,7 +20,7 @@ from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.evaluator import Evaluator, as_scalar
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.schedule import Plan
-from orbit_runner.train.trainer import Trainer
+from orbit_runner.train.trainer import LoopParts, Trainer
 
 # Maps the iterator of a worker, if it has one, and the first step of a piece to a function from a
 # step to its batch. That function must be called for one step after another.
@@ -46,8 +46,9 @@ class AsyncTrainer(Trainer):
         state: TrainState,
         plan: Plan,
         strategy: tf.distribute.ParameterServerStrategy,
+        loop: LoopParts,
     ) -> None:
-        super().__init__(config, adapter.task, state, plan, strategy, self._dataset)
+        super().__init__(config, adapter.task, state, plan, strategy, self._dataset, loop=loop)
         name_shards(state.checkpoint())
         servers = strategy_servers(strategy)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -55,9 +56,8 @@ class AsyncTrainer(Trainer):
         self._config = config
         self._adapter = adapter
 
-    def enable_records_in_graph(self) -> bool:
-        """Returns False: the workers share a loop, so none of them knows when a record ends."""
-        return False
+    def _build_recorder(self) -> None:
+        """Returns None: the workers share a loop, so none of them knows when a record ends."""
 
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.distribute.devices import peak_flops_of_gpus
+from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import SettingError
 from orbit_runner.state.learning_rates import (
     LayerRateOptimizer,
@@ -52,6 +55,17 @@ from orbit_runner.utils.mfu import Throughput
 DatasetFn = Callable[[int], Any]
 
 
+@dataclasses.dataclass(frozen=True)
+class LoopParts:
+    """What a run adds to the loops of its trainer."""
+
+    pieces: LoopPieces = dataclasses.field(default_factory=LoopPieces)
+    profiler: StepProfiler | None = None
+    # The processes that check together whether values are finite; None: nothing is checked.
+    workers: Workers | None = None
+    records_in_graph: bool = False  # whether loops may contain records, if all metrics support that
+
+
 class Trainer(orbit.StandardTrainer):
     """Runs a task's training step. Must be created in the strategy's scope.
 
@@ -71,6 +85,7 @@ class Trainer(orbit.StandardTrainer):
         make_dataset: DatasetFn,
         # Returns the batches by their steps, or None if a dataset is needed.
         make_chunks: Callable[[], Chunks | None] = lambda: None,
+        loop: LoopParts | None = None,
     ) -> None:
         self._options = orbit.StandardTrainerOptions(
             use_tf_function=config.trainer.train_tf_function,
@@ -98,12 +113,12 @@ class Trainer(orbit.StandardTrainer):
         # Runs a step on a batch, and is compiled if whole steps are.
         self._take: Callable[[Any], None] = self._take_inputs
         self._seed = config.runtime.seed
-        # `pieces` may be replaced by an object that stops within a loop.
+        loop = loop or LoopParts()
         self.timer = StepTimer()
-        self.pieces = LoopPieces()
-        self.profiler: StepProfiler | None = None
-        # Called after each piece; None if it is not checked there whether values are finite.
-        self.finite_check: FiniteCheck | None = None
+        self.pieces = loop.pieces
+        self.profiler = loop.profiler
+        # None if it is not checked after each piece whether values are finite.
+        self.finite_check = self._build_finite_check(config, loop.workers)
         self.skipped = SkippedSteps(config.trainer.skip_steps)
         self._pieces = config.trainer.gradient_accumulation_steps
         self._peak = peak_flops_of_gpus(strategy, config.runtime.mixed_precision_dtype or "float32")
@@ -111,7 +126,7 @@ class Trainer(orbit.StandardTrainer):
         self.unkeyed: list[str] = []
         # Floating-point operations of a step on all local replicas; None if unknown.
         self.flops: int | None = None
-        self._recorder: Recorder | None = None
+        self._recorder = self._build_recorder() if loop.records_in_graph else None
         # The step since which the metrics are updated, unless a record ended later.
         self._first_step: int | None = None
 
@@ -122,24 +137,33 @@ class Trainer(orbit.StandardTrainer):
         # milliseconds.
         return [] if self._recorder is None else self._recorder.records
 
-    def enable_records_in_graph(self) -> bool:
-        """Takes records inside the graph of a loop from now on, if all metrics support that.
+    @property
+    def records_in_graph(self) -> bool:
+        """Whether a loop may contain records. Otherwise, loops must end where records end."""
+        return self._recorder is not None
 
-        Returns whether they do. Otherwise, loops must end where records end.
-        """
+    def _build_recorder(self) -> Recorder | None:
+        """Returns the recorder, or None if not all metrics can be read inside a graph."""
         options = self._options
         metrics = self._all_metrics()
         in_graph = options.use_tf_function and options.use_tf_while_loop
         # Reading other metrics may have side effects.
         if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
-            return False
+            return None
         interval = self._plan.summary_interval
         optimizer = self.state.optimizer
-        with self._strategy.scope():
-            self._recorder = Recorder(
-                interval, metrics, lambda: learning_rate_tensors(optimizer), self._watch
-            )
-        return True
+        return Recorder(interval, metrics, lambda: learning_rate_tensors(optimizer), self._watch)
+
+    def _build_finite_check(
+        self, config: ExperimentConfig, workers: Workers | None
+    ) -> FiniteCheck | None:
+        # A run that rolls back must detect divergence at the same step each time.
+        if workers is None or is_asynchronous(self._strategy) or config.trainer.rolls_back:
+            return None
+        # Several workers reduce their losses together, which happens at the end of a loop.
+        reads = self.running_loss if workers.count == 1 else None
+        counts = config.trainer.recovery_max_trials == 0
+        return FiniteCheck(self.state, workers, reads, counts_losses=counts)
 
     def _build_metrics(self) -> Any:
         return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,13 +54,25 @@ class FiniteCheck:
         self._seconds = seconds
         self._share = share
         self._pause = seconds
+        self._is_paused = False
         self.good_step = 0  # the last step at which a check found only finite values
+
+    @contextlib.contextmanager
+    def paused_scope(self) -> Iterator[None]:
+        """Checks no piece that ends in a `with` block."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     def check_piece(self, step: int, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Raises `Diverged` if a value is not finite. Most calls only read a clock.
 
         `step` is the global step, and `records` are those that ended within the loop.
         """
+        if self._is_paused:
+            return
         if self.counts_losses:
             for end, logs in records:
                 if not math.isfinite(logs["training_loss"]):
