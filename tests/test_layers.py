@@ -17,6 +17,7 @@ ROOT = Path(orbit_runner.__file__).parent
 HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 # From the bottom to the top: a package imports only those above it in this list.
 LAYERS = (
+    "version",
     "exit_codes",
     "errors",
     "tf_internals",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from orbit_runner.version import __version__
 
 # Name: the module that defines it, below this package.
 _MODULES = {

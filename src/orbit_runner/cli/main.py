@@ -8,8 +8,8 @@ import importlib
 import os
 import sys
 
-from orbit_runner import __version__
 from orbit_runner.utils import signals
+from orbit_runner.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

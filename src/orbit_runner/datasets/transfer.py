@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from orbit_runner import __version__, exit_codes
+from orbit_runner import exit_codes
 from orbit_runner.datasets.catalogue import format_bytes
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import detail, note
+from orbit_runner.version import __version__
 
 
 class DownloadError(RunnerError):

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from orbit_runner import __version__
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.utils.cache import cache_directory, write_shared_file
+from orbit_runner.version import __version__
 
 PACKAGE = "official"
 PREFIX = f"{PACKAGE}/"

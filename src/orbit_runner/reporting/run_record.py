@@ -12,8 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from orbit_runner import __version__
 from orbit_runner.utils.files import read_json_object, set_aside, to_jsonable, write_atomically
+from orbit_runner.version import __version__
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "numpy", "PyYAML")
 

@@ -54,7 +54,6 @@ class JointTrainer(Trainer):
         `iterator` maps the names of the tasks to iterators over their datasets.
         """
         self._run_step({name: next(own) for name, own in iterator.items()})
-        self._update_average()
 
     def _take_batch(self, iterator: Any) -> None:
         for own in iterator.values():
@@ -120,7 +119,8 @@ class InterleavingTrainer(JointTrainer):
         index = self._task_index(self.state.global_step.read_value())
         for number, name in enumerate(self._task.tasks):
             if tf.equal(index, number):
-                self._run_step({name: next(iterator[name])})
+                inputs = ({name: next(iterator[name])},)
+                self._strategy.run(self._replica_step, inputs, options=self._partition.options)
         self._update_average()
 
     def _take_batch(self, iterator: Any) -> None:

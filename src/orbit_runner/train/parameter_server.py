@@ -19,6 +19,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.evaluator import Evaluator, as_scalar
 from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.train.loops.stage import Loop
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import LoopParts, Trainer
 
@@ -65,7 +66,7 @@ class AsyncTrainer(Trainer):
         The examples then have another order, if it depends on the seed.
         """
         super().rewind()
-        self._train_loop_fn = None
+        self._loop = None
 
     def train_loop_begin(self) -> None:
         """Like that of `Trainer`, but creates no dataset if pieces make their own batches."""
@@ -74,7 +75,7 @@ class AsyncTrainer(Trainer):
             self.train_dataset = none
         super().train_loop_begin()
 
-    def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+    def loop_fn(self) -> Loop:
         """Returns the function that runs a number of steps."""
         data = self._data()
         batch_at = self._adapter.batch_at(data)
@@ -88,13 +89,12 @@ class AsyncTrainer(Trainer):
 
         piece = tf.function(functools.partial(self._run_piece, source))
 
-        def loop(iterator: Any, num_steps: tf.Tensor) -> None:
-            first = int(self.state.global_step.numpy())
-            steps = int(num_steps)
+        def loop(iterator: Any, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+            start, steps = int(first), int(num_steps)
             updates = int(self.state.optimizer.iterations.numpy())
-            self._loss.add(*self._run(piece, iterator, first, steps))
+            self._loss.add(*self._run(piece, iterator, start, steps))
             self.state.optimizer.iterations.assign(updates + steps)
-            self.state.global_step.assign(first + steps)
+            self.state.global_step.assign(start + steps)
 
         return loop
 

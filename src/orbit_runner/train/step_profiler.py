@@ -29,15 +29,15 @@ from orbit_runner.profiling.trace_files import (
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tf_internals import inner_layers, is_keras_layer, optimizer_name
+from orbit_runner.train.loops.stage import Loop, Stage
 from orbit_runner.utils.log import note
 
-Loop = Callable[[Any, tf.Tensor], None]
 _WAITING = "waiting"
 _TRACING = "tracing"
 _DONE = "done"
 
 
-class StepProfiler:
+class StepProfiler(Stage):
     """Traces the steps from `first` to `last` once. A failure is a warning, never an error."""
 
     def __init__(
@@ -46,11 +46,13 @@ class StepProfiler:
         last: int,
         directory: Path,  # TensorBoard's directory of the training
         describe: Callable[[], TraceDescription],
+        read_step: Callable[[], int],  # returns the global step
     ) -> None:
         self._first = first
         self._last = last
         self._directory = directory
         self._describe = describe
+        self._read_step = read_step
         self._state = _WAITING
         self._cpu_seconds = 0.0
 
@@ -62,22 +64,17 @@ class StepProfiler:
             return min(steps, self._first - 1 - step)
         return steps
 
-    def wrap_loop(self, loop: Loop, step: Callable[[], int]) -> Loop:
-        """Returns a loop that traces the pieces of the range; `step` returns the global step."""
+    def wrap_loop(self, loop: Loop, step: int) -> Loop:
+        """Returns a loop that traces the piece, if it is in the range."""
+        if self._starts_after(step):
+            self._start()
+        if self._state != _TRACING:
+            return loop
 
-        def run(iterator: Any, steps: tf.Tensor) -> None:
-            if self._state == _DONE:
-                loop(iterator, steps)
-                return
-            before = step()
-            if self._starts_after(before):
-                self._start()
-            if self._state != _TRACING:
-                loop(iterator, steps)
-                return
-            with self._marked_scope(before + 1, int(steps)):
-                loop(iterator, steps)
-                after = step()  # Waits for the steps on a GPU.
+        def run(iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
+            with self._marked_scope(step + 1, int(steps)):
+                loop(iterator, first, steps)
+                after = self._read_step()  # Waits for the steps on a GPU.
             if after >= self._last:
                 self.stop()
 
@@ -128,7 +125,13 @@ def build_step_profiler(
     first, last = config.trainer.profile_steps
     # TensorBoard looks for traces next to the events of the training.
     traces = directory.profiles.parents[1]
-    return StepProfiler(first, last, traces, lambda: _describe_run(config, state))
+    return StepProfiler(
+        first,
+        last,
+        traces,
+        lambda: _describe_run(config, state),
+        lambda: int(state.global_step.numpy()),
+    )
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orbit_runner
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import Progress
 
@@ -59,7 +58,7 @@ def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[
 
 
 def _start_child(errors: Any) -> subprocess.Popen[bytes]:
-    above = os.fspath(Path(orbit_runner.__file__).parents[1])
+    above = os.fspath(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [above, os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
         [sys.executable, "-m", _CHILD],
