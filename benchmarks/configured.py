@@ -101,9 +101,9 @@ def _runner(name: str, folder: Path) -> Callable[[], int]:
     controller = build_controller(session)
 
     def run() -> int:
-        session.plan = dataclasses.replace(session.plan, train_steps=session.step + STEPS[name])
+        plan = dataclasses.replace(session.plan, train_steps=session.step + STEPS[name])
         with silent_scope(), session.strategy.scope():
-            loop.train(session, controller, evaluates=False)
+            loop.train(dataclasses.replace(session, plan=plan), controller, evaluates=False)
         return STEPS[name]
 
     return run

@@ -23,7 +23,7 @@ from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.pipeline import train_pairs
 from orbit_runner.registry import TASKS
 from orbit_runner.train.controller import build_controller, quiet_orbit_scope
-from orbit_runner.train.run import Run
+from orbit_runner.train.run_builder import build_run
 
 TITLE = "recommendation: pairs drawn and pairs trained on, relative to rejection sampling in NumPy"
 UNIT = "pairs/s"
@@ -108,7 +108,9 @@ def _trainer(batch: int, steps: int, folder: Path) -> Callable[[], int]:
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = TASKS.get("recommendation").load()(config.task)
-    session = Run(config, task, strategy, folder, trains=True, evaluates=False, asynchronous=False)
+    session = build_run(
+        config, task, strategy, folder, trains=True, evaluates=False, asynchronous=False
+    )
     controller = build_controller(session)
 
     def run() -> int:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
+from orbit_runner.train import run_builder
 from orbit_runner.train.run import Run
 
 _SYNTHETIC = "configs/data/synthetic.yaml"
@@ -122,7 +123,7 @@ def build_run(
     strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = task_of(config)
-    return Run(
+    return run_builder.build_run(
         config,
         task,
         strategy,

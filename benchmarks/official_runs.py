@@ -18,7 +18,7 @@ from benchmarks.official_cases import Case, Tree
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.controller import build_controller, quiet_orbit_scope
-from orbit_runner.train.run import Run
+from orbit_runner.train.run_builder import build_run
 
 ENDLESS_STEPS = 1_000_000
 
@@ -74,7 +74,9 @@ def this_runner(case: Case, folder: Path) -> Contender:
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = build_task(config, str(folder))
-    session = Run(config, task, strategy, folder, trains=True, evaluates=True, asynchronous=False)
+    session = build_run(
+        config, task, strategy, folder, trains=True, evaluates=True, asynchronous=False
+    )
     return _contender(case, build_controller(session), strategy)
 
 

@@ -23,6 +23,7 @@ from orbit_runner.determinism.numerics import (
 )
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
+from orbit_runner.distribute.parameter_server import local_strategy
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.model_garden.driver.experiment_runner import (
     OrbitExperimentRunner,
@@ -36,7 +37,7 @@ from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.run import Run
+from orbit_runner.train.run_builder import build_run
 from orbit_runner.train.run_scope import run_scope
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
@@ -159,7 +160,7 @@ def run_experiment(
     if mode == "continuous_eval":
         loop.wait_for_run(Path(model_dir), params.trainer.continuous_eval_timeout)
     with run_scope(params, strategy, mode, model_dir):
-        run = Run(
+        run = build_run(
             params,
             task,
             strategy,
@@ -169,6 +170,8 @@ def run_experiment(
             asynchronous=enable_async_checkpointing,
             allow_partial=allow_partial,
             callbacks=callbacks,
+            save_summary=save_summary,
+            records_in_graph=summary_manager is None,
             stop_at_step=stop_at_step,
             started=started,
             resume=resume,
@@ -186,7 +189,7 @@ def run_experiment(
         with tracking_scope(run, mode):
             with (
                 quiet_orbit_scope(),
-                run.local_strategy.scope(),
+                local_strategy(strategy).scope(),
                 error_message_scope(
                     run.config, replicas=strategy.num_replicas_in_sync, step=lambda: run.step
                 ),

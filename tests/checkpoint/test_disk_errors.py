@@ -21,7 +21,7 @@ from orbit_runner.checkpoint.writer import CheckpointWriter, SaveError
 from orbit_runner.train import loop
 from orbit_runner.train.controller import build_controller
 from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.run import Run
+from orbit_runner.train.run_builder import build_run
 from tests.support.toy import make_strategy, state_of, toy_config, toy_task
 
 COMMAND = [
@@ -166,7 +166,7 @@ def test_failed_asynchronous_save_stops_training_immediately(tmp_path: Path) -> 
         trainer__validation_interval=200,
         trainer__steps_per_loop=1,
     )
-    session = Run(
+    session = build_run(
         config,
         toy_task(config),
         strategy := make_strategy("one_device"),

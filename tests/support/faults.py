@@ -68,9 +68,9 @@ def first_bad_step(config: ExperimentConfig, model_dir: Path, strategy: str) -> 
     task = TASKS.get(config.task.name).load()(config.task)
     run = session_of(config, model_dir, make_strategy(strategy), task=task)
     assert run.trainer is not None
-    run.trainer.finite_check = None
+    assert run.trainer.finite_check is not None
     run.checkpoints.restore_or_initialize(run.task)
-    with run.strategy.scope():
+    with run.strategy.scope(), run.trainer.finite_check.paused_scope():
         while run.step < config.trainer.train_steps:
             loss = run.trainer.train(tf.constant(1))["training_loss"]
             values = [loss, *(weight.numpy() for weight in run.model.weights)]

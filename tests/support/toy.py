@@ -26,6 +26,7 @@ from orbit_runner.train.build_state import build_state
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.controller import build_controller
 from orbit_runner.train.run import Run
+from orbit_runner.train.run_builder import build_run
 from orbit_runner.train_lib import run_experiment
 from orbit_runner.utils.log import PlainMessages, log_scope
 from orbit_runner.utils.metrics import flat_scalars
@@ -211,7 +212,7 @@ def session_of(
     resume: str = "same",
 ) -> Run:
     configure_numerics(config.runtime)
-    return Run(
+    return build_run(
         config,
         task or toy_task(config),
         strategy,

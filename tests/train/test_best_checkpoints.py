@@ -24,7 +24,7 @@ BEST = {
     "trainer__checkpoint_interval": 4,
     "trainer__max_to_keep": 2,
 }
-RUN = "orbit_runner.train.run"
+RUN = "orbit_runner.train.run_builder"
 # The score of the evaluation at each step.
 SCORES = {2: 5.0, 4: 7.0, 6: 6.0, 8: 8.0, 10: 1.0, 12: 7.0, 14: float("nan"), 16: 6.5}
 RANKED = [8, 4, 12]

@@ -120,8 +120,3 @@ def test_last_step_is_always_recorded_evaluated_and_saved() -> None:
     assert not plan.is_record(99)
     assert not plan.should_evaluate(99)
     assert not plan.should_save(99)
-
-
-def test_training_pauses_at_other_steps_too() -> None:
-    plan = Plan(100, 0.0, 7, 30, 20, pauses=(13, 60))
-    assert [plan.next_stop(step, evaluates=False) for step in (0, 12, 13, 30)] == [13, 13, 30, 60]

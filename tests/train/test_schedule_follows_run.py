@@ -52,8 +52,8 @@ def test_auto_gives_the_weights_of_the_number_of_steps(tmp_path: Path) -> None:
     assert follows.step == _STEPS
     assert schedule_steps(follows.written_config) == _STEPS
     assert weights_fingerprint(follows.model) == weights_fingerprint(fixed.model)
-    assert follows.conditions.config == config_fingerprint(_config(_STEPS))
-    assert follows.warnings == fixed.warnings == []
+    assert follows.checkpoints.conditions.config == config_fingerprint(_config(_STEPS))
+    assert follows.records.warnings == fixed.records.warnings == ()
 
 
 def test_a_run_says_at_which_step_its_schedule_ends(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_run_says_at_which_step_its_schedule_ends(tmp_path: Path) -> None:
     short = _train(config, tmp_path / "a")
     inspection = inspect_experiment(config)
 
-    (warning,) = short.warnings
+    (warning,) = short.records.warnings
     assert warning.startswith(f"the learning rate is 0 after step 20 of {_STEPS}, because")
     assert [*inspection.warnings] == [warning]
     assert f"  {warning}" in [*section_lines(inspection_sections(inspection))]

@@ -164,3 +164,9 @@ def test_worker_saves_with_the_chief() -> None:
     requests = _requests(chief=False, others=[31, 0, 0, 1, 0, 0, 0])
     assert requests.next_loop_length(5, 7, pytest.fail, lambda: saved.append(7)) == 31
     assert saved == [7]
+
+
+def test_loop_ends_at_a_pause_that_is_ahead() -> None:
+    stops = _requests(chief=True, others=[])
+    stops.pause_at(13)
+    assert [stops.limit(step, 30) for step in (0, 12, 13, 20)] == [13, 13, 30, 30]

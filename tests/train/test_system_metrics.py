@@ -6,7 +6,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from orbit_runner.train.controller import SystemMetrics
+from orbit_runner.train.records import SystemMetrics
 from tests.support.digits import digits_config
 from tests.support.toy import records, run, toy_config
 

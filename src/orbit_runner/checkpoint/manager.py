@@ -43,6 +43,7 @@ class RunConditions:
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # The code of the user's modules, compared with that of the checkpoint that was restored.
     code: CodeComparison = dataclasses.field(default_factory=CodeComparison)
+    is_required: bool = True  # Whether a run with another config may not be resumed.
     # Why the config alone does not reproduce the weights. Grows if a checkpoint that was made under
     # other conditions is restored.
     inexact: list[str] = dataclasses.field(default_factory=list)
@@ -58,9 +59,11 @@ class CheckpointManager(Protocol):
     `Checkpoints` implements it, and an adapter for a custom `tf.train.CheckpointManager`.
     """
 
+    conditions: RunConditions
     fell_back: bool
     restored_partially: bool
     restored: CheckpointRecord | None
+    started_from: str | None
     loaded: LoadedWeights | None
 
     @property
@@ -121,7 +124,7 @@ class Checkpoints:
     ) -> None:
         self._state = state
         self._strategy = strategy
-        self._conditions = conditions
+        self.conditions = conditions
         self._workers = workers
         self._writes = writes and workers.is_chief
         self._is_official = is_official
@@ -148,6 +151,8 @@ class Checkpoints:
         self.restored_partially = False
         # The record of the checkpoint that was restored last; None for Model Garden's.
         self.restored: CheckpointRecord | None = None
+        # The path of the checkpoint that the run started from, or None if there was none.
+        self.started_from: str | None = None
         # What the model was initialized with; None if it was not, or restored.
         self.loaded: LoadedWeights | None = None
         if self._writes:
@@ -204,9 +209,9 @@ class Checkpoints:
         Returns the path of the checkpoint, or None if there was none. Raises `RunnerError` if the
         checkpoint does not fit the model.
         """
-        path = self.restore_latest()
-        if path is not None:
-            return path
+        self.started_from = self.restore_latest()
+        if self.started_from is not None:
+            return self.started_from
         self._saved = None
         with self._strategy.scope():
             self.loaded = initialize(task, self._state.model, may_be_empty=self._is_official)
@@ -304,7 +309,7 @@ class Checkpoints:
             raise RunnerError(f"the record of {path} cannot be read: {error}") from error
 
     def _compare_numerics(self, record: CheckpointRecord) -> None:
-        changed = describe_changes(record.numerics, self._conditions.numerics)
+        changed = describe_changes(record.numerics, self.conditions.numerics)
         if changed:
             note(
                 "note: the last bits of the weights may differ from before, because the machine\n"
@@ -321,7 +326,7 @@ class Checkpoints:
         if step == self._saved:
             return
         phase(f"saving at step {step}", minor=True)
-        self._writer.write(record_of(self._state, self._conditions))
+        self._writer.write(record_of(self._state, self.conditions))
         self._saved = step
 
     @contextlib.contextmanager

@@ -17,11 +17,11 @@ class Workers:
     checkpoint that it found, the length of a loop) must be shared before any worker acts on it.
     Otherwise, the workers diverge and wait for each other forever.
 
-    `name` is for example `worker 1`; "" if there is only one worker.
+    `name` is for example `worker 1`; "" if there is only one worker. `strategy` is that of the run.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
-        self._strategy = strategy
+        self.strategy = strategy
         self.count, self.is_chief, self.name = 1, True, ""
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             self.count = worker_count(strategy)
@@ -59,12 +59,12 @@ class Workers:
         def add(own: tf.Tensor) -> tf.Tensor:
             context = tf.distribute.get_replica_context()
             # A worker with several devices counts once.
-            place = context.replica_id_in_sync_group % len(self._strategy.extended.worker_devices)
+            place = context.replica_id_in_sync_group % len(self.strategy.extended.worker_devices)
             own = tf.where(place == 0, own, tf.zeros_like(own))
             return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
 
-        results = self._strategy.run(add, args=(values,))
-        return self._strategy.experimental_local_results(results)[0]
+        results = self.strategy.run(add, args=(values,))
+        return self.strategy.experimental_local_results(results)[0]
 
 
 def describe_strategy(strategy: tf.distribute.Strategy) -> str:

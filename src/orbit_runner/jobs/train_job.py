@@ -169,7 +169,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
     results = _make_results(job, progress, model, logs, time.monotonic() - start)
     results = dataclasses.replace(results, export_problem=export_problem)
     if kept.run is not None:
-        results = dataclasses.replace(results, data=kept.run.other_data.as_dict())
+        results = dataclasses.replace(results, data=kept.run.records.other_data.as_dict())
     stopped = kept.run.stopped_by_time if kept.run is not None else ""
     if stopped:
         # `on_train_end`, at which `progress` stores the reasons, is not called.
@@ -326,7 +326,9 @@ class _RunStartRecorder(Callback):
     def on_run_begin(self, run: Any) -> None:
         """Adds the step, which may follow from `trainer.train_epochs`, and the table."""
         layers = [dataclasses.asdict(group) for group in run.layer_groups]
-        optional = {"layers": layers, "warnings": list(getattr(run, "warnings", ()))}
+        records = getattr(run, "records", None)  # None if a custom trainer runs it.
+        warnings = [] if records is None else list(records.warnings)
+        optional = {"layers": layers, "warnings": warnings}
         known = {name: value for name, value in optional.items() if value}
         self._record.update(train_steps=run.train_steps, **known)
 

@@ -21,6 +21,7 @@ from orbit_runner.compare.step_records import digest_of, write_step
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
+from orbit_runner.distribute.parameter_server import local_strategy
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.reference_run import convert_to_single_process
@@ -29,7 +30,7 @@ from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.tensors import record_step, slot_values, weight_values
 from orbit_runner.train.controller import quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.run import Run
+from orbit_runner.train.run_builder import build_run
 
 
 class Side:
@@ -49,7 +50,7 @@ class Side:
         self._config = _training_config(resolved.config)
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
-        self.run = Run(
+        self.run = build_run(
             self._config,
             task,
             built,
@@ -57,6 +58,7 @@ class Side:
             trains=True,
             evaluates=False,
             asynchronous=False,
+            save_summary=False,
             resume="override",
         )
         self.run.restore_or_initialize()
@@ -135,7 +137,7 @@ def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     run = side.run
     replicas = run.strategy.num_replicas_in_sync
     errors = error_message_scope(run.config, replicas=replicas, step=lambda: run.step)
-    with quiet_orbit_scope(), run.local_strategy.scope(), errors:
+    with quiet_orbit_scope(), local_strategy(run.strategy).scope(), errors:
         yield side.report()
         for line in sys.stdin:
             command = json.loads(line)

@@ -22,8 +22,7 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.nonfinite.evaluation import describe_non_finite_evaluation
-from orbit_runner.train.run import prepare_assets
-from orbit_runner.train.run_builder import RunBuilder
+from orbit_runner.train.run_builder import RunBuilder, prepare_assets
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
 

@@ -455,7 +455,7 @@ class ExamineAtStep(Callback):
     def on_run_begin(self, run: Any) -> None:
         """Makes a loop end before the step."""
         self._check(run)
-        run.plan = dataclasses.replace(run.plan, pauses=(self._step - 1,))
+        run.stops.pause_at(self._step - 1)
 
     def on_train_begin(self, run: Any) -> None:
         """Examines the step if the run starts with it."""

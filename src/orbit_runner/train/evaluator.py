@@ -145,7 +145,7 @@ class Evaluator(orbit.StandardEvaluator):
         if self._chunks is not None:
             chunked = chunked_loop(self._chunks, self._strategy, self._row_taker(replica_step))
             return lambda _, steps, first=0: chunked(
-                tf.constant(first, tf.int64), tf.cast(steps, tf.int64)
+                (), tf.constant(first, tf.int64), tf.cast(steps, tf.int64)
             )
         options = self._options
         if options.use_tf_while_loop:
@@ -175,7 +175,7 @@ class Evaluator(orbit.StandardEvaluator):
                 self._row_taker(full),
                 take_last=self._row_taker(partial),
             )
-            return lambda _, steps: chunked(tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
+            return lambda _, steps: chunked((), tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
         if self._options.use_tf_while_loop and self._counted:
             return counted_loop(self._batch_taker(full), self._batch_taker(partial))
         return None

@@ -17,6 +17,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import unequal_shares_message
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.logical_replica import logical_replica_scope
 from orbit_runner.errors import SettingError
@@ -25,6 +26,7 @@ from orbit_runner.tasks.base import EXAMPLES, drop_padding, split_counts
 from orbit_runner.train.evaluator import MAX_BATCHES, Evaluator, as_scalar
 from orbit_runner.train.gradients import StepFn, cut_rows, gradient_function
 from orbit_runner.train.inputs.distribute import leading_size
+from orbit_runner.train.loops.chunked_loop import row_of
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.train.watch import Watch
 
@@ -409,7 +411,7 @@ class LogicalTrainer(Trainer):
         self._shards = Shards(runtime.logical_replicas, count, runtime.seed, "train")
         optimizer = self._wrap_optimizer()
         gradients, variables = gradient_function(
-            self._convert(self._build_task_step()),
+            self._convert(self._build_task_step(optimizer)),
             optimizer,
             pieces=config.trainer.gradient_accumulation_steps,
             jit_compile=config.uses_xla,
@@ -435,8 +437,10 @@ class LogicalTrainer(Trainer):
 
         return step
 
-    def _replica_step(self, inputs: Any) -> None:
-        self._record(self._run_task_step(inputs))
+    def _replica_step(self, inputs: Any, row: tf.Tensor | None = None) -> None:
+        batch = self._partition.split_inputs(inputs if row is None else row_of(inputs, row))
+        with replaced_gradients_scope(self._replaced_gradients):
+            self._record(self._traced_step()(batch))
         self.state.global_step.assign_add(1)
         self._inspect_graph()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orbit
 
+from orbit_runner.distribute.parameter_server import local_strategy
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.memory_errors import VALIDATION_DATA, memory_error_scope
@@ -94,8 +95,8 @@ def _train_to_next_stop(
     early stopping), and a run that is killed in between repeats the evaluation.
     """
     plan, stops = run.plan, run.stops
-    target = stops.limit(plan.next_stop(run.step, evaluates=evaluates))
-    with contextlib.suppress(StopTraining), run.heartbeat.training_scope(lambda: run.step):
+    target = stops.limit(run.step, plan.next_stop(run.step, evaluates=evaluates))
+    with contextlib.suppress(StopTraining), stops.heartbeat.training_scope(lambda: run.step):
         controller.train(target, checkpoint_at_completion=False)
     if evaluates and (stops.agree_on_stop() or plan.should_evaluate(run.step)):
         logs = evaluate(run, controller)
@@ -113,7 +114,7 @@ def _train_to_next_stop(
 def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
-    replicas = run.local_strategy.num_replicas_in_sync
+    replicas = local_strategy(run.strategy).num_replicas_in_sync
     with memory_error_scope(run.config, VALIDATION_DATA, replicas=replicas):
         return controller.evaluate(run.validation_steps)
 
@@ -123,7 +124,7 @@ def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
 
     Raises RunnerError if there is neither.
     """
-    if run.restored is None and not run.config.task.init_checkpoint:
+    if run.checkpoints.started_from is None and not run.config.task.init_checkpoint:
         raise RunnerError(
             f"--model_dir: no intact checkpoint in {run.model_dir / 'checkpoints'}, and no Model "
             f"Garden checkpoint in {run.model_dir}\n"

@@ -32,9 +32,8 @@ class JointTrainer(Trainer):
         self._losses = {name: RunningMean("training_loss") for name in self._task.tasks}
         return {name: task.build_metrics(training=True) for name, task in self._task.tasks.items()}
 
-    def enable_records_in_graph(self) -> bool:
-        """Returns False: only the host knows which tasks were trained and so have a record."""
-        return False
+    def _build_recorder(self) -> None:
+        """Returns None: only the host knows which tasks were trained and so have a record."""
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         _require_plain_steps(config)
@@ -55,7 +54,6 @@ class JointTrainer(Trainer):
         `iterator` maps the names of the tasks to iterators over their datasets.
         """
         self._run_step({name: next(own) for name, own in iterator.items()})
-        self._update_average()
 
     def _take_batch(self, iterator: Any) -> None:
         for own in iterator.values():
@@ -94,10 +92,6 @@ class JointTrainer(Trainer):
 class InterleavingTrainer(JointTrainer):
     """Trains one task in each step, drawn with the probabilities of Model Garden's sampler."""
 
-    def enable_records_in_graph(self) -> bool:
-        """Returns False: only the host knows which tasks were trained and so have a record."""
-        return False
-
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         _require_plain_steps(config)
         self._sampler = task_sampler.get_task_sampler(
@@ -125,7 +119,8 @@ class InterleavingTrainer(JointTrainer):
         index = self._task_index(self.state.global_step.read_value())
         for number, name in enumerate(self._task.tasks):
             if tf.equal(index, number):
-                self._run_step({name: next(iterator[name])})
+                inputs = ({name: next(iterator[name])},)
+                self._strategy.run(self._replica_step, inputs, options=self._partition.options)
         self._update_average()
 
     def _take_batch(self, iterator: Any) -> None:

@@ -19,8 +19,9 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.evaluator import Evaluator, as_scalar
 from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.train.loops.stage import Loop
 from orbit_runner.train.schedule import Plan
-from orbit_runner.train.trainer import Trainer
+from orbit_runner.train.trainer import LoopParts, Trainer
 
 # Maps the iterator of a worker, if it has one, and the first step of a piece to a function from a
 # step to its batch. That function must be called for one step after another.
@@ -46,8 +47,9 @@ class AsyncTrainer(Trainer):
         state: TrainState,
         plan: Plan,
         strategy: tf.distribute.ParameterServerStrategy,
+        loop: LoopParts,
     ) -> None:
-        super().__init__(config, adapter.task, state, plan, strategy, self._dataset)
+        super().__init__(config, adapter.task, state, plan, strategy, self._dataset, loop=loop)
         name_shards(state.checkpoint())
         servers = strategy_servers(strategy)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -55,9 +57,8 @@ class AsyncTrainer(Trainer):
         self._config = config
         self._adapter = adapter
 
-    def enable_records_in_graph(self) -> bool:
-        """Returns False: the workers share a loop, so none of them knows when a record ends."""
-        return False
+    def _build_recorder(self) -> None:
+        """Returns None: the workers share a loop, so none of them knows when a record ends."""
 
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back.
@@ -65,7 +66,7 @@ class AsyncTrainer(Trainer):
         The examples then have another order, if it depends on the seed.
         """
         super().rewind()
-        self._train_loop_fn = None
+        self._loop = None
 
     def train_loop_begin(self) -> None:
         """Like that of `Trainer`, but creates no dataset if pieces make their own batches."""
@@ -74,7 +75,7 @@ class AsyncTrainer(Trainer):
             self.train_dataset = none
         super().train_loop_begin()
 
-    def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+    def loop_fn(self) -> Loop:
         """Returns the function that runs a number of steps."""
         data = self._data()
         batch_at = self._adapter.batch_at(data)
@@ -88,13 +89,12 @@ class AsyncTrainer(Trainer):
 
         piece = tf.function(functools.partial(self._run_piece, source))
 
-        def loop(iterator: Any, num_steps: tf.Tensor) -> None:
-            first = int(self.state.global_step.numpy())
-            steps = int(num_steps)
+        def loop(iterator: Any, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+            start, steps = int(first), int(num_steps)
             updates = int(self.state.optimizer.iterations.numpy())
-            self._loss.add(*self._run(piece, iterator, first, steps))
+            self._loss.add(*self._run(piece, iterator, start, steps))
             self.state.optimizer.iterations.assign(updates + steps)
-            self.state.global_step.assign(first + steps)
+            self.state.global_step.assign(start + steps)
 
         return loop
 

@@ -24,8 +24,8 @@ def inexact_reasons(run: RunView) -> list[str]:
             f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
         )
     reasons += [
-        *run.conditions.inexact,
-        *run.conditions.code.reasons(),
+        *run.checkpoints.conditions.inexact,
+        *run.checkpoints.conditions.code.reasons(),
         *run.adapter.inexact_reasons(),
     ]
     return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
@@ -66,7 +66,7 @@ def _inexact_inputs(run: RunView) -> Iterator[str]:
 def resume_reasons(run: RunView) -> list[str]:
     """Returns why the config alone does not reproduce a resumed run; [] if it does."""
     record = run.checkpoints.restored
-    now = run.conditions
+    now = run.checkpoints.conditions
     if record is None:
         changed = ["from a checkpoint without a record, such as one of Model Garden"]
     else:

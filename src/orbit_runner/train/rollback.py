@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 from orbit_runner.config.schema.data import same_order_reason
 from orbit_runner.errors import Diverged, RunnerError
@@ -26,7 +25,7 @@ def can_roll_back(run: Run) -> bool:
 
 def record_divergence(run: Run, error: Diverged) -> None:
     """Writes a divergence to `metrics.jsonl`, if records are written."""
-    record_event(run, {"event": "diverged", "reason": error.reason})
+    run.records.write_event({"event": "diverged", "reason": error.reason})
 
 
 def record_resume(run: Run) -> None:
@@ -34,15 +33,15 @@ def record_resume(run: Run) -> None:
 
     They do if the run was stopped before it saved a checkpoint after a recovery or a skipped step.
     """
-    if run.records is None or run.trainer is None:
+    if not run.records.are_of_training or run.trainer is None:
         return
     skipped = run.trainer.skipped.found
     if read_skipped_steps(run.directory.metrics) != skipped:
-        record_event(run, {"event": RESUMED, SKIPPED: list(skipped)})
+        run.records.write_event({"event": RESUMED, SKIPPED: list(skipped)})
     parts = read_recoveries(run.directory.metrics)
     count = int(run.state.recoveries.numpy())
     if recoveries_of(parts, run.step + 1) != count:
-        record_event(run, {"event": RESUMED, "recoveries": count})
+        run.records.write_event({"event": RESUMED, "recoveries": count})
 
 
 def roll_back(run: Run, reason: str) -> None:
@@ -62,7 +61,7 @@ def roll_back(run: Run, reason: str) -> None:
     run.restore_callbacks()
     run.state.recoveries.assign(trials)
     run.trainer.rewind()
-    record_event(run, {"event": RECOVERED, "recoveries": trials})
+    run.records.write_event({"event": RECOVERED, "recoveries": trials})
     same = same_order_reason(run.section("train_data"))
     order = f"the same order of examples, because {same}" if same else "another order of examples"
     count = f"recovery {trials} of {run.config.trainer.recovery_max_trials}"
@@ -70,10 +69,3 @@ def roll_back(run: Run, reason: str) -> None:
         f"training diverged: {reason}\n"
         f"  returned to step {run.step} ({count}), continuing with {order}"
     )
-
-
-def record_event(run: Run, values: dict[str, object]) -> None:
-    """Writes an event to `metrics.jsonl`, if records are written."""
-    if run.records is not None:
-        line = {"step": run.step, "split": "event", "time": round(time.time(), 3)}
-        run.records.write({**line, **values})

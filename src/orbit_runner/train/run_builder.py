@@ -1,37 +1,327 @@
-"""Builds the trainer and the evaluator of a run, also for several tasks or parameter servers."""
+"""`build_run`: builds all parts of a run, also for several tasks or parameter servers."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.checkpoint.directory import CheckpointFolder, retention_of
+from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
+from orbit_runner.checkpoint.manager import Checkpoints, RunConditions
+from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.determinism.numerics_record import describe_numerics
+from orbit_runner.distribute.cluster.heartbeat import Heartbeat
+from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
+from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.errors import SettingError, unknown_name_message
 from orbit_runner.model_garden.task_adapter import section_of
+from orbit_runner.run_directory.data_record import require_unchanged_data
+from orbit_runner.run_directory.evaluations import OtherData, find_other_data
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.storage.staging import localize
+from orbit_runner.tasks.adapter import TaskAdapter, adapt
+from orbit_runner.tasks.assets import assets_of
 from orbit_runner.tasks.multitask import EvalTask, build_eval_tasks, model_of
+from orbit_runner.train.build_state import build_state
+from orbit_runner.train.callbacks.base import Callback, CallbackList, make_callbacks
+from orbit_runner.train.callbacks.best_checkpoint import (
+    BestCheckpoint,
+    BestKeeper,
+    Comparison,
+    require_metric,
+)
+from orbit_runner.train.callbacks.interrupts import SignalGuard
+from orbit_runner.train.callbacks.own_callbacks import (
+    AverageCheckpoints,
+    DirectoryCheck,
+    DivergenceGuard,
+    EarlyStop,
+    Pruning,
+    RecordWriter,
+    SaveErrors,
+    ThreadAdvice,
+)
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.inputs.resident_batches import resident_batches
 from orbit_runner.train.logical_replicas import LogicalEvaluator, LogicalTrainer, ShardEvaluator
+from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.multitask import TRAINERS, JointTrainer, MultiEvaluator, TaskEvaluator
+from orbit_runner.train.nonfinite.evaluation import NonFiniteEvaluations
 from orbit_runner.train.parameter_server import AsyncTrainer, ChiefEvaluator
-from orbit_runner.train.schedule import Plan
-from orbit_runner.train.trainer import Trainer
+from orbit_runner.train.records import Records
+from orbit_runner.train.run import Run
+from orbit_runner.train.run_warnings import class_warnings, run_warnings
+from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
+from orbit_runner.train.step_profiler import build_step_profiler
+from orbit_runner.train.stop_requests import StopRequests, TimeLimits, build_time_limits
+from orbit_runner.train.trainer import LoopParts, Trainer
+from orbit_runner.utils.log import note, phase
+
+
+def build_run(
+    config: ExperimentConfig,
+    task: Any,
+    strategy: tf.distribute.Strategy,
+    model_dir: Path,
+    *,
+    trains: bool,
+    evaluates: bool,
+    asynchronous: bool,
+    allow_partial: bool = False,
+    eval_tasks: dict[str, EvalTask] | None = None,
+    callbacks: Sequence[Callback] = (),
+    best: BestKeeper | None = None,
+    save_summary: bool = True,
+    records_in_graph: bool = True,
+    stop_at_step: int | None = None,
+    started: float | None = None,
+    resume: str = "same",
+) -> Run:
+    """Builds a run. Its state is not restored or initialized yet.
+
+    Args:
+        config: The experiment.
+        task: The task.
+        strategy: The distribution strategy.
+        model_dir: The run directory.
+        trains: Whether the mode trains.
+        evaluates: Whether the mode evaluates.
+        asynchronous: Whether training continues while a checkpoint is saved.
+        allow_partial: Whether a checkpoint may fit only in part.
+        eval_tasks: The tasks to evaluate by name; None for those of the experiment.
+        callbacks: Called after those in the config.
+        best: Keeps the best checkpoint in place of the runner's own callback.
+        save_summary: Whether to write summaries and records.
+        records_in_graph: Whether a loop may contain records, so that they do not end it.
+        stop_at_step: A step before the last one at which the run saves a checkpoint and ends.
+        started: When the run started, by `time.monotonic()`; None: now.
+        resume: `override`: the run may be resumed with another config.
+
+    Returns:
+        The run.
+
+    Raises:
+        RunnerError: The settings do not suit the task, the data or the devices.
+    """
+    local_config = localize(config)
+    prepare_assets(task, local_config, model_dir, trains=trains)
+    adapter = adapt(task, config.for_task.task)
+    plan = _build_plan(local_config, adapter, trains=trains)
+    written_config = follow_run(config, plan.train_steps)
+    config = localize(written_config)
+    directory, workers = RunDirectory(model_dir), Workers(strategy)
+    warnings = _find_warnings(config, plan, adapter.task) if trains and workers.is_chief else []
+    for text in warnings:
+        note(f"warning: {text}")
+    other_callbacks = [*make_callbacks(config.callbacks), *callbacks]
+    phase("building the model")
+    if config.runtime.enable_xla and not config.uses_xla:
+        note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
+    state = build_state(config, adapter, strategy)
+    limits = build_time_limits(config.trainer, started)
+    stops = _build_stop_requests(config, workers, model_dir, plan, stop_at_step, limits)
+    conditions = RunConditions(
+        config=config_fingerprint(written_config),
+        strategy=describe_strategy(strategy),
+        numerics=describe_numerics(config.runtime),
+        is_required=resume != "override",
+        # These are built later than the checkpoints and callbacks that need the conditions.
+        callbacks=(lambda: all_callbacks.get_state()) if trains else dict,
+        stopped=lambda: stops.reason,
+        skipped=lambda: trainer.skipped.found if trainer is not None else (),
+    )
+    checkpoints = Checkpoints(
+        state,
+        directory.checkpoints,
+        strategy,
+        conditions,
+        max_to_keep=retention_of(config.trainer),
+        # To save asynchronously, TensorFlow copies values to other variables, which all workers
+        # would have to create together.
+        asynchronous=asynchronous and workers.count == 1,
+        writes=trains,
+        allow_partial=allow_partial,
+        is_official=config.is_official,
+        trail=directory.fingerprints,
+        workers=workers,
+    )
+    steps = _validation_steps(config, adapter) if evaluates else 0
+    builder = RunBuilder(config, adapter, strategy, state, str(model_dir), eval_tasks)
+
+    def next_piece_length(steps: int) -> int:
+        stops.heartbeat.beat(lambda: int(state.global_step.numpy()))
+        return stops.next_piece_length(steps)
+
+    # Workers would have to reduce their metrics together in each record. A run that may return to a
+    # checkpoint must detect divergence at the same step each time.
+    cuts_at_records = workers.count > 1 or config.trainer.rolls_back
+    loop = LoopParts(
+        LoopPieces(config.runtime.grace_period, next_piece_length),
+        build_step_profiler(config, directory, state) if workers.is_chief else None,
+        workers,
+        records_in_graph=records_in_graph
+        and not cuts_at_records
+        and not CallbackList(other_callbacks).needs_every_record,
+    )
+    with strategy.scope():
+        trainer = builder.build_trainer(plan, loop) if trains else None
+    with local_strategy(strategy).scope():
+        evaluator = builder.build_evaluator(steps) if evaluates else None
+    # Before anything that depends on which data is evaluated.
+    other_data = OtherData()
+    if evaluates and not trains:
+        other_data = find_other_data(model_dir, written_config)
+        if other_data and workers.is_chief:
+            note(other_data.note())
+    records = Records(
+        config,
+        directory,
+        state.global_step,
+        plan,
+        trainer,
+        writes=save_summary and workers.is_chief,
+        other_data=other_data,
+        warnings=warnings,
+    )
+    if best is None and evaluator is not None and not other_data:
+        best = builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
+    own_callbacks = [*_loop_callbacks(config, model_dir, trainer, evaluator, records), best]
+    if trains and evaluator is not None:
+        own_callbacks += builder.build_result_callbacks(conditions, workers, evaluator)
+    all_callbacks = CallbackList([*filter(None, own_callbacks), *other_callbacks])
+    return Run(
+        written_config=written_config,
+        adapter=adapter,
+        workers=workers,
+        directory=directory,
+        state=state,
+        plan=plan,
+        stops=stops,
+        checkpoints=checkpoints,
+        trainer=trainer,
+        evaluator=evaluator,
+        callbacks=all_callbacks,
+        records=records,
+    )
+
+
+def prepare_assets(task: Any, config: ExperimentConfig, model_dir: Path, *, trains: bool) -> None:
+    """Prepares the assets of a task, if it has any: a new run computes them, others read them."""
+    assets = assets_of(task)
+    if assets is None:
+        return
+    if trains and not list_checkpoints(CheckpointFolder(RunDirectory(model_dir).checkpoints)):
+        assets.discard()
+    elif not trains:
+        assets.require_unchanged_data = partial(require_unchanged_data, config.task, model_dir)
+
+
+def _build_plan(config: ExperimentConfig, adapter: TaskAdapter, *, trains: bool) -> Plan:
+    trainer = config.trainer
+    per_epoch = adapter.steps_per_epoch(getattr(config.for_task.task, "train_data", None))
+    if not per_epoch and not trains:
+        # Epochs cannot be converted to steps, and modes that only evaluate do not need it.
+        trainer = trainer.replace(train_epochs=0.0, validation_epochs=0.0)
+    plan = make_plan(trainer, per_epoch)
+    if trains and plan.train_steps < 1:
+        raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
+    return plan
+
+
+def _find_warnings(config: ExperimentConfig, plan: Plan, task: Any) -> list[str]:
+    names = getattr(task, "class_names", ())
+    # A user's task may have an attribute of this name with another meaning.
+    known = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+    return [*run_warnings(config, plan), *class_warnings(names if known else ())]
+
+
+def _build_stop_requests(
+    config: ExperimentConfig,
+    workers: Workers,
+    model_dir: Path,
+    plan: Plan,
+    at_step: int | None,
+    limits: TimeLimits,
+) -> StopRequests:
+    if at_step is not None:
+        check_stop_step(at_step, plan.train_steps)
+    # The servers of a remote cluster do not share the run directory, and continue after the run.
+    served = is_asynchronous(workers.strategy) and not config.runtime.remote_cluster
+    return StopRequests(
+        workers,
+        SignalGuard(
+            on_terminate=config.trainer.preemption_on_demand_checkpoint,
+            preemption=config.runtime.preemption,
+        ),
+        ChiefShutdown(model_dir) if served else None,
+        note,
+        at_step=at_step,
+        limits=limits,
+        heartbeat=Heartbeat.from_environment(),
+    )
+
+
+def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
+    """Returns the number of batches of an evaluation, or -1 if it is not known.
+
+    Raises `SettingError` if there are none.
+    """
+    asked = config.trainer.validation_steps
+    data: Any = getattr(config.for_task.task, "validation_data", None)
+    steps = adapter.validation_steps(data, asked)
+    if steps:
+        return steps
+    if asked == 0:
+        raise SettingError("trainer.validation_steps", "got 0, allowed: -1 or at least 1")
+    raise SettingError(
+        "task.validation_data.drop_remainder",
+        "leaves nothing to evaluate: the dataset is smaller than one batch of "
+        f"{data.global_batch_size}",
+    )
+
+
+def _loop_callbacks(
+    config: ExperimentConfig,
+    model_dir: Path,
+    trainer: Trainer | None,
+    evaluator: Evaluator | MultiEvaluator | None,
+    records: Records,
+) -> list[Callback | None]:
+    """Returns the runner's own callbacks, except for those that save or compare evaluations.
+
+    After a loop, records are written before the checks that may end the run. Orbit writes the
+    record at the end of a loop, after all checks have passed.
+    """
+    callbacks: list[Callback | None] = []
+    if trainer is not None:
+        callbacks += [DirectoryCheck(model_dir), RecordWriter(records.train), ThreadAdvice()]
+        if getattr(config.for_task.task, "pruning", None):
+            callbacks.append(Pruning())
+        callbacks.append(SaveErrors())
+        if config.trainer.checks_divergence:
+            callbacks.append(DivergenceGuard(config.trainer))
+    if evaluator is not None:
+        callbacks.append(NonFiniteEvaluations())
+    return callbacks
 
 
 @dataclasses.dataclass(frozen=True)
 class RunBuilder:
-    """Builds the trainer and the evaluator of a run."""
+    """Builds the trainer, the evaluator and the callbacks of a run."""
 
     config: ExperimentConfig
     adapter: TaskAdapter
@@ -41,16 +331,17 @@ class RunBuilder:
     # The tasks to evaluate by name; None for those of the experiment.
     eval_tasks: dict[str, EvalTask] | None = None
 
-    def build_trainer(self, plan: Plan) -> Trainer:
+    def build_trainer(self, plan: Plan, loop: LoopParts | None = None) -> Trainer:
         """Returns the trainer. Must be called in the strategy's scope.
 
         Raises SettingError if the settings do not allow the task to be trained.
         """
+        loop = loop or LoopParts()
         if self.adapter.subtasks:
-            return self._build_joint_trainer(plan)
+            return self._build_joint_trainer(plan, loop)
         data = section_of(self.config.for_task.task, "train_data")
         if is_asynchronous(self.strategy):
-            return AsyncTrainer(self.config, self.adapter, self.state, plan, self.strategy)
+            return AsyncTrainer(self.config, self.adapter, self.state, plan, self.strategy, loop)
 
         def make_dataset(start_step: int) -> Any:
             return self._distribute_train_data(self.adapter, data, start_step)
@@ -69,9 +360,10 @@ class RunBuilder:
             self.strategy,
             make_dataset,
             make_chunks,
+            loop,
         )
 
-    def _build_joint_trainer(self, plan: Plan) -> JointTrainer:
+    def _build_joint_trainer(self, plan: Plan, loop: LoopParts) -> JointTrainer:
         self._reject_parameter_server()
         if self.config.runtime.logical_replicas:
             reason = "is not supported when several tasks are trained; omit it"
@@ -94,7 +386,9 @@ class RunBuilder:
                 for name, count in trainer.batch_counts(start_step).items()
             }
 
-        trainer = TRAINERS[kind](self.config, joint, self.state, plan, self.strategy, make_datasets)
+        trainer = TRAINERS[kind](
+            self.config, joint, self.state, plan, self.strategy, make_datasets, loop=loop
+        )
         return trainer
 
     def _distribute_train_data(self, task: TaskAdapter, data: Any, start_step: int) -> Any:
@@ -183,6 +477,57 @@ class RunBuilder:
             make_chunks=make_chunks,
         )
 
+    def build_best_checkpoint(
+        self,
+        conditions: RunConditions,
+        workers: Workers,
+        evaluator: Evaluator | MultiEvaluator,
+        *,
+        trains: bool,
+    ) -> BestCheckpoint | None:
+        """Returns the callback that saves the best checkpoint, or None if it is disabled.
+
+        Raises SettingError if evaluations do not report its metric.
+        """
+        trainer = self.config.trainer
+        metric = trainer.best_checkpoint_eval_metric
+        subdir = trainer.best_checkpoint_export_subdir
+        if not (subdir and metric):
+            return None
+        _check_metric(evaluator, metric, "trainer.best_checkpoint_eval_metric")
+        return BestCheckpoint(
+            Comparison(metric, trainer.best_checkpoint_metric_comp == "higher"),
+            Path(self.logging_dir, subdir),
+            self.state,
+            conditions,
+            # A process that only evaluates must not use the best result of the training process.
+            memory=self.state.best if trains else None,
+            workers=workers,
+            keep=trainer.best_checkpoints_to_keep,
+            note=note,
+        )
+
+    def build_result_callbacks(
+        self, conditions: RunConditions, workers: Workers, evaluator: Evaluator | MultiEvaluator
+    ) -> list[Callback]:
+        """Returns the callbacks that a run which also trains calls with each evaluation.
+
+        Raises SettingError if evaluations do not report the metric of early stopping.
+        """
+        callbacks: list[Callback] = []
+        # As Model Garden does. This runner's own experiments save the average in each checkpoint,
+        # and averaged weights in the best checkpoint.
+        if self.config.is_official and self.state.ema is not None:
+            directory, keep = Path(self.logging_dir), self.config.trainer.max_to_keep
+            callbacks.append(
+                AverageCheckpoints(directory, self.state, conditions, keep=keep, workers=workers)
+            )
+        rule = self.config.trainer.early_stopping
+        if rule is not None:
+            _check_metric(evaluator, rule.metric, "trainer.early_stopping.metric")
+            callbacks.append(EarlyStop(rule, self.state.early_stopping))
+        return callbacks
+
     def _reject_parameter_server(self) -> None:
         if is_asynchronous(self.strategy):
             raise SettingError(
@@ -201,3 +546,8 @@ def _evaluates_in_one_graph(config: ExperimentConfig, *, gathers: bool) -> bool:
     if trainer.eval_tf_while_loop is not None:
         return trainer.eval_tf_while_loop
     return trainer.eval_tf_function and not gathers
+
+
+def _check_metric(evaluator: Evaluator | MultiEvaluator, metric: str, setting: str) -> None:
+    if not evaluator.gathers:
+        require_metric(metric, evaluator.metric_names, setting)

@@ -19,7 +19,6 @@ class Plan:
     summary_interval: int  # the number of steps that a record averages over
     checkpoint_interval: int  # 0: only at the end
     validation_interval: int  # 0: only at the end
-    pauses: tuple[int, ...] = ()  # other steps at which a loop must end
 
     def is_record(self, step: int) -> bool:
         """Returns whether a record of training ends at a step."""
@@ -34,14 +33,13 @@ class Plan:
         return _is_multiple(step, self.checkpoint_interval) or step >= self.train_steps
 
     def next_stop(self, step: int, *, evaluates: bool) -> int:
-        """Returns the first step after this one at which training pauses: to save, or at `pauses`.
+        """Returns the first step after this one at which training pauses to save.
 
         It pauses for evaluations as well if `evaluates` is true.
         """
-        pauses = (pause for pause in self.pauses if pause > step)
         intervals = [self.checkpoint_interval, self.validation_interval if evaluates else 0]
         stops = (_next_multiple(step, interval) for interval in intervals if interval)
-        return min((self.train_steps, *stops, *pauses))
+        return min((self.train_steps, *stops))
 
     def record_start(self, step: int) -> int:
         """Returns the step after which the record that ends at `step` begins."""

@@ -11,10 +11,11 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import available_cores
 from orbit_runner.errors import first_line
 from orbit_runner.profiling.trace_files import (
@@ -25,19 +26,18 @@ from orbit_runner.profiling.trace_files import (
     newest_trace,
     write_description,
 )
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.state.train_state import TrainState
 from orbit_runner.tf_internals import inner_layers, is_keras_layer, optimizer_name
+from orbit_runner.train.loops.stage import Loop, Stage
 from orbit_runner.utils.log import note
 
-if TYPE_CHECKING:
-    from orbit_runner.train.callbacks.base import RunView
-
-Loop = Callable[[Any, tf.Tensor], None]
 _WAITING = "waiting"
 _TRACING = "tracing"
 _DONE = "done"
 
 
-class StepProfiler:
+class StepProfiler(Stage):
     """Traces the steps from `first` to `last` once. A failure is a warning, never an error."""
 
     def __init__(
@@ -46,11 +46,13 @@ class StepProfiler:
         last: int,
         directory: Path,  # TensorBoard's directory of the training
         describe: Callable[[], TraceDescription],
+        read_step: Callable[[], int],  # returns the global step
     ) -> None:
         self._first = first
         self._last = last
         self._directory = directory
         self._describe = describe
+        self._read_step = read_step
         self._state = _WAITING
         self._cpu_seconds = 0.0
 
@@ -62,22 +64,17 @@ class StepProfiler:
             return min(steps, self._first - 1 - step)
         return steps
 
-    def wrap_loop(self, loop: Loop, step: Callable[[], int]) -> Loop:
-        """Returns a loop that traces the pieces of the range; `step` returns the global step."""
+    def wrap_loop(self, loop: Loop, step: int) -> Loop:
+        """Returns a loop that traces the piece, if it is in the range."""
+        if self._starts_after(step):
+            self._start()
+        if self._state != _TRACING:
+            return loop
 
-        def run(iterator: Any, steps: tf.Tensor) -> None:
-            if self._state == _DONE:
-                loop(iterator, steps)
-                return
-            before = step()
-            if self._starts_after(before):
-                self._start()
-            if self._state != _TRACING:
-                loop(iterator, steps)
-                return
-            with self._marked_scope(before + 1, int(steps)):
-                loop(iterator, steps)
-                after = step()  # Waits for the steps on a GPU.
+        def run(iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
+            with self._marked_scope(step + 1, int(steps)):
+                loop(iterator, first, steps)
+                after = self._read_step()  # Waits for the steps on a GPU.
             if after >= self._last:
                 self.stop()
 
@@ -119,14 +116,22 @@ class StepProfiler:
         self._cpu_seconds += time.process_time() - start
 
 
-def build_step_profiler(run: RunView) -> StepProfiler | None:
-    """Returns the profiler of a run; None if nothing is profiled, or another process does it."""
-    steps = run.config.trainer.profile_steps
-    if not steps or not run.is_chief:
+def build_step_profiler(
+    config: ExperimentConfig, directory: RunDirectory, state: TrainState
+) -> StepProfiler | None:
+    """Returns the profiler of a run, or None if nothing is profiled."""
+    if not config.trainer.profile_steps:
         return None
-    first, last = steps
+    first, last = config.trainer.profile_steps
     # TensorBoard looks for traces next to the events of the training.
-    return StepProfiler(first, last, run.directory.profiles.parents[1], lambda: _describe_run(run))
+    traces = directory.profiles.parents[1]
+    return StepProfiler(
+        first,
+        last,
+        traces,
+        lambda: _describe_run(config, state),
+        lambda: int(state.global_step.numpy()),
+    )
 
 
 @contextlib.contextmanager
@@ -151,14 +156,14 @@ def _paths(layer: Any, inside: str) -> Iterator[str]:
         yield from _paths(one, f"{inside}{one.name}/")
 
 
-def _describe_run(run: RunView) -> TraceDescription:
-    optimizer = run.state.optimizer
-    model = run.model
+def _describe_run(config: ExperimentConfig, state: TrainState) -> TraceDescription:
+    optimizer = state.optimizer
+    model = state.model
     inner = [getattr(optimizer, name, None) for name in ("inner_optimizer", "optimizer")]
     every = (optimizer, *inner, *getattr(optimizer, "optimizers", ()))
     names = map(optimizer_name, every)
     return TraceDescription(
-        experiment=run.config.name or "",
+        experiment=config.name or "",
         model=getattr(model, "name", ""),
         layers=layer_paths(model),
         optimizers=tuple(dict.fromkeys(name for name in names if isinstance(name, str))),

@@ -10,6 +10,7 @@ from typing import Any
 
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.distribute.cluster.heartbeat import Heartbeat
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.train.callbacks.interrupts import SIGNALS, Interrupted, SignalGuard
@@ -84,6 +85,9 @@ class StopRequests:
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
         limits: TimeLimits | None = None,
+        # Tells the launcher, if there is one, the last step that this process finished. A launcher
+        # that hears of none for too long ends the process.
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._workers = workers
         self._note = note
@@ -91,14 +95,23 @@ class StopRequests:
         self.signals = signals
         self.servers = servers
         self.limits = limits or TimeLimits()
+        self.heartbeat = heartbeat or Heartbeat()
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
+        self._pause: int | None = None  # a step at which a loop must end
         self._first_step: int | None = None  # the step of the first loop of this start
         self._ending: Exception | None = None  # raised instead of StoppedAtStep
 
-    def limit(self, step: int) -> int:
-        """Returns the step to train to: `step`, or the step to stop at if that comes first."""
-        return step if self._at_step is None else min(step, self._at_step)
+    def limit(self, step: int, target: int) -> int:
+        """Returns the step to train to from `step`: `target`, or where to stop or pause before."""
+        ends = [target] if self._at_step is None else [target, self._at_step]
+        if self._pause is not None and self._pause > step:
+            ends.append(self._pause)
+        return min(ends)
+
+    def pause_at(self, step: int) -> None:
+        """Makes a loop end at a step, after which training continues."""
+        self._pause = step
 
     def end_with_error(self, step: int, error: Exception) -> None:
         """Makes training save a checkpoint at a step and end with an error."""

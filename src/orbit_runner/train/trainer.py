@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.distribute.devices import peak_flops_of_gpus
+from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import SettingError
 from orbit_runner.state.learning_rates import (
     LayerRateOptimizer,
@@ -35,9 +38,10 @@ from orbit_runner.train.gradients import (
 )
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
-from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
+from orbit_runner.train.loops.iterator_loops import training_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.loops.stage import Loop, Stage
 from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps, skip_function
 from orbit_runner.train.schedule import Plan
@@ -52,7 +56,18 @@ from orbit_runner.utils.mfu import Throughput
 DatasetFn = Callable[[int], Any]
 
 
-class Trainer(orbit.StandardTrainer):
+@dataclasses.dataclass(frozen=True)
+class LoopParts:
+    """What a run adds to the loops of its trainer."""
+
+    pieces: LoopPieces = dataclasses.field(default_factory=LoopPieces)
+    profiler: StepProfiler | None = None
+    # The processes that check together whether values are finite; None: nothing is checked.
+    workers: Workers | None = None
+    records_in_graph: bool = False  # whether loops may contain records, if all metrics support that
+
+
+class Trainer(orbit.AbstractTrainer):
     """Runs a task's training step. Must be created in the strategy's scope.
 
     The dataset is created in the first loop, after a checkpoint was restored, so that it starts at
@@ -71,12 +86,15 @@ class Trainer(orbit.StandardTrainer):
         make_dataset: DatasetFn,
         # Returns the batches by their steps, or None if a dataset is needed.
         make_chunks: Callable[[], Chunks | None] = lambda: None,
+        loop: LoopParts | None = None,
     ) -> None:
         self._options = orbit.StandardTrainerOptions(
             use_tf_function=config.trainer.train_tf_function,
             use_tf_while_loop=config.trainer.train_tf_while_loop,
         )
-        super().__init__(None, self._options)
+        self.train_dataset: Any = None
+        self._iterator: Any = None
+        self._loop: Loop | None = None  # runs steps in one graph; made in the first loop
         self.state = state
         self._plan = plan
         self._strategy = strategy
@@ -96,22 +114,24 @@ class Trainer(orbit.StandardTrainer):
         self._make_step = functools.partial(self._step_fn, config)
         self._step = self._make_step()
         # Runs a step on a batch, and is compiled if whole steps are.
-        self._take: Callable[[Any], None] = self._take_inputs
+        self._take: Callable[[Any], None] = self._run_step
         self._seed = config.runtime.seed
-        # `pieces` may be replaced by an object that stops within a loop.
+        loop = loop or LoopParts()
         self.timer = StepTimer()
-        self.pieces = LoopPieces()
-        self.profiler: StepProfiler | None = None
-        # Called after each piece; None if it is not checked there whether values are finite.
-        self.finite_check: FiniteCheck | None = None
-        self.skipped = SkippedSteps(config.trainer.skip_steps)
+        self.pieces = loop.pieces
+        self.profiler = loop.profiler
+        # None if it is not checked after each piece whether values are finite.
+        self.finite_check = self._build_finite_check(config, loop.workers)
         self._pieces = config.trainer.gradient_accumulation_steps
         self._peak = peak_flops_of_gpus(strategy, config.runtime.mixed_precision_dtype or "float32")
         # The random draws of a step that depend on more than (seed, step).
         self.unkeyed: list[str] = []
         # Floating-point operations of a step on all local replicas; None if unknown.
         self.flops: int | None = None
-        self._recorder: Recorder | None = None
+        self._recorder = self._build_recorder() if loop.records_in_graph else None
+        skip = skip_function(state, self._take_batch, self._recorder, self._watch)
+        self.skipped = SkippedSteps(config.trainer.skip_steps, skip)
+        self._stages = self._build_stages()
         # The step since which the metrics are updated, unless a record ended later.
         self._first_step: int | None = None
 
@@ -122,24 +142,53 @@ class Trainer(orbit.StandardTrainer):
         # milliseconds.
         return [] if self._recorder is None else self._recorder.records
 
-    def enable_records_in_graph(self) -> bool:
-        """Takes records inside the graph of a loop from now on, if all metrics support that.
+    @property
+    def records_in_graph(self) -> bool:
+        """Whether a loop may contain records. Otherwise, loops must end where records end."""
+        return self._recorder is not None
 
-        Returns whether they do. Otherwise, loops must end where records end.
-        """
+    def _build_recorder(self) -> Recorder | None:
+        """Returns the recorder, or None if not all metrics can be read inside a graph."""
         options = self._options
         metrics = self._all_metrics()
         in_graph = options.use_tf_function and options.use_tf_while_loop
         # Reading other metrics may have side effects.
         if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
-            return False
+            return None
         interval = self._plan.summary_interval
         optimizer = self.state.optimizer
-        with self._strategy.scope():
-            self._recorder = Recorder(
-                interval, metrics, lambda: learning_rate_tensors(optimizer), self._watch
-            )
-        return True
+        return Recorder(interval, metrics, lambda: learning_rate_tensors(optimizer), self._watch)
+
+    def _build_stages(self) -> tuple[Stage, ...]:
+        """Returns what runs around each piece of a loop, in order.
+
+        A piece ends where other layers are trained, and at the last record in it, if any. A
+        measured step is a piece of its own, and so is a skipped step. Profiled steps and others are
+        in different pieces. Records are read before it is checked whether they are finite.
+        """
+        layers = self.state.trained_layers
+        stages = (
+            None if layers is None else _LayerChanges(layers, self._new_loop),
+            self._recorder,
+            self._watch,
+            self.skipped,
+            self.profiler,
+            self.finite_check,
+        )
+        return tuple(stage for stage in stages if stage is not None)
+
+    def _build_finite_check(
+        self, config: ExperimentConfig, workers: Workers | None
+    ) -> FiniteCheck | None:
+        # A run that rolls back must detect divergence at the same step each time.
+        if workers is None or is_asynchronous(self._strategy) or config.trainer.rolls_back:
+            return None
+        # Several workers reduce their losses together, which happens at the end of a loop.
+        reads = self.running_loss if workers.count == 1 else None
+        counts = config.trainer.recovery_max_trials == 0
+        return FiniteCheck(
+            self.state, workers, reads, counts_losses=counts, records=lambda: self.earlier_records
+        )
 
     def _build_metrics(self) -> Any:
         return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
@@ -150,7 +199,7 @@ class Trainer(orbit.StandardTrainer):
     def _watch_of(self, config: ExperimentConfig, replicas: int) -> Watch | None:
         interval = config.trainer.watch_interval
         weights = self.state.model.trainable_variables
-        return Watch(interval, weights, replicas) if interval else None
+        return Watch(interval, weights, replicas, self.loop_fn) if interval else None
 
     def _wrap_optimizer(self) -> Any:
         layers, optimizer = self.state.trained_layers, self.state.optimizer
@@ -160,10 +209,10 @@ class Trainer(orbit.StandardTrainer):
             optimizer = LayerRateOptimizer(optimizer, layers.factors)
         return optimizer
 
-    def _build_task_step(self) -> Callable[[Any, Any], dict[str, tf.Tensor]]:
+    def _build_task_step(self, optimizer: Any) -> Callable[..., dict[str, tf.Tensor]]:
         model = self._partition.wrap_model(self.state.model)
 
-        def train_step(inputs: Any, optimizer: Any) -> dict[str, tf.Tensor]:
+        def train_step(inputs: Any, optimizer: Any = optimizer) -> dict[str, tf.Tensor]:
             return self._task.train_step(
                 inputs, model=model, optimizer=optimizer, metrics=self._metrics
             )
@@ -174,9 +223,9 @@ class Trainer(orbit.StandardTrainer):
         pieces = config.trainer.gradient_accumulation_steps
         jit_compile = config.uses_xla
         optimizer = self._wrap_optimizer()
-        train_step = self._build_task_step()
+        train_step = self._build_task_step(optimizer)
         if pieces == 1 and not jit_compile:
-            return lambda inputs: train_step(inputs, optimizer)
+            return train_step
         return split_step(
             self._convert(train_step),
             optimizer,
@@ -195,10 +244,23 @@ class Trainer(orbit.StandardTrainer):
         step = self._global_step()
         if self._first_step is None:
             self._first_step = step
-        is_traced = self._train_loop_fn is not None
+        is_traced = self._loop is not None
         try:
             with self._tracing_scope():
-                logs = super().train(num_steps)
+                self.train_loop_begin()
+                loop = self._loop = self._loop or self.loop_fn()
+                if self._iterator is None:
+                    self._iterator = tf.nest.map_structure(iter, self.train_dataset)
+                for length in self.pieces.lengths(int(num_steps), self._piece_length):
+                    piece, first = loop, self._global_step()
+                    for stage in self._stages:
+                        piece = stage.wrap_loop(piece, first)
+                    steps = tf.constant(length, tf.int64)
+                    piece(self._iterator, self.state.global_step.read_value(), steps)
+                    last = self._global_step()  # Waits for the steps.
+                    for stage in self._stages:
+                        stage.end_piece(last)
+                logs = self.train_loop_end()
         except tf.errors.OutOfRangeError as error:
             raise self._end_of_data_error() from error
         taken = self._global_step() - step
@@ -219,7 +281,7 @@ class Trainer(orbit.StandardTrainer):
     def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
         # A loop that Python runs step by step creates garbage that must be collected.
         in_graph = self._options.use_tf_while_loop and not tf.config.functions_run_eagerly()
-        if self._train_loop_fn is not None or not in_graph:
+        if self._loop is not None or not in_graph:
             return contextlib.nullcontext()
         return paused_collection_scope()
 
@@ -243,16 +305,19 @@ class Trainer(orbit.StandardTrainer):
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back."""
         self.seek()
-        self.train_dataset = None
+        self._discard_dataset()
 
     def seek(self) -> None:
         """Makes the next loop start at the global step, with the examples in the same order."""
         if self.profiler is not None:
             self.profiler.stop()
         if self._chunks is None:
-            self.train_dataset = None
+            self._discard_dataset()
         self._reset_metrics()
         self._first_step = None
+
+    def _discard_dataset(self) -> None:
+        self.train_dataset = self._iterator = None
 
     def missing_steps(self, step: int) -> int:
         """Returns how many steps the record that ends at `step` lacks, because of a resume."""
@@ -278,130 +343,75 @@ class Trainer(orbit.StandardTrainer):
     def _build_dataset(self) -> Any:
         if self._chunks is None:
             return self._make_dataset(self._global_step())
-        self._train_loop_fn = None
+        self._loop = None
         return ()
 
-    def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
-        """Returns the function that runs a loop of steps, in pieces."""
-        layers = self.state.trained_layers
-        if layers is None:
-            loop = self._measured_loop()
-        else:
-            loop = staged_loop(layers, self._new_loop, self._global_step)
-        skip = skip_function(self.state, self._take_batch, self._recorder, self._watch)
-        loop = self.skipped.wrap_loop(loop, skip, self._global_step)
-        if self.profiler is not None:
-            loop = self.profiler.wrap_loop(loop, self._global_step)
-        return lambda iterator, steps: self.pieces.run(
-            loop, iterator, int(steps), self._end_piece, self._piece_length
-        )
-
-    def _measured_loop(self) -> Callable[[Any, tf.Tensor], None]:
-        loop = self.loop_fn()
-        if self._watch is None:
-            return loop
-        return self._watch.wrap_loop(loop, self.loop_fn(), self._global_step)
-
-    def _new_loop(self) -> Callable[[Any, tf.Tensor], None]:
+    def _new_loop(self) -> Loop:
         """Returns a loop that is traced with the layers that are trainable now."""
         self._step = self._make_step()
-        return self._measured_loop()
+        return self.loop_fn()
 
     def _piece_length(self, steps: int) -> int:
-        """Returns the length of a piece of at most `steps` steps.
-
-        A piece ends at the last record in it, if any, and where other layers are trained. A
-        measured step is a piece of its own, and so is a skipped step. Profiled steps and others are
-        in different pieces.
-        """
-        steps = self.skipped.piece_length(self._global_step(), steps)
-        layers = self.state.trained_layers
-        if layers is not None:
-            steps = layers.steps_left(self._global_step(), steps)
-        if self._recorder is not None:
-            steps = self._recorder.steps_to_last_record(self._global_step(), steps)
-        if self._watch is not None:
-            steps = self._watch.piece_length(self._global_step(), steps)
-        if self.profiler is not None:
-            steps = self.profiler.piece_length(self._global_step(), steps)
+        step = self._global_step()
+        for stage in self._stages:
+            steps = stage.piece_length(step, steps)
         return steps
 
-    def _end_piece(self) -> None:
-        """Waits for the steps of a piece, and reads the records that ended in it.
-
-        Raises Diverged if a value is found that is not finite.
-        """
-        step = self._global_step()
-        if self._recorder is not None:
-            self._recorder.read(step)
-        if self.finite_check is not None:
-            self.finite_check.check_piece(step, self.earlier_records)
-
-    def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+    def loop_fn(self) -> Loop:
         """Returns the function that runs a number of steps as one piece."""
-        if self._chunks is None:
-            self._take = self._compile_take()
-            if not self._options.use_tf_while_loop:
-                return super().create_train_loop_fn()
-            step = self._convert(self.train_step)
-            if self._recorder is None:
-                return counted_loop(step)
-            recorded = recorded_loop(step, self._recorder)
-            return lambda iterator, steps: recorded(
-                iterator, self.state.global_step.read_value(), tf.cast(steps, tf.int64)
+        if self._chunks is not None:
+            return chunked_loop(
+                self._chunks,
+                self._strategy,
+                self._convert(self._run_step),
+                recorder=self._recorder,
+                jit_compile=self._compiles,
             )
-        take = self._convert(self._take_row)
-        loop = chunked_loop(
-            self._chunks,
-            self._strategy,
-            take,
-            recorder=self._recorder,
-            jit_compile=self._compiles,
-        )
-        return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
+        self._take = self._compile_take()
+        if self._options.use_tf_while_loop:
+            return training_loop(self._convert(self.train_step), self._recorder)
+        step = tf.function(self.train_step) if self._options.use_tf_function else self.train_step
+        loop = orbit.utils.create_loop_fn(step)
+        return lambda iterator, _, steps: loop(iterator, tf.cast(steps, tf.int32))
 
     def _compile_take(self) -> Callable[[Any], None]:
         """Returns the function that runs a step on a distributed batch, compiled if XLA is used."""
         if not self._compiles:
-            return self._take_inputs
-        take = self._convert(self._take_inputs)
+            return self._run_step
+        take = self._convert(self._run_step)
         return tf.function(take, autograph=False, jit_compile=True)
 
     def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return convert(function, self._task)
 
-    def _take_row(self, batches: Any, row: tf.Tensor) -> None:
-        options = self._partition.options
-        self._strategy.run(self._replica_row, args=(batches, row), options=options)
-        self._update_average()
-
-    def _replica_row(self, batches: Any, row: tf.Tensor) -> None:
-        self._replica_step(row_of(batches, row))
-
     def train_step(self, iterator: Any) -> None:
         """Runs one step on all replicas, on a batch of an iterator over the distributed dataset."""
         self._take(next(iterator))
-
-    def _take_inputs(self, inputs: Any) -> None:
-        self._run_step(inputs)
-        self._update_average()
 
     def _take_batch(self, iterator: Any) -> None:
         """Takes the batch of a skipped step from the iterator, if there is one."""
         if self._chunks is None:
             iterator.get_next()
 
+    def _run_step(self, *inputs: Any) -> None:
+        """Runs one step on all replicas.
+
+        `inputs` are a distributed batch, or several of them and the row of the one to use.
+        """
+        self._strategy.run(self._replica_step, args=inputs, options=self._partition.options)
+        self._update_average()
+
     def _update_average(self) -> None:
         if self.state.ema is not None:
             self.state.ema.update(self.state.global_step.read_value())
 
-    def _run_step(self, inputs: Any) -> None:
-        self._strategy.run(self._replica_step, args=(inputs,), options=self._partition.options)
-
-    def _replica_step(self, inputs: Any) -> None:
+    def _replica_step(self, inputs: Any, row: tf.Tensor | None = None) -> None:
+        batch = inputs if row is None else row_of(inputs, row)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws_scope(self._seed, self.state.global_step, replica):
-            logs = self._run_task_step(inputs)
+            batch = self._partition.split_inputs(batch)
+            with replaced_gradients_scope(self._replaced_gradients):
+                logs = self._traced_step()(batch)
         layers = self.state.trained_layers
         self.state.replica_state.average_across_replicas(
             layers.frozen if layers is not None else ()
@@ -410,12 +420,11 @@ class Trainer(orbit.StandardTrainer):
         self.state.global_step.assign_add(1)
         self._inspect_graph()
 
-    def _run_task_step(self, inputs: Any) -> dict[str, Any]:
-        batch = self._partition.split_inputs(inputs)
-        with replaced_gradients_scope(self._replaced_gradients):
-            if self._watch is None or not self._watch.is_measuring:
-                return self._step(batch)
-            return self._watch.run_measured_step(lambda: self._step(batch))
+    def _traced_step(self) -> StepFn:
+        """Returns the function of a batch that is to be traced: one that measures, if needed."""
+        if self._watch is None or not self._watch.is_measuring:
+            return self._step
+        return functools.partial(self._watch.run_measured_step, self._step)
 
     def _record(self, logs: dict[str, Any]) -> None:
         self._loss.update_state(as_scalar(logs[self._task.loss]))
@@ -448,28 +457,26 @@ class Trainer(orbit.StandardTrainer):
         return [self._loss, *self._metrics]
 
 
-Loop = Callable[[Any, tf.Tensor], None]
+class _LayerChanges(Stage):
+    """Makes a loop that is traced again whenever other layers are trained."""
 
+    def __init__(self, layers: TrainedLayers, make_loop: Callable[[], Loop]) -> None:
+        self._layers = layers
+        self._make_loop = make_loop
+        # The loop that was traced first, how often the layers had changed, and the loop for these.
+        self._made: tuple[Loop, int, Loop] | None = None
 
-def staged_loop(
-    layers: TrainedLayers, make_loop: Callable[[], Loop], step: Callable[[], int]
-) -> Loop:
-    """Returns a loop that is made and traced again whenever other layers are trained.
+    def piece_length(self, step: int, steps: int) -> int:
+        """Returns how many of the next `steps` steps train the same layers."""
+        return self._layers.steps_left(step, steps)
 
-    `step` returns the global step. A loop must not continue beyond the steps that
-    `TrainedLayers.steps_left` returns.
-    """
-    made: dict[int, Loop] = {}  # Only the loop of the current stage.
-
-    def run(iterator: Any, steps: tf.Tensor) -> None:
-        stage = layers.stage(step())
-        if stage not in made:
-            made.clear()
-            layers.set_trainable_layers(step())
-            made[stage] = make_loop()
-        made[stage](iterator, steps)
-
-    return run
+    def wrap_loop(self, loop: Loop, step: int) -> Loop:
+        """Returns the loop for the layers that are trained now."""
+        changes = self._layers.stage(step)
+        if self._made is None or self._made[:2] != (loop, changes):
+            self._layers.set_trainable_layers(step)
+            self._made = loop, changes, self._make_loop()
+        return self._made[2]
 
 
 class StepTimer:

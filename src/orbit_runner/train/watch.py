@@ -15,15 +15,14 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.metric_records import UPDATE_RATIO, WATCH
+from orbit_runner.train.loops.stage import Loop, Stage
 
 GRADIENT_NORM = f"{WATCH}gradient_norm"
 WEIGHT_NORM = f"{WATCH}weight_norm"
 NON_FINITE = f"{WATCH}non_finite_gradients"
 
-Loop = Callable[[Any, tf.Tensor], None]
 
-
-class Watch:
+class Watch(Stage):
     """Measures the steps whose number is a multiple of an interval.
 
     Must be created in the strategy's scope.
@@ -34,8 +33,12 @@ class Watch:
         interval: int,
         variables: Sequence[tf.Variable],
         replicas: int,  # whose gradients have to be summed
+        make_loop: Callable[[], Loop],  # returns a loop that is traced when it is first called
     ) -> None:
         self._interval = interval
+        self._make_loop = make_loop
+        # A loop, and the loop that is traced for its measured steps.
+        self._loops: tuple[Loop, Loop] | None = None
         self._replicas = replicas
         weights = [variable for variable in variables if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
@@ -63,18 +66,17 @@ class Watch:
         left = self._interval - step % self._interval
         return 1 if left == 1 else min(steps, left - 1)
 
-    def wrap_loop(self, plain: Loop, measured: Loop, step: Callable[[], int]) -> Loop:
-        """Returns a loop that runs `measured` for a step to measure, and `plain` for others.
+    def wrap_loop(self, loop: Loop, step: int) -> Loop:
+        """Returns what runs a piece; a measured step is a piece of its own."""
+        if not self.measures(step + 1):
+            return loop
+        if self._loops is None or self._loops[0] is not loop:
+            self._loops = loop, self._make_loop()
+        measured = self._loops[1]
 
-        `step` returns the global step. The number of steps must be from `piece_length`.
-        """
-
-        def run(iterator: Any, steps: tf.Tensor) -> None:
-            if not self.measures(step() + 1):
-                plain(iterator, steps)
-                return
+        def run(iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
             with self._measuring_scope():
-                measured(iterator, steps)
+                measured(iterator, first, steps)
 
         return run
 
@@ -90,7 +92,7 @@ class Watch:
         """Returns an object that behaves like an optimizer, and shows its gradients."""
         return _WatchedOptimizer(optimizer, self._tracing)
 
-    def run_measured_step(self, step: Callable[[], Any]) -> Any:
+    def run_measured_step(self, step: Callable[[Any], Any], batch: Any) -> Any:
         """Runs a step on a replica, stores what it measures and returns the step's result.
 
         Raises RunnerError if the step does not call `apply_gradients` of the wrapped optimizer.
@@ -98,7 +100,7 @@ class Watch:
         before = [tf.convert_to_tensor(weight) for weight in self._weights()]
         self._tracing.gradients = []
         try:
-            result = step()
+            result = step(batch)
             gradients = self._tracing.gradients
         finally:
             self._tracing.gradients = None

@@ -81,11 +81,12 @@ def test_loop_ends_at_the_piece_that_is_not_finite(tmp_path: Path) -> None:
     run = session_of(config, tmp_path, make_strategy("one_device"))
     trainer = run.trainer
     assert trainer is not None
-    trainer.finite_check = FiniteCheck(
-        run.state, run.workers, trainer.running_loss, seconds=-1.0, share=math.inf
-    )
+    check = trainer.finite_check
+    assert check is not None
+    check._seconds = check._pause = -1.0
+    check._share = math.inf
     trainer.pieces = LoopPieces(agree=lambda steps: min(steps, 10))
     run.checkpoints.restore_or_initialize(run.task)
     with pytest.raises(Diverged, match="at step 40"):
         trainer.train(tf.constant(100))
-    assert (run.step, trainer.finite_check.good_step) == (40, 30)
+    assert (run.step, check.good_step) == (40, 30)

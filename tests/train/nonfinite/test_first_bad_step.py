@@ -208,7 +208,7 @@ def test_loss_that_was_not_finite_at_an_earlier_check_is_found(tmp_path: Path) -
 
     class Misses(Callback):
         def on_train_begin(self, run: Any) -> None:
-            run.trainer.finite_check.check_piece = lambda step, records: None
+            run.trainer.finite_check.end_piece = lambda step: None
             run.trainer.finite_check.good_step = 700
 
     assert _diverged(faulty_config(), tmp_path, callbacks=[Misses()]).step == 626

@@ -27,7 +27,7 @@ TWO = {"task__bad_examples": "[5003, 7001]"}
     [(0, 10, 4), (3, 10, 3 - 2), (4, 10, 1), (5, 10, 2), (7, 10, 1), (8, 10, 10), (0, 2, 2)],
 )
 def test_skipped_step_is_a_piece_of_its_own(step: int, steps: int, expected: int) -> None:
-    skipped = SkippedSteps([5])
+    skipped = SkippedSteps([5], lambda iterator, first, steps: None)
     skipped.found = (8,)
     assert skipped.piece_length(step, steps) == expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import sys
@@ -19,6 +20,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
 from orbit_runner.determinism.numerics import seed_everything
+from orbit_runner.distribute.parameter_server import local_strategy
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.driver import custom_trainer
@@ -30,6 +32,7 @@ from orbit_runner.model_garden.driver.custom_trainer import (
 )
 from orbit_runner.model_garden.driver.params import to_driver, to_runner_config
 from orbit_runner.model_garden.driver.trainer_facade import (
+    ExporterCallback,
     GardenCheckpoints,
     GardenTrainer,
     ManagedCheckpoints,
@@ -45,6 +48,7 @@ from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
+from orbit_runner.train.run_builder import build_run
 from orbit_runner.train.run_scope import run_scope
 from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
 
@@ -124,6 +128,7 @@ class OrbitExperimentRunner:
         self._mode = mode
         self._config: ExperimentConfig = to_runner_config(params)
         self._run_post_eval = run_post_eval
+        self._save_summary = save_summary
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
         self._asynchronous = enable_async_checkpointing
@@ -234,7 +239,15 @@ class OrbitExperimentRunner:
                 train=train,
                 evaluate=evaluate,
             )
-        self._run = Run(
+        exporter, best = None, None
+        if self._overrides("_build_best_checkpoint_exporter"):
+            reject_settings(
+                self._config, BEST_CHECKPOINT_SETTINGS, "exporter of the best checkpoint"
+            )
+            exporter = self._build_best_checkpoint_exporter()
+            if exporter is not None:
+                best = ExporterCallback(exporter, lambda: self.trainer.checkpoint)
+        self._run = build_run(
             self._config,
             task,
             self.strategy,
@@ -245,19 +258,20 @@ class OrbitExperimentRunner:
             allow_partial=self._allow_partial,
             eval_tasks=self._eval_tasks,
             callbacks=self._callbacks,
+            best=best,
+            save_summary=self._save_summary,
+            # A custom controller may write the record at the end of each of its loops.
+            records_in_graph=self._summary_manager is None
+            and not self._overrides("_build_controller"),
             stop_at_step=self._stop_at_step,
             started=self._started,
             resume=self._resume,
         )
-        cls = type(self)
-        own = OrbitExperimentRunner
-        replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter
-        exporter = self._build_best_checkpoint_exporter() if replaced else None
-        if replaced:
-            reject_settings(
-                self._config, BEST_CHECKPOINT_SETTINGS, "exporter of the best checkpoint"
-            )
         return GardenTrainer(self._run, self.params, exporter)
+
+    def _overrides(self, method: str) -> bool:
+        """Returns whether a subclass overrides a method."""
+        return getattr(type(self), method) is not getattr(OrbitExperimentRunner, method)
 
     def _build_best_checkpoint_exporter(self) -> Any:
         """Returns an object with the method `maybe_export_checkpoint`, or None to export nothing.
@@ -388,7 +402,7 @@ class OrbitExperimentRunner:
         with tracking_scope(run, self._mode):
             replicas = run.strategy.num_replicas_in_sync
             errors = error_message_scope(run.config, replicas=replicas, step=lambda: run.step)
-            with run.local_strategy.scope(), errors:
+            with local_strategy(run.strategy).scope(), errors:
                 if self._mode == "eval" and self._evaluates_new_weights(run):
                     logs = loop.evaluate(run, self.controller)
                 else:
@@ -402,7 +416,7 @@ class OrbitExperimentRunner:
 
     def _evaluates_new_weights(self, run: Run) -> bool:
         """Returns whether to evaluate untrained weights, as Model Garden does, and warns if so."""
-        restored = run.restored or run.config.task.init_checkpoint
+        restored = run.checkpoints.started_from or run.config.task.init_checkpoint
         if restored or not self._is_from_driver:
             return False
         logging.getLogger("absl").warning(
@@ -420,7 +434,9 @@ class OrbitExperimentRunner:
                     "return super()._maybe_build_checkpoint_manager() or a custom manager"
                 )
             reject_settings(self._config, CHECKPOINT_MANAGER_SETTINGS, "checkpoint manager")
-            run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
+            checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
+            self._run = dataclasses.replace(run, checkpoints=checkpoints)
+            self._trainer.run = self._run
 
 
 def gin_sets_trainer() -> bool:

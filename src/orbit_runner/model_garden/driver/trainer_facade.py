@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orbit
@@ -30,15 +30,13 @@ from orbit_runner.utils.files import read_json_object
 class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     """Trainer and evaluator of a run, with the attributes of Model Garden's `Trainer`.
 
-    `config` is the experiment as the user passed it. A `checkpoint_exporter` replaces the runner's
-    best checkpoint.
+    `config` is the experiment as the user passed it. `checkpoint_exporter` is what the run's
+    `ExporterCallback` calls, or None if the run keeps the best checkpoint itself.
     """
 
     def __init__(self, run: Run, config: Any, checkpoint_exporter: Any = None) -> None:
         self.run, self.config = run, config
         self.checkpoint_exporter = checkpoint_exporter
-        if checkpoint_exporter is not None:
-            run.best = _ExporterCallback(checkpoint_exporter, self)
 
     @property
     def model(self) -> Any:
@@ -140,17 +138,18 @@ def _remove_example_counts(logs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class _ExporterCallback(BestKeeper):
+class ExporterCallback(BestKeeper):
     """Calls an exporter after each evaluation, with the averaged weights if an average is kept."""
 
-    def __init__(self, exporter: Any, trainer: GardenTrainer) -> None:
-        self._exporter, self._trainer = exporter, trainer
+    def __init__(self, exporter: Any, checkpoint: Callable[[], tf.train.Checkpoint]) -> None:
+        self._exporter = exporter
+        self._checkpoint = checkpoint  # Returns what is exported.
 
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Exports the checkpoint."""
         ema = run.state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
-            self._exporter.maybe_export_checkpoint(self._trainer.checkpoint, dict(logs), run.step)
+            self._exporter.maybe_export_checkpoint(self._checkpoint(), dict(logs), run.step)
 
 
 class GardenCheckpoints(tf.train.CheckpointManager):
@@ -213,7 +212,7 @@ class GardenCheckpoints(tf.train.CheckpointManager):
         """
         self._run.restore_or_initialize()
         self._last_saved_step = self._run.step
-        return self._run.restored
+        return self._run.checkpoints.started_from
 
     def sync(self) -> None:
         """Waits until the last checkpoint is on disk."""
@@ -224,11 +223,13 @@ class ManagedCheckpoints:
     """A custom `tf.train.CheckpointManager` with the interface of a run's checkpoints."""
 
     def __init__(self, run: Run, manager: Any, *, asynchronous: bool) -> None:
-        self._run, self._manager = run, manager
+        self._state, self._strategy, self._manager = run.state, run.strategy, manager
+        self.conditions = run.checkpoints.conditions
         # A custom manager restores its latest checkpoint completely or raises, and stores no
         # record.
         self.fell_back, self.restored_partially = False, False
         self.restored: CheckpointRecord | None = None
+        self.started_from: str | None = None
         self.loaded: LoadedWeights | None = None
         self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
         self._saved: int | None = None
@@ -237,6 +238,10 @@ class ManagedCheckpoints:
     def directory(self) -> str:
         """The directory of the manager."""
         return str(self._manager.directory)
+
+    @property
+    def _step(self) -> int:
+        return int(self._state.global_step.numpy())
 
     def find_latest(self) -> str | None:
         """Returns the path of the latest checkpoint, or None if there are no checkpoints."""
@@ -251,11 +256,12 @@ class ManagedCheckpoints:
         Returns the path of the checkpoint, or None if there was no checkpoint. `task` is ignored,
         because the manager has its own `init_fn`.
         """
-        with self._run.strategy.scope():
+        with self._strategy.scope():
             path: str | None = self._manager.restore_or_initialize()
-        if path is None and self._run.state.ema is not None:
-            self._run.state.ema.reset()
-        self._saved = self._run.step if path is not None else None
+        if path is None and self._state.ema is not None:
+            self._state.ema.reset()
+        self._saved = self._step if path is not None else None
+        self.started_from = path
         return path
 
     def restore(self, path: str) -> None:
@@ -264,11 +270,11 @@ class ManagedCheckpoints:
         Raises RunnerError if the checkpoint cannot be read.
         """
         try:
-            with self._run.strategy.scope():
+            with self._strategy.scope():
                 self._manager.checkpoint.restore(path)
         except tf.errors.OpError as error:
             raise RunnerError(f"cannot read the checkpoint {path}: {error.message}") from error
-        self._saved = self._run.step
+        self._saved = self._step
 
     def restore_latest(self) -> str | None:
         """Restores the latest checkpoint and returns its path, or None if none exists."""
@@ -285,10 +291,10 @@ class ManagedCheckpoints:
 
         Raises Diverged if the weights are not finite.
         """
-        step = self._run.step
+        step = self._step
         if step == self._saved:
             return
-        found = non_finite_variables(self._run.state.model.trainable_variables)
+        found = non_finite_variables(self._state.model.trainable_variables)
         if found:
             raise non_finite_error(step, found)
         self._manager.save(checkpoint_number=step, check_interval=False, options=self._options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from orbit_runner.config.schema.plugins import CallbackConfig
 from orbit_runner.config.serialize import plain_value
@@ -15,7 +15,7 @@ from orbit_runner.utils.user_code import load_class
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from orbit_runner.checkpoint.manager import CheckpointManager, RunConditions
+    from orbit_runner.checkpoint.manager import CheckpointManager
     from orbit_runner.config.schema.experiment import ExperimentConfig
     from orbit_runner.distribute.process_group import Workers
     from orbit_runner.run_directory.paths import RunDirectory
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 Logs = Mapping[str, Any]
+SomeCallback = TypeVar("SomeCallback", bound="Callback")
 
 
 class TrainerView(Protocol):
@@ -84,6 +85,10 @@ class RunView(EvaluatedRun, Protocol):
     """What callbacks use of a `train.run.Run`, whose module imports theirs."""
 
     @property
+    def task(self) -> Any:
+        """The task."""
+
+    @property
     def model_dir(self) -> Path:
         """The run directory."""
 
@@ -96,16 +101,8 @@ class RunView(EvaluatedRun, Protocol):
         """The experiment before its paths were made local; the same on every machine."""
 
     @property
-    def conditions(self) -> RunConditions:
-        """What each checkpoint records: the config, the strategy and the numerics."""
-
-    @property
     def checkpoints(self) -> CheckpointManager:
         """The checkpoint manager."""
-
-    @property
-    def restored(self) -> str | None:
-        """The path of the checkpoint that the run started from, or None if there was none."""
 
     @property
     def trainer(self) -> TrainerView | None:
@@ -225,9 +222,9 @@ class CallbackList(Callback):
         """Whether a callback overrides `on_log`, so that a loop must end at each record."""
         return any(type(callback).on_log is not Callback.on_log for callback in self.callbacks)
 
-    def has(self, cls: type[Callback]) -> bool:
-        """Returns whether one of the callbacks is an instance of a class."""
-        return any(isinstance(callback, cls) for callback in self.callbacks)
+    def find(self, cls: type[SomeCallback]) -> SomeCallback | None:
+        """Returns the first of the callbacks that is an instance of a class, or None."""
+        return next((one for one in self.callbacks if isinstance(one, cls)), None)
 
     def on_run_begin(self, run: RunView) -> None:
         """Calls `on_run_begin` of each callback."""

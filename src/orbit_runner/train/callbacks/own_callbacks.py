@@ -88,7 +88,12 @@ class ThreadAdvice(Callback):
         trainer = run.trainer
         runtime = run.config.runtime
         # Changing the number of threads changes the weights of a run that has already started.
-        if run.restored or runtime.intra_op_threads or runtime.num_gpus or not trainer:
+        if (
+            run.checkpoints.started_from
+            or runtime.intra_op_threads
+            or runtime.num_gpus
+            or not trainer
+        ):
             return
         if run.train_steps < _LONG_RUN_STEPS:
             return

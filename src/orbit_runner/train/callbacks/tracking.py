@@ -19,21 +19,21 @@ _SECTION = "trackers"
 @contextlib.contextmanager
 def tracking_scope(run: Run, mode: str) -> Iterator[None]:
     """Tracks a run that has restored or initialized its state."""
-    if not run.tracking:
+    if not run.records.tracking:
         yield
         return
-    run.tracking.start(_run_info(run, mode), run.directory.trackers(mode))
+    run.records.tracking.start(_run_info(run, mode), run.directory.trackers(mode))
     try:
         yield
     except BaseException as error:
         # The error must reach the caller, even if the devices are lost.
         with contextlib.suppress(Exception):
-            run.tracking.finish(_status(error), _results(run, reason=first_line(error)))
+            run.records.tracking.finish(_status(error), _results(run, reason=first_line(error)))
         raise
     if run.stopped_by_time:
-        run.tracking.finish("interrupted", _results(run, reason=run.stopped_by_time))
+        run.records.tracking.finish("interrupted", _results(run, reason=run.stopped_by_time))
     else:
-        run.tracking.finish("finished", _results(run))
+        run.records.tracking.finish("finished", _results(run))
 
 
 def _run_info(run: Run, mode: str) -> RunInfo:
@@ -46,7 +46,7 @@ def _run_info(run: Run, mode: str) -> RunInfo:
         directory=run.model_dir,
         settings={name: value for name, value in settings.items() if name != _SECTION},
         config="".join(line for line in lines if not line.startswith(f"{_SECTION}:")),
-        step=run.step if run.restored else 0,
+        step=run.step if run.checkpoints.started_from else 0,
         previous_id=None,
     )
 

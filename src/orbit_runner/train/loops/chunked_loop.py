@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.loops.stage import Loop
 
 Take = Callable[[Any, tf.Tensor], None]
-Loop = Callable[[tf.Tensor, tf.Tensor], None]
 
 
 def chunked_loop(
@@ -23,7 +23,7 @@ def chunked_loop(
     recorder: Recorder | None = None,
     jit_compile: bool = False,
 ) -> Loop:
-    """Returns a graph function of the first step and the number of steps, int64 scalars.
+    """Returns a graph function that runs steps, with the arguments of a `Loop`; it has no iterator.
 
     `take` runs a step on all replicas; its arguments are the batches of several steps and the row
     to use. `take_last` runs the step after them, if there is one. With `jit_compile`, XLA compiles
@@ -40,10 +40,11 @@ def chunked_loop(
         return chunks(first, count, replica)
 
     @tf.function(autograph=False)
-    def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
+    def loop(_: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
             count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
-            _take_all(take, strategy.run(make_batches, args=(first + done, count)), count)
+            batches = strategy.run(make_batches, args=(first + done, count))
+            tf.while_loop(*_row_loop(take, batches, count))
             _record(recorder, first + done + count)
             return [done + count]
 
@@ -67,10 +68,10 @@ def _compiled_loop(chunks: Chunks, take: Take, recorder: Recorder | None) -> Loo
         # XLA needs static shapes. Batches that a short piece does not use are ignored.
         with tf.name_scope("make_batches"):  # `profiling.op_attribution` looks for it.
             batches = chunks(first, chunks.length, 0)
-        _take_all(take, batches, count)
+        tf.while_loop(*_row_loop(take, batches, count))
 
     @tf.function(autograph=False)
-    def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
+    def loop(_: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
             count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
             piece(first + done, count)
@@ -105,10 +106,11 @@ def _overlapping_loop(
 
     @tf.function(autograph=False, jit_compile=jit_compile or None)
     def piece(batches: list[tf.Tensor], count: tf.Tensor) -> None:
-        _take_all(take, tf.nest.pack_sequence_as(structure[0], batches), count)
+        rows = tf.nest.pack_sequence_as(structure[0], batches)
+        tf.while_loop(*_row_loop(take, rows, count))
 
     @tf.function(autograph=False)
-    def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
+    def loop(_: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor, batches: list[tf.Tensor]) -> Any:
             after = done + tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
             following = make_batches(first + after, _remaining_steps(first, after, steps, recorder))
@@ -151,13 +153,15 @@ def _record(recorder: Recorder | None, step: tf.Tensor) -> None:
         recorder.record(step)
 
 
-def _take_all(take: Take, batches: Any, count: tf.Tensor) -> None:
+def _row_loop(take: Take, batches: Any, count: tf.Tensor) -> tuple[Any, ...]:
+    """Returns the arguments of the `tf.while_loop` that runs a step on each of `count` batches."""
+
     def take_one(row: tf.Tensor) -> list[tf.Tensor]:
         take(batches, row)
         return [row + 1]
 
     # No `maximum_iterations`: XLA would need its value and compile again for each one.
-    tf.while_loop(lambda row: row < count, take_one, [tf.zeros([], tf.int64)])
+    return lambda row: row < count, take_one, [tf.zeros([], tf.int64)]
 
 
 def row_of(batches: Any, row: tf.Tensor) -> Any:

@@ -26,26 +26,31 @@ def counted_loop(
 
     @tf.function(autograph=False)
     def loop(iterator: Any, num_steps: tf.Tensor) -> None:
-        _take_steps(step_fn, iterator, num_steps)
+        tf.while_loop(*_step_loop(step_fn, iterator, num_steps))
         if last_fn is not None:
             last_fn(iterator)
 
     return loop
 
 
-def recorded_loop(
-    step_fn: Callable[[Any], Any], recorder: Recorder
+def training_loop(
+    step_fn: Callable[[Any], Any], recorder: Recorder | None
 ) -> Callable[[Any, tf.Tensor, tf.Tensor], None]:
     """Returns a graph function that runs steps and takes the records that end within them.
 
-    Its arguments are an iterator, the global step and the number of steps, int64 scalars.
+    Its arguments are an iterator, the global step and the number of steps, int64 scalars. Without a
+    recorder, it takes no records.
     """
 
     @tf.function(autograph=False)
     def loop(iterator: Any, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+        if recorder is None:
+            tf.while_loop(*_step_loop(step_fn, iterator, tf.cast(num_steps, tf.int32)))
+            return
+
         def take_record(done: tf.Tensor) -> list[tf.Tensor]:
             count = tf.minimum(num_steps - done, recorder.steps_left(first + done))
-            _take_steps(step_fn, iterator, tf.cast(count, tf.int32))
+            tf.while_loop(*_step_loop(step_fn, iterator, tf.cast(count, tf.int32)))
             recorder.record(first + done + count)
             return [done + count]
 
@@ -55,14 +60,16 @@ def recorded_loop(
     return loop
 
 
-def _take_steps(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) -> None:
+def _step_loop(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) -> tuple[Any, ...]:
+    """Returns the arguments of the `tf.while_loop` that runs `count` steps, an int32 scalar."""
+
     def take(done: tf.Tensor) -> list[tf.Tensor]:
         # Ops keep the names that they have outside a loop.
         with tf.name_scope(""):
             step_fn(iterator)
         return [done + 1]
 
-    tf.while_loop(lambda done: done < count, take, [tf.constant(0)])
+    return lambda done: done < count, take, [tf.constant(0)]
 
 
 def exhausting_loop(step_fn: Callable[[Any], Any]) -> Loop:

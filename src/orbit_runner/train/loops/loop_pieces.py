@@ -5,10 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
-from typing import Any
-
-import tensorflow as tf
+from collections.abc import Callable, Iterator
 
 from orbit_runner.train.schedule import Plan
 
@@ -94,18 +91,11 @@ class LoopPieces:
         self._length = 1.0 if math.isfinite(grace_period) else math.inf
         self.stopped = False  # whether the last loop was stopped
 
-    def run(
-        self,
-        loop: Callable[[Any, tf.Tensor], None],
-        iterator: Any,
-        num_steps: int,
-        synchronize: Callable[[], Any],
-        piece_length: Callable[[int], int] = lambda steps: steps,
-    ) -> None:
-        """Runs the steps of a loop, or at least one piece of them.
+    def lengths(self, num_steps: int, piece_length: Callable[[int], int]) -> Iterator[int]:
+        """Yields the lengths of the pieces of a loop: of all its steps, or of at least one piece.
 
-        `synchronize` waits until all steps are done. `piece_length` returns the steps of the next
-        piece, at most its argument.
+        The steps of a piece must be done when the next one is asked for. `piece_length` returns the
+        steps of the next piece, at most its argument.
         """
         left = num_steps
         self.stopped = False
@@ -118,8 +108,7 @@ class LoopPieces:
                 return
             steps = steps or wanted
             start = time.perf_counter()
-            loop(iterator, tf.constant(steps, tf.int32))
-            synchronize()
+            yield steps
             left -= steps
             seconds = time.perf_counter() - start
             self._length = adapt_length(self._length, steps, seconds, target=self._seconds)

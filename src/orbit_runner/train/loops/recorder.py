@@ -8,13 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.tasks.metrics import Ratio
+from orbit_runner.train.loops.stage import Stage
 from orbit_runner.train.watch import Watch
 
 # The maximum number of records in one loop.
 MAX_RECORDS = 1000
 
 
-class Recorder:
+class Recorder(Stage):
     """Reads and resets the metrics inside the graph of a loop whenever a record ends.
 
     Reading metrics on the host between two loops takes a few milliseconds, as long as 50 steps of a
@@ -57,7 +58,7 @@ class Recorder:
         """Returns whether a record ends at a step."""
         return step % self._interval == 0
 
-    def steps_to_last_record(self, step: int, steps: int) -> int:
+    def piece_length(self, step: int, steps: int) -> int:
         """Returns the steps to the last record within `steps`, or `steps` if no record ends."""
         end = (step + steps) // self._interval * self._interval
         return end - step if end > step else steps
@@ -86,11 +87,8 @@ class Recorder:
 
         return tf.cond(step % self._interval == 0, take, lambda: tf.constant(False))
 
-    def read(self, step: int) -> None:
-        """Adds the records of the last piece of a loop, which ended at `step`, to `records`.
-
-        Must be called on the host.
-        """
+    def end_piece(self, step: int) -> None:
+        """Adds the records of the last piece of a loop, which ended at `step`, to `records`."""
         first = int(self._first.numpy())
         count = step // self._interval + 1 - first
         for number, row in enumerate(self._table.numpy()[:count] if count else []):

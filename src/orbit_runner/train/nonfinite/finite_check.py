@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +21,13 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.errors import Diverged
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.train.loops.stage import Stage
 
 _SHARE = 0.005
 _SECONDS = 1.0
 
 
-class FiniteCheck:
+class FiniteCheck(Stage):
     """Detects soon afterwards that a step was not finite, without changing the graph of a step.
 
     A gradient that is NaN makes weights and slots NaN, and they remain so. A loss that is NaN
@@ -40,6 +42,8 @@ class FiniteCheck:
         loss: Callable[[], tf.Tensor] | None = None,
         *,
         counts_losses: bool = True,  # whether a loss that is not finite counts
+        # Returns the records that ended within the loop, each with its step.
+        records: Callable[[], Sequence[tuple[int, Mapping[str, Any]]]] = lambda: (),
         seconds: float = _SECONDS,  # between two checks, at least
         share: float = _SHARE,  # of the time that checks may take
     ) -> None:
@@ -49,19 +53,29 @@ class FiniteCheck:
         self._workers = workers
         self._loss = loss if counts_losses else None
         self.counts_losses = counts_losses
+        self._records = records
         self._last = time.monotonic()
         self._seconds = seconds
         self._share = share
         self._pause = seconds
+        self._is_paused = False
         self.good_step = 0  # the last step at which a check found only finite values
 
-    def check_piece(self, step: int, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        """Raises `Diverged` if a value is not finite. Most calls only read a clock.
+    @contextlib.contextmanager
+    def paused_scope(self) -> Iterator[None]:
+        """Checks no piece that ends in a `with` block."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
-        `step` is the global step, and `records` are those that ended within the loop.
-        """
+    def end_piece(self, step: int) -> None:
+        """Raises `Diverged` if a value is not finite. Most calls only read a clock."""
+        if self._is_paused:
+            return
         if self.counts_losses:
-            for end, logs in records:
+            for end, logs in self._records():
                 if not math.isfinite(logs["training_loss"]):
                     raise _error(f"the loss is {logs['training_loss']:g} at step {end}")
         # Workers have different clocks, but must raise the error together.

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.build_state import build_state_again
 from orbit_runner.train.nonfinite.finite_check import FiniteCheck
 from orbit_runner.train.reproducibility import retraining_reasons
-from orbit_runner.train.rollback import can_roll_back, record_divergence, record_event, roll_back
+from orbit_runner.train.rollback import can_roll_back, record_divergence, roll_back
 from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.files import cut_records
@@ -88,7 +88,7 @@ def _skip(run: Run, bad: BadStep) -> bool:
     if settings.on_nonfinite != "skip" or len(skipped.found) >= settings.max_skipped_steps:
         return False
     skipped.found = tuple(sorted((*skipped.found, bad.step)))
-    record_event(run, {"event": SKIPPED, "skipped": list(skipped.found), "reason": str(bad)})
+    run.records.write_event({"event": SKIPPED, "skipped": list(skipped.found), "reason": str(bad)})
     note(
         f"{bad}\n{_examples(run, bad.step)}"
         f"  skipping step {bad.step} ({len(skipped.found)} of {settings.max_skipped_steps}), "
@@ -171,18 +171,8 @@ def find_first_bad_step(run: Run, bad: int) -> BadStep | None:
     check = run.trainer.finite_check
     if check is None:
         return None
-    with _paused_checks_scope(run.trainer):
+    with check.paused_scope():
         return _Search(run, run.trainer, check).find(check.good_step, bad)
-
-
-@contextlib.contextmanager
-def _paused_checks_scope(trainer: Trainer) -> Iterator[None]:
-    check = trainer.finite_check
-    trainer.finite_check = None
-    try:
-        yield
-    finally:
-        trainer.finite_check = check
 
 
 class _Search:
@@ -296,7 +286,7 @@ def restart(run: Run) -> None:
     run.trainer.skipped.found = skipped
     if run.trainer.finite_check is not None:
         run.trainer.finite_check.good_step = run.step
-    if run.records is not None:
+    if run.records.are_of_training:
         for path in (run.directory.metrics, run.directory.fingerprints):
             cut_records(path, after=run.step)
         if run.best is not None:

@@ -14,20 +14,20 @@ import tensorflow as tf
 
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.loops.stage import Loop, Stage
 from orbit_runner.train.watch import Watch
 
-Loop = Callable[[Any, tf.Tensor], None]
 
-
-class SkippedSteps:
+class SkippedSteps(Stage):
     """The steps that a run skips.
 
     Attributes:
         found: Those that are skipped because they were not finite, in ascending order.
     """
 
-    def __init__(self, configured: Sequence[int]) -> None:
+    def __init__(self, configured: Sequence[int], skip: Loop) -> None:
         self._configured = frozenset(configured)
+        self._skip = skip  # skips one step
         self.found: tuple[int, ...] = ()
 
     def __contains__(self, step: int) -> bool:
@@ -39,19 +39,9 @@ class SkippedSteps:
         before = min(ahead, default=steps)
         return min(steps, before) if before else 1
 
-    def wrap_loop(self, loop: Loop, skip: Callable[[Any], None], step: Callable[[], int]) -> Loop:
-        """Returns a loop that calls `skip` with the iterator for a skipped step.
-
-        `step` returns the global step. The number of steps must be from `piece_length`.
-        """
-
-        def run(iterator: Any, steps: tf.Tensor) -> None:
-            if (self._configured or self.found) and step() + 1 in self:
-                skip(iterator)
-            else:
-                loop(iterator, steps)
-
-        return run
+    def wrap_loop(self, loop: Loop, step: int) -> Loop:
+        """Returns what runs a piece; a skipped step is a piece of its own."""
+        return self._skip if step + 1 in self else loop
 
 
 def skip_function(
@@ -59,8 +49,8 @@ def skip_function(
     take_batch: Callable[[Any], None],
     recorder: Recorder | None,
     watch: Watch | None,
-) -> Callable[[Any], None]:
-    """Returns a function of an iterator that skips one step, and takes the record that ends there.
+) -> Loop:
+    """Returns a loop that skips one step, and takes the record that ends there.
 
     `take_batch` takes the next batch of the iterator.
     """
@@ -71,15 +61,14 @@ def skip_function(
         recorder.start(step)
         recorder.record(step + 1)
 
-    def skip(iterator: Any) -> None:
+    def skip(iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
         take_batch(iterator)
-        step = int(state.global_step.numpy())
         iterations = state.optimizer.iterations
         iterations.assign(int(iterations.numpy()) + 1)
-        state.global_step.assign(step + 1)
+        state.global_step.assign(int(first) + 1)
         if watch is not None:
             watch.clear()
         if recorder is not None:
-            record(tf.constant(step, tf.int64))
+            record(first)
 
     return skip
