@@ -20,6 +20,7 @@ HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 LIGHT = sorted(
     [
         *ROOT.glob("tasks/*/config.py"),
+        *ROOT.glob("tasks/*/data.py"),
         *ROOT.glob("cli/**/*.py"),
         # This one is the main module of a process that trains.
         *{*ROOT.glob("jobs/*.py")} - {ROOT / "jobs" / "why_process.py"},

@@ -382,7 +382,7 @@ def _lookup_model(words: tuple[str, ...] = ("soup", "goal")) -> Any:
 
 def test_lookup_layer_with_another_vocabulary_than_the_run_is_an_error(tmp_path: Path) -> None:
     from orbit_runner.errors import SettingError
-    from orbit_runner.tasks.keras.trained_arrays import check_vocabularies
+    from orbit_runner.tasks.keras.model_builder import check_vocabularies
 
     assets = Assets(tmp_path)
     check_vocabularies(_lookup_model(), assets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -26,8 +26,8 @@ class SourceTraits:
     """
 
     settings: tuple[str, ...] = ()
-    required: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    required: tuple[tuple[str, str], ...] = ()
+    instead: tuple[tuple[str, str], ...] = ()
     is_generated: bool = False
     knows_classes: bool = True
     mixes_bad_records: bool = True

@@ -212,7 +212,7 @@ for _name, _target, _help, _traits in (
                 "label_column",
                 *_OF_FILES,
             ),
-            required={"labels_file": "labels.csv"},
+            required=(("labels_file", "labels.csv"),),
         ),
     ),
     (
@@ -221,12 +221,12 @@ for _name, _target, _help, _traits in (
         "images prepared by TensorFlow Datasets, streamed from its files",
         SourceTraits(
             settings=(*_OF_TFDS, "max_bad_images"),
-            required={"tfds_name": "imagenet2012"},
-            instead={
-                "data_dir": "tfds_data_dir",
-                "input_path": "tfds_name",
-                "split": "tfds_split",
-            },
+            required=(("tfds_name", "imagenet2012"),),
+            instead=(
+                ("data_dir", "tfds_data_dir"),
+                ("input_path", "tfds_name"),
+                ("split", "tfds_split"),
+            ),
         ),
     ),
 ):
@@ -290,14 +290,14 @@ for _name, _target, _help, _traits in (
         "FUNCTION",
         "arrays that a function of yours returns",
         SourceTraits(
-            settings=("function", "arguments"), required={"function": "my_package.data:load"}
+            settings=("function", "arguments"), required=(("function", "my_package.data:load"),)
         ),
     ),
     (
         "npz",
         "NPZ",
         "arrays x and y in files of numpy.savez",
-        SourceTraits(settings=("input_path",), required={"input_path": "train.npz"}),
+        SourceTraits(settings=("input_path",), required=(("input_path", "train.npz"),)),
     ),
     (
         "memory",
@@ -377,7 +377,8 @@ for _name, _target, _help, _traits in (
         "data.tables.array_tables:FunctionTable",
         "arrays that a function returns",
         SourceTraits(
-            settings=("missing_values", "function"), required={"function": "my_package.data:load"}
+            settings=("missing_values", "function"),
+            required=(("function", "my_package.data:load"),),
         ),
     ),
     (
@@ -386,8 +387,8 @@ for _name, _target, _help, _traits in (
         "tables prepared by TensorFlow Datasets",
         SourceTraits(
             settings=("missing_values", *_OF_TFDS),
-            required={"tfds_name": "titanic"},
-            instead={"data_dir": "tfds_data_dir"},
+            required=(("tfds_name", "titanic"),),
+            instead=(("data_dir", "tfds_data_dir"),),
         ),
     ),
     (
@@ -396,7 +397,7 @@ for _name, _target, _help, _traits in (
         "text files, with one class for each file",
         SourceTraits(
             settings=("files", "max_bad_records"),
-            required={"files": "{en: train.en, de: train.de}"},
+            required=(("files", "{en: train.en, de: train.de}"),),
         ),
     ),
     (

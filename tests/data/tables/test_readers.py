@@ -67,10 +67,10 @@ def test_every_format_gives_the_same_columns(
 
 @pytest.mark.parametrize("source", [entry.name for entry in TABLE_SOURCES.entries()])
 def test_every_format_declares_its_name_and_settings_of_a_section(source: str) -> None:
-    table = TABLE_SOURCES.get(source).load()
-    assert table.name == source
+    entry = TABLE_SOURCES.get(source)
+    assert entry.load().name == source
     for settings in (TableOptions, TableDataConfig):
-        assert {*table.settings} <= {field.name for field in dataclasses.fields(settings)}
+        assert {*entry.traits.settings} <= {field.name for field in dataclasses.fields(settings)}
 
 
 def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import tf_keras
 
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.losses import make_loss
-from orbit_runner.tasks.keras.outputs import Labels, Outputs
+from orbit_runner.tasks.keras.outputs import Outputs
+from orbit_runner.tasks.keras.trained_arrays import Labels
 
 _HERE = "tests.support.keras_models"
 _CLASSES = Labels((), "int64", 0, 2)

@@ -18,7 +18,8 @@ from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.keras_names import find_class, keras_classes, split_item
 from orbit_runner.tasks.keras.losses import make_loss
 from orbit_runner.tasks.keras.metrics import make_metrics
-from orbit_runner.tasks.keras.outputs import Outputs, labels_of
+from orbit_runner.tasks.keras.outputs import Outputs
+from orbit_runner.tasks.keras.trained_arrays import labels_of
 from orbit_runner.train.evaluator import value_of
 
 _SIZE, _BATCH, _STEPS = 7, 4, 3

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
         ({"task__text__tokenizer": "letters"}, "allowed: 'words', 'subwords'"),
         ({"task__text": {"tokenizer": "subwords", "max_length": 1}}, "got 1, expected at least 2"),
         ({"task__train_data__source": "text"}, "unknown data source 'text'"),
-        ({"task__train_data__files": None}, "is not set, expected two or more"),
+        ({"task__train_data__files": None}, "is not set; for example, {en: train.en"),
         ({"task__train_data__files__german": 3}, "german: got 3, expected the name of a file"),
         ({"task__train_data__source": "csv"}, "is read only by source 'text_files', got source"),
         ({"task__train_data__split": "train"}, "got 'train', but task.split is not set"),

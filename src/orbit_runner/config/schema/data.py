@@ -207,11 +207,11 @@ class DataConfig(Config):
         traits = [section.traits for section in self.sources]
         is_mixed = len(self.sources) > 1
         for number, section in enumerate(self.sources):
-            for name, example in section.traits.required.items():
+            for name, example in section.traits.required:
                 if not getattr(section, name):
                     path = f"mixture[{number}].{name}" if is_mixed else name
                     yield path, f"is not set; for example, {example}"
-        for name, other in self.traits.instead.items():
+        for name, other in self.traits.instead:
             if getattr(self, name):
                 yield name, f"is not read by `source: {self.source}`; set {other}"
         if self.traits.is_generated or not self.source:

@@ -12,12 +12,12 @@ from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tasks.keras.keras_names import find_class, split_item
 from orbit_runner.tasks.keras.outputs import (
     CALL_ERRORS,
-    Labels,
     Outputs,
     match_labels,
     reason_of,
 )
 from orbit_runner.tasks.keras.passed_objects import load_function
+from orbit_runner.tasks.keras.trained_arrays import Labels
 from orbit_runner.tf_internals import autograph_convert, autograph_status, keras_mask
 from orbit_runner.utils.log import note
 

@@ -8,11 +8,14 @@ import tf_keras
 
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
-from orbit_runner.errors import SettingError, first_line, nearest_name_hint
+from orbit_runner.errors import SettingError, first_line, nearest_name_hint, shorten
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.config import KerasModelConfig
 from orbit_runner.tasks.keras.keras_names import split_layer
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tf_internals import is_compiled, is_functional
+
+VOCABULARIES_FILE = "layer_vocabularies.json"  # An asset of the run.
 
 _BUILD = "task.model.build"
 
@@ -108,3 +111,52 @@ def _build_sequential(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
         except (TypeError, ValueError) as error:
             raise SettingError(path, f"{name}: {first_line(error)}") from error
     return model
+
+
+def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
+    """Raises `SettingError` if a lookup layer has another vocabulary than in the run.
+
+    A model that adapts its layers to a file would map other words to the trained weights once the
+    file changes. Vocabularies are not in checkpoints.
+    """
+    layers = [layer for layer in _all_layers(model) if hasattr(layer, "get_vocabulary")]
+    # By place, because names depend on the models that the process has built before.
+    vocabularies = {str(place): _words(layer) for place, layer in enumerate(layers)}
+    if not vocabularies and not assets.has(VOCABULARIES_FILE):
+        return
+    trained = assets.get_json(VOCABULARIES_FILE, lambda: vocabularies)
+    for place, layer in enumerate(layers):
+        words, before = vocabularies[str(place)], trained.get(str(place))
+        if before is not None and words != before:
+            raise SettingError(
+                "task.model",
+                f"the layer {layer.name!r} has another vocabulary than the run was trained with: "
+                f"{_describe_difference(words, before)}\n"
+                "restore the file that the layer was adapted to, or use another --model_dir",
+            )
+
+
+def _all_layers(model: tf_keras.Model) -> list[Any]:
+    layers = [layer for layer in model.submodules if isinstance(layer, tf_keras.layers.Layer)]
+    # A lookup layer may be part of another one, such as `TextVectorization`.
+    inner = {id(part) for layer in layers for part in layer.submodules}
+    return [layer for layer in layers if id(layer) not in inner or layer in model.layers]
+
+
+def _words(layer: Any) -> list[Any]:
+    """Returns the vocabulary of a lookup layer as JSON values."""
+    return [
+        word.decode(errors="backslashreplace")
+        if isinstance(word, bytes)
+        else word.item()
+        if hasattr(word, "item")
+        else word
+        for word in layer.get_vocabulary()
+    ]
+
+
+def _describe_difference(words: list[Any], trained: list[Any]) -> str:
+    for place, (word, before) in enumerate(zip(words, trained, strict=False)):
+        if word != before:
+            return f"entry {place} is {shorten(repr(word))}, previously {shorten(repr(before))}"
+    return f"{len(words):,} entries, previously {len(trained):,}"

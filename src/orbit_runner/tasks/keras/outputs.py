@@ -1,12 +1,10 @@
-"""What a model returns and which labels it is trained on, as far as loss and metrics need it."""
+"""What a model returns, as far as loss and metrics need it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 
@@ -16,32 +14,6 @@ from orbit_runner.tf_internals import is_functional, keras_mask
 # What a loss or metric raises if labels or outputs do not fit.
 CALL_ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError)
 _MODEL = "task.model"
-
-
-@dataclasses.dataclass(frozen=True)
-class Labels:
-    """The labels of a dataset.
-
-    Attributes:
-        shape: The shape of one label; () for a number.
-        dtype: The name of their type.
-        low: The smallest label; None if unknown.
-        high: The largest label; None if unknown.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def are_integers(self) -> bool:
-        """Whether the labels are integers, such as class numbers."""
-        return np.dtype(self.dtype).kind in "iub"
-
-    def __str__(self) -> str:
-        text = f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
-        return text if self.low is None else f"{text} from {self.low:g} to {self.high:g}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,23 +39,6 @@ class Outputs:
 
     def __str__(self) -> str:
         return f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
-
-
-def labels_of(arrays: Sequence[np.ndarray], ignored: Any = None) -> Labels:
-    """Returns the description of the labels of all sections, whose shape and type are equal.
-
-    `ignored` is a class number that counts as no label; None for none.
-    """
-    first = arrays[0]
-    if ignored is not None:
-        arrays = [array[array != ignored] for array in arrays]
-    counted = first.dtype.kind in "iuf" and all(array.size for array in arrays)
-    return Labels(
-        tuple(first.shape[1:]),
-        first.dtype.name,
-        min(float(array.min()) for array in arrays) if counted else None,
-        max(float(array.max()) for array in arrays) if counted else None,
-    )
 
 
 def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:

@@ -21,9 +21,8 @@ from orbit_runner.tasks.keras.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.keras.keras_names import is_passed_function, split_item
 from orbit_runner.tasks.keras.losses import ExampleLoss, make_loss
 from orbit_runner.tasks.keras.metrics import make_metrics
-from orbit_runner.tasks.keras.model_builder import build_model
+from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
 from orbit_runner.tasks.keras.outputs import (
-    Labels,
     Outputs,
     outputs_of,
     symbolic_inputs,
@@ -38,8 +37,8 @@ from orbit_runner.tasks.keras.sources import (
     section_source,
 )
 from orbit_runner.tasks.keras.trained_arrays import (
+    Labels,
     TrainedArrays,
-    check_vocabularies,
 )
 from orbit_runner.tasks.serving import Serving
 

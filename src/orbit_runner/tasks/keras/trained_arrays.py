@@ -1,24 +1,48 @@
-"""What a run found out about its arrays, and the vocabularies of its model's lookup layers."""
+"""What a run found out about its arrays. Does not import TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tf_keras
+import numpy as np
 
 from orbit_runner.data.source import ArraySource
-from orbit_runner.errors import DataError, SettingError, shorten
+from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig
 from orbit_runner.tasks.keras.keras_names import split_item
-from orbit_runner.tasks.keras.outputs import Labels, labels_of
 from orbit_runner.tasks.keras.sources import W, Y, section_source, specs_of
 
-# The assets of a run.
-ARRAYS_FILE, VOCABULARIES_FILE = "arrays.json", "layer_vocabularies.json"
+ARRAYS_FILE = "arrays.json"  # An asset of the run.
 Specs = Mapping[str, tuple[tuple[int, ...], str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The labels of a dataset.
+
+    Attributes:
+        shape: The shape of one label; () for a number.
+        dtype: The name of their type.
+        low: The smallest label; None if unknown.
+        high: The largest label; None if unknown.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def are_integers(self) -> bool:
+        """Whether the labels are integers, such as class numbers."""
+        return np.dtype(self.dtype).kind in "iub"
+
+    def __str__(self) -> str:
+        text = f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
+        return text if self.low is None else f"{text} from {self.low:g} to {self.high:g}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +68,23 @@ class TrainedArrays:
                     f"{_format_spec(self.specs.get(path))}\n"
                     "use arrays like those of the training, or another --model_dir",
                 )
+
+
+def labels_of(arrays: Sequence[np.ndarray], ignored: Any = None) -> Labels:
+    """Returns the description of the labels of all sections, whose shape and type are equal.
+
+    `ignored` is a class number that counts as no label; None for none.
+    """
+    first = arrays[0]
+    if ignored is not None:
+        arrays = [array[array != ignored] for array in arrays]
+    counted = first.dtype.kind in "iuf" and all(array.size for array in arrays)
+    return Labels(
+        tuple(first.shape[1:]),
+        first.dtype.name,
+        min(float(array.min()) for array in arrays) if counted else None,
+        max(float(array.max()) for array in arrays) if counted else None,
+    )
 
 
 def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
@@ -76,55 +117,6 @@ def _describe(config: KerasConfig) -> TrainedArrays:
     arrays = [source.arrays[Y] for source in sources if source is not None]
     labels = labels_of(arrays, split_item(config.loss)[1].get("ignore_class"))
     return TrainedArrays(specs_of(train), labels)
-
-
-def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
-    """Raises `SettingError` if a lookup layer has another vocabulary than in the run.
-
-    A model that adapts its layers to a file would map other words to the trained weights once the
-    file changes. Vocabularies are not in checkpoints.
-    """
-    layers = [layer for layer in _all_layers(model) if hasattr(layer, "get_vocabulary")]
-    # By place, because names depend on the models that the process has built before.
-    vocabularies = {str(place): _words(layer) for place, layer in enumerate(layers)}
-    if not vocabularies and not assets.has(VOCABULARIES_FILE):
-        return
-    trained = assets.get_json(VOCABULARIES_FILE, lambda: vocabularies)
-    for place, layer in enumerate(layers):
-        words, before = vocabularies[str(place)], trained.get(str(place))
-        if before is not None and words != before:
-            raise SettingError(
-                "task.model",
-                f"the layer {layer.name!r} has another vocabulary than the run was trained with: "
-                f"{_describe_difference(words, before)}\n"
-                "restore the file that the layer was adapted to, or use another --model_dir",
-            )
-
-
-def _all_layers(model: tf_keras.Model) -> list[Any]:
-    layers = [layer for layer in model.submodules if isinstance(layer, tf_keras.layers.Layer)]
-    # A lookup layer may be part of another one, such as `TextVectorization`.
-    inner = {id(part) for layer in layers for part in layer.submodules}
-    return [layer for layer in layers if id(layer) not in inner or layer in model.layers]
-
-
-def _words(layer: Any) -> list[Any]:
-    """Returns the vocabulary of a lookup layer as JSON values."""
-    return [
-        word.decode(errors="backslashreplace")
-        if isinstance(word, bytes)
-        else word.item()
-        if hasattr(word, "item")
-        else word
-        for word in layer.get_vocabulary()
-    ]
-
-
-def _describe_difference(words: list[Any], trained: list[Any]) -> str:
-    for place, (word, before) in enumerate(zip(words, trained, strict=False)):
-        if word != before:
-            return f"entry {place} is {shorten(repr(word))}, previously {shorten(repr(before))}"
-    return f"{len(words):,} entries, previously {len(trained):,}"
 
 
 def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:

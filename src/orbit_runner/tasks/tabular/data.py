@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
@@ -21,8 +21,10 @@ from orbit_runner.tasks.tabular.checks import (
 )
 from orbit_runner.tasks.tabular.config import SECTIONS
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.preprocessing import Preprocessing, fitted_of_run
 from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mixture
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 
 class TabularData(TaskData):
@@ -78,6 +80,8 @@ class TabularData(TaskData):
 
     def learn(self, assets: Assets) -> Preprocessing:
         """Returns the values fitted on the training rows of the run."""
+        from orbit_runner.tasks.tabular.preprocessing import fitted_of_run  # It needs TensorFlow.
+
         return fitted_of_run(self.config, assets)
 
     def setting_of_error(self, section: str, error: DataError) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
@@ -15,9 +15,11 @@ from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.tabular.config import SECTIONS
 from orbit_runner.tasks.tabular.data import TabularData
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.tasks.tabular.sources import load_part, table_mixture
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 
 class TextClassificationData(TaskData):
