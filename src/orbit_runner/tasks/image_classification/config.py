@@ -95,7 +95,7 @@ class ImageClassificationConfig(TaskConfig):
         train, validation = (getattr(self, section) for section in SECTIONS)
         same = [getattr(train, name) == getattr(validation, name) for name in names]
         differs = train.labels_split != validation.labels_split
-        if all(same) and differs:
+        if "labels_split" in train.traits.settings and all(same) and differs:
             yield (
                 "validation_data.labels_split",
                 "differs from that of train_data, so that a row may be in both sections\n"
