@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orbit_runner.cli.commands import batch, inspect, replay
+from orbit_runner.cli.commands import batch, replay
+from orbit_runner.cli.flags.values import write_flag_output
 from orbit_runner.cli.main import main
 from orbit_runner.utils import files
 from orbit_runner.utils.files import write_output
@@ -67,8 +68,8 @@ def test_device_is_written_to_and_stays_a_device(run: Path, null: Path) -> None:
 
 
 def test_pictures_pages_and_arrays_are_written_to_a_device(null: Path) -> None:
-    inspect._write(null, "--html", b"page")
-    replay._save_arrays(null, {"a": np.ones(3)})
+    write_flag_output("--html", str(null), b"page")
+    replay._save_arrays(str(null), {"a": np.ones(3)})
     picture = np.zeros((1, 8, 8, 3), np.uint8)
     batch._write_picture_sheet(argparse.Namespace(images=str(null), all=False), picture)
 
