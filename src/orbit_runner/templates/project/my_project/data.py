@@ -36,7 +36,10 @@ class MyProjectData(TaskData):
         A run records them. If their contents change, it does not resume, because its
         weights would no longer be those of one dataset.
         """
-        return {name: describe_files([getattr(self.config, name)], sha256) for name in _FILES}
+        return {
+            name: describe_files([getattr(self.config, name)], sha256)
+            for name in _FILES
+        }
 
 
 def read_rows(path):
