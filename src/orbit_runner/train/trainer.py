@@ -252,7 +252,8 @@ class Trainer(orbit.AbstractTrainer):
                 if self._iterator is None:
                     self._iterator = tf.nest.map_structure(iter, self.train_dataset)
                 for length in self.pieces.lengths(int(num_steps), self._piece_length):
-                    piece, first = loop, self._global_step()
+                    piece = loop
+                    first = self._global_step()
                     for stage in self._stages:
                         piece = stage.wrap_loop(piece, first)
                     steps = tf.constant(length, tf.int64)

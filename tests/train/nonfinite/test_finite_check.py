@@ -40,11 +40,11 @@ def test_each_kind_of_variable_is_checked(part: str) -> None:
         "slot": state.optimizer.get_slot(weight, "momentum"),
         "average": state.ema.averages[-1],
     }[part]
-    check.check_piece(4, [])
+    check.end_piece(4)
     assert check.good_step == 4
     variable.assign(tf.fill(variable.shape, np.inf))
     with pytest.raises(Diverged, match=r"values are not finite at step 5") as caught:
-        check.check_piece(5, [])
+        check.end_piece(5)
     assert caught.value.non_finite
     assert check.good_step == 4
 
@@ -63,17 +63,20 @@ def test_constants_of_the_model_may_be_infinite() -> None:
 def test_running_loss_and_records_are_checked() -> None:
     state, loss = state_of(toy_config(), make_strategy("off")), tf.Variable(1.0)
     workers = Workers(make_strategy("off"))
-    check = FiniteCheck(state, workers, loss.read_value, seconds=-1.0, share=-1.0)
-    check.check_piece(5, [(3, {"training_loss": 1.0})])
+    records = [(3, {"training_loss": 1.0})]
+    settings: dict[str, Any] = {"records": lambda: records, "seconds": -1.0, "share": -1.0}
+    check = FiniteCheck(state, workers, loss.read_value, **settings)
+    check.end_piece(5)
+    records[0][1]["training_loss"] = float("nan")
     with pytest.raises(Diverged, match="the loss is nan at step 3"):
-        check.check_piece(5, [(3, {"training_loss": float("nan")})])
+        check.end_piece(5)
+    uncounted = FiniteCheck(state, workers, loss.read_value, counts_losses=False, **settings)
+    records.clear()
     loss.assign(np.nan)
     with pytest.raises(Diverged, match="the loss is not finite"):
-        check.check_piece(5, [])
-    uncounted = FiniteCheck(
-        state, workers, loss.read_value, counts_losses=False, seconds=-1.0, share=-1.0
-    )
-    uncounted.check_piece(5, [(3, {"training_loss": float("nan")})])
+        check.end_piece(5)
+    records.append((3, {"training_loss": float("nan")}))
+    uncounted.end_piece(5)
 
 
 def test_loop_ends_at_the_piece_that_is_not_finite(tmp_path: Path) -> None:
@@ -85,7 +88,7 @@ def test_loop_ends_at_the_piece_that_is_not_finite(tmp_path: Path) -> None:
     assert check is not None
     check._seconds = check._pause = -1.0
     check._share = math.inf
-    trainer.pieces = LoopPieces(agree=lambda steps: min(steps, 10))
+    trainer.pieces = LoopPieces(agree=lambda steps: 10)
     run.checkpoints.restore_or_initialize(run.task)
     with pytest.raises(Diverged, match="at step 40"):
         trainer.train(tf.constant(100))
