@@ -36,10 +36,8 @@ class MyProjectData(TaskData):
         A run records them. If their contents change, it does not resume, because its
         weights would no longer be those of one dataset.
         """
-        return {
-            name: describe_files([getattr(self.config, name)], sha256)
-            for name in _FILES
-        }
+        paths = {name: getattr(self.config, name) for name in _FILES}
+        return {name: describe_files([path], sha256) for name, path in paths.items()}
 
 
 def read_rows(path):
