@@ -46,7 +46,8 @@ def train_chunks(
     channels].
     """
     order = make_order(source.size, seed, shuffle, excluded, mixture, TENSORFLOW)
-    read, batch_size = _make_reader(source, augmentation, seed), global_batch_size // replicas
+    read = _make_reader(source, augmentation, seed)
+    batch_size = global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:
         rows = order(tf.reshape(positions, [-1]))
@@ -76,7 +77,8 @@ def eval_chunks(
     `DataError` if `drop_remainder` leaves no batch.
     """
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
-    read, batch_size = _make_reader(source, None, 0), global_batch_size // replicas
+    read = _make_reader(source, None, 0)
+    batch_size = global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:
         real = positions < source.size

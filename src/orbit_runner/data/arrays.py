@@ -28,8 +28,10 @@ class RepeatedArray:
     """
 
     def __init__(self, rows: np.ndarray, size: int) -> None:
-        self.rows, self.dtype = rows, rows.dtype
-        self.shape, self.ndim = (size, *rows.shape[1:]), rows.ndim
+        self.rows = rows
+        self.dtype = rows.dtype
+        self.shape = (size, *rows.shape[1:])
+        self.ndim = rows.ndim
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -55,11 +57,11 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     would be unpickled.
     """
     try:
-        found = np.load(path, allow_pickle=False)
-        if not isinstance(found, np.lib.npyio.NpzFile):
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
             raise ValueError("a single array, expected an archive of numpy.savez")
-        with found:
-            return {name: found[name] for name in found.files}
+        with archive:
+            return {name: archive[name] for name in archive.files}
     # NumPy and zipfile raise a dozen kinds of errors for damaged files.
     except Exception as error:
         raise DataError(

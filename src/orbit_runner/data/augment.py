@@ -36,7 +36,8 @@ def crop_flip(
     `images` is [b, height, width, channels]; all dimensions but b must be static. `ids` (the
     numbers of the examples) and `epochs` are int64 [b].
     """
-    size, margin = tuple(images.shape[1:3]), augmentation.padding
+    size = tuple(images.shape[1:3])
+    margin = augmentation.padding
     padded = tf.pad(images, [[0, 0], [margin, margin], [margin, margin], [0, 0]])
     numbers = tf.range(tf.shape(images, tf.int64)[0])
     drawn = augmentation.draw(seed, ids, epochs)
@@ -50,14 +51,18 @@ class CroppedImages:
     def __init__(
         self, images: np.ndarray | RepeatedArray, augmentation: CropFlip, seed: int
     ) -> None:
-        rows, margin = stored_rows(images), augmentation.padding
+        rows = stored_rows(images)
+        margin = augmentation.padding
         height, width = images.shape[1:3]
         padded_size = height + 2 * margin, width + 2 * margin
         padded = np.zeros((len(rows), *padded_size, images.shape[3]), images.dtype)
         padded[:, margin : margin + height, margin : margin + width] = rows
-        self._repeats, self._stored = len(rows) < len(images), len(rows)
-        self._augmentation, self._seed = augmentation, seed
-        self._size, self._padded_size = (height, width), padded_size
+        self._repeats = len(rows) < len(images)
+        self._stored = len(rows)
+        self._augmentation = augmentation
+        self._seed = seed
+        self._size = (height, width)
+        self._padded_size = padded_size
         self._pixels = stored_tensor(padded.reshape(-1, images.shape[3]))
         # An int32 index takes half as long to compute as an int64 index.
         self._index = tf.int32 if len(self._pixels) < 2**31 else tf.int64

@@ -80,7 +80,7 @@ class Dataset(abc.ABC):
         """
 
     def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the IDs that an unknown one may be a misspelling of."""
+        """Yields the IDs that an unknown ID may be a misspelling of."""
         return iter(())
 
     def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
@@ -124,14 +124,14 @@ def join_rows(
     `rows` are those of each dataset, None if each row is an example; so is the result. `stored`
     are the names and the numbers of rows of the files or arrays of each dataset.
     """
-    if all(one is None for one in rows):
+    if all(dataset_rows is None for dataset_rows in rows):
         return None
     sizes = [sum(count for _, count in parts) for parts in stored]
     starts = np.cumsum([0, *sizes]).tolist()
     return np.concatenate(
         [
-            (np.arange(size) if one is None else one) + start
-            for one, size, start in zip(rows, sizes, starts, strict=False)
+            (np.arange(size) if dataset_rows is None else dataset_rows) + start
+            for dataset_rows, size, start in zip(rows, sizes, starts, strict=False)
         ]
     )
 

@@ -78,7 +78,8 @@ def find_row(
     Raises:
         UnknownExample: There is no such example.
     """
-    place, before = place_of(text), 0
+    place = place_of(text)
+    before = 0
     for name, count in parts if place else ():
         if place and is_same_file(name, place[0]) and first <= place[1] < first + count:
             break
@@ -95,7 +96,7 @@ def find_row(
 
 
 def is_same_file(path: str, requested: str) -> bool:
-    """Returns whether a path is the requested one, which may lack the first directories."""
+    """Returns whether a path is the requested path, which may lack the first directories."""
     return path == requested or path.endswith(f"/{requested.removeprefix('./')}")
 
 

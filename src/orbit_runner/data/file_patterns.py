@@ -13,7 +13,7 @@ def patterns(path: Any) -> list[str]:
     if isinstance(path, str):
         return [part.strip() for part in path.split(",") if part.strip()]
     values = path.values() if hasattr(path, "values") else path or ()
-    return [found for value in values for found in patterns(value)]
+    return [pattern for value in values for pattern in patterns(value)]
 
 
 def is_local(path: str) -> bool:

@@ -18,9 +18,9 @@ def download_hint(*names: str, data_dir: str = "") -> str:
     `names` are the names in `runner data list`. The first is used in the command; the others are
     listed as alternatives.
     """
-    folder = data_dir or f"data/{names[0]}"
+    directory = data_dir or f"data/{names[0]}"
     others = "".join(f" (or {name})" for name in names[1:])
-    return f"to download the dataset, run `runner data get {names[0]} --dir={folder}`{others}"
+    return f"to download the dataset, run `runner data get {names[0]} --dir={directory}`{others}"
 
 
 def check_split(source: str, split: str) -> None:
@@ -38,10 +38,10 @@ def data_folder(source: str, data_dir: str, hint: str) -> Path:
     """
     if not data_dir:
         raise DataError(f"{source}: no directory is set; {hint}")
-    folder = Path(data_dir).expanduser()
-    if not os.path.isdir(folder):
-        raise DataError(f"{source}: directory {folder} not found; {hint}")
-    return folder
+    directory = Path(data_dir).expanduser()
+    if not os.path.isdir(directory):
+        raise DataError(f"{source}: directory {directory} not found; {hint}")
+    return directory
 
 
 def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[Path]:
@@ -50,17 +50,17 @@ def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[P
     Relative names start in `data_dir`, or in the working directory if it is empty. Raises
     `DataError` if a name or pattern matches no file, or if a file is listed twice.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for name in input_path:
         pattern = Path(data_dir).expanduser() / Path(name).expanduser()
         matches = [pattern] if os.path.isfile(pattern) else _glob(pattern)
         if not matches:
             raise DataError(f"{source}: no file matches {pattern}", field="input_path")
-        found += matches
-    twice = next((path for path in found if found.count(path) > 1), None)
+        paths += matches
+    twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         raise DataError(f"{source}: {twice} is listed twice", field="input_path")
-    return found
+    return paths
 
 
 def _glob(pattern: Path) -> list[Path]:

@@ -51,9 +51,9 @@ class DataFile:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the fingerprint as a JSON-serializable dictionary."""
-        found = dataclasses.asdict(self)
-        del found["path"]
-        return found
+        fields = dataclasses.asdict(self)
+        del fields["path"]
+        return fields
 
 
 Fingerprint = Mapping[str, Sequence[DataFile]]
@@ -134,8 +134,10 @@ def describe_directories(directories: Mapping[str, Sequence[str]]) -> list[DataF
 def _describe_directory(directory: str, name: str, paths: Sequence[str]) -> DataFile:
     # A dataset can have a million files, so make few calls per file.
     status = [os.stat(path) for path in paths]
-    sizes, times = [one.st_size for one in status], [one.st_mtime_ns for one in status]
-    start, newest = len(directory), max(times)
+    sizes = [file_status.st_size for file_status in status]
+    times = [file_status.st_mtime_ns for file_status in status]
+    start = len(directory)
+    newest = max(times)
     listing = "".join([f"{p[start:]}\0{size}\n" for p, size in zip(paths, sizes, strict=True)])
     digest = hashlib.sha256(listing.encode(errors="surrogateescape")).hexdigest()
     return DataFile(

@@ -26,7 +26,8 @@ def apply_on_services(
     """
     if not services:
         return make(pieces)
-    count, options = len(services), tf.data.Options()
+    count = len(services)
+    options = tf.data.Options()
     # This applies to the iterators in the service. With autotuning, deleting an iterator sometimes
     # blocks for as long as the iterator has existed; see `train/inputs/distribute.py`.
     options.autotune.enabled = False

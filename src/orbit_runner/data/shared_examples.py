@@ -248,7 +248,7 @@ def _record_keys(train: RecordDataset, validation: RecordDataset) -> tuple[np.nd
 def _place_keys(source: RecordDataset, numbers: dict[bytes, int]) -> np.ndarray:
     """Returns a key for the file and the number of each record, int64 [n]."""
     ends = [_end_bytes(path, os.path.getsize(path)) for path in source.files]
-    files = np.array([numbers.setdefault(one, len(numbers)) for one in ends], np.int64)
+    files = np.array([numbers.setdefault(end_bytes, len(numbers)) for end_bytes in ends], np.int64)
     blocks = source.blocks
     within = np.arange(source.size) - np.repeat(blocks.first, blocks.records)
     place = np.repeat(blocks.place, blocks.records) + within

@@ -98,29 +98,29 @@ class ArraySource(Dataset):
 
         Raises `DataError` that names two datasets if their arrays or their classes differ.
         """
-        for number, one in enumerate(datasets[1:], 1):
-            check_equal(number, one.name, self.name, _array_specs(one), _array_specs(self))
-            check_classes(number, one, self)
+        for number, dataset in enumerate(datasets[1:], 1):
+            check_equal(number, dataset.name, self.name, _array_specs(dataset), _array_specs(self))
+            check_classes(number, dataset, self)
 
         def join_trees(trees: list[Any]) -> Any:
             if isinstance(trees[0], Mapping):
                 return {name: join_trees([tree[name] for tree in trees]) for name in trees[0]}
             return np.concatenate([_expand_repeated(array) for array in trees])
 
-        counts = [one.num_classes for one in datasets if one.num_classes is not None]
-        parts = [one.parts for one in datasets]
+        counts = [dataset.num_classes for dataset in datasets if dataset.num_classes is not None]
+        parts = [dataset.parts for dataset in datasets]
         known = all(parts)
         return ArraySource(
             name=join_names(datasets),
-            arrays=join_trees([one.arrays for one in datasets]),
+            arrays=join_trees([dataset.arrays for dataset in datasets]),
             num_classes=max(counts) if counts else None,
             mean=self.mean,
             std=self.std,
             labels=self.labels,
-            files=tuple(path for one in datasets for path in one.files),
+            files=tuple(path for dataset in datasets for path in dataset.files),
             origins=origins_of(datasets),
-            parts=tuple(part for one in parts for part in one) if known else (),
-            rows=join_rows([one.rows for one in datasets], parts) if known else None,
+            parts=tuple(part for dataset_parts in parts for part in dataset_parts) if known else (),
+            rows=join_rows([dataset.rows for dataset in datasets], parts) if known else None,
             part_kind=self.part_kind,
         )
 

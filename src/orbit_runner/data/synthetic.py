@@ -68,8 +68,8 @@ def load(
             return np.broadcast_to(np.asarray(leaf.value).astype(leaf.dtype), shape)
         row = math.prod(leaf.shape) * leaf.dtype.itemsize
         rows = num_examples if max_bytes is None else max(1, min(num_examples, max_bytes // row))
-        found = _draw_array(leaf, (rows, *leaf.shape), seed)
-        return found if rows == num_examples else RepeatedArray(found, num_examples)
+        array = _draw_array(leaf, (rows, *leaf.shape), seed)
+        return array if rows == num_examples else RepeatedArray(array, num_examples)
 
     tree = _parse_node(features, "features")
     return ArraySource(

@@ -44,7 +44,8 @@ class Table:
 
     def __init__(self, array: np.ndarray | RepeatedArray) -> None:
         rows = stored_rows(array)
-        self._repeats, self._stored = len(rows) < len(array), len(rows)
+        self._repeats = len(rows) < len(array)
+        self._stored = len(rows)
         self._rows = stored_tensor(rows)
         self._dtype = tf.as_dtype(rows.dtype) if rows.dtype == np.int32 else self._rows.dtype
 
@@ -59,7 +60,8 @@ class SortedTable:
     """Values in ascending order, [n], among which others are searched."""
 
     def __init__(self, values: np.ndarray) -> None:
-        self._values, self._size = stored_tensor(values), len(values)
+        self._values = stored_tensor(values)
+        self._size = len(values)
         self._is_compiled = _device.get() != _HOST
 
     def count_at_most(self, wanted: tf.Tensor) -> tf.Tensor:
@@ -69,7 +71,8 @@ class SortedTable:
             rows = self._values[tf.newaxis], wanted[tf.newaxis]
             return tf.searchsorted(*rows, side="right", out_type=tf.int64)[0]
         # XLA compiles `tf.searchsorted` to a comparison with each of the values.
-        count, step = tf.zeros_like(wanted, tf.int64), 1 << max(0, self._size.bit_length() - 1)
+        count = tf.zeros_like(wanted, tf.int64)
+        step = 1 << max(0, self._size.bit_length() - 1)
         while step:
             place = tf.minimum(count + step, self._size) - 1
             is_at_most = (count + step <= self._size) & (tf.gather(self._values, place) <= wanted)

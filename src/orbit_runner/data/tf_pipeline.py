@@ -41,13 +41,14 @@ def one_pass_dataset(
 
     If `cache` is True, the batches stay in memory after the first pass.
     """
-    count, length = slices.elements(chunks.steps or 0), chunks.length
+    count = slices.elements(chunks.steps or 0)
+    length = chunks.length
 
     def make_chunk(first: tf.Tensor) -> Any:
         return chunks.make(slices.positions(tf.range(first, tf.minimum(first + length, count))))
 
-    made = _make_dataset(tf.data.Dataset.range(0, count, length), make_chunk, options)
-    batches = _unbatch(made.cache() if cache else made, length, options)
+    dataset = _make_dataset(tf.data.Dataset.range(0, count, length), make_chunk, options)
+    batches = _unbatch(dataset.cache() if cache else dataset, length, options)
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
 
@@ -62,10 +63,10 @@ def _make_dataset(
     )
 
 
-def _unbatch(made: tf.data.Dataset, length: int, options: PipelineOptions) -> tf.data.Dataset:
+def _unbatch(dataset: tf.data.Dataset, length: int, options: PipelineOptions) -> tf.data.Dataset:
     # Prefetch before `unbatch`: prefetching single small batches costs more than splitting chunks.
     if options.prefetch is None:
-        made = made.prefetch(tf.data.AUTOTUNE)
+        dataset = dataset.prefetch(tf.data.AUTOTUNE)
     elif options.prefetch:
-        made = made.prefetch(-(-options.prefetch // length))
-    return made.unbatch()
+        dataset = dataset.prefetch(-(-options.prefetch // length))
+    return dataset.unbatch()

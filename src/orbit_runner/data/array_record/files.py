@@ -59,9 +59,10 @@ class ArrayRecordFiles:
             # A reader that has failed once fails for all records.
             try:
                 _open_reader(self.paths[file]).read([record])
-            except RuntimeError as found:
+            except RuntimeError as record_error:
                 return DataError(
-                    f"{self.paths[file]}: record {record}: cannot be read: {first_line(found)}",
+                    f"{self.paths[file]}: record {record}: cannot be read: "
+                    f"{first_line(record_error)}",
                     field="input_path",
                 )
         return _unreadable_error(self.paths[file], error)

@@ -25,16 +25,18 @@ def add_records(source: ArrayRecordSource, columns: tf.data.Dataset) -> tf.data.
     expected = {source.image_key: "bytes", source.label_key: "int64"}
 
     def read(ids: np.ndarray) -> tuple[np.ndarray, bytes]:
-        numbers, problem = ids.tolist(), ""
+        numbers = ids.tolist()
+        problem = ""
         try:
             records = source.read(numbers)
         except DataError as error:
-            records, problem = [b""] * len(numbers), str(error)
+            records = [b""] * len(numbers)
+            problem = str(error)
         if not problem:
-            found = (
+            problems = (
                 (n, example_problem(r, expected)) for n, r in zip(numbers, records, strict=True)
             )
-            problem = next((f"{source.record_name(n)}: {text}" for n, text in found if text), "")
+            problem = next((f"{source.record_name(n)}: {text}" for n, text in problems if text), "")
         return np.array(records, object), problem.encode()
 
     def add(batch: dict[str, Any]) -> dict[str, Any]:

@@ -89,12 +89,12 @@ class ArrayRecordSource(RecordDataset):
         rows: dict[int, list[int]] = {}
         for row, (file, _) in enumerate(places):
             rows.setdefault(file, []).append(row)
-        found = [b""] * len(places)
+        ordered_records = [b""] * len(places)
         for file, of_file in rows.items():
             records = self.record_files.read(file, [places[row][1] for row in of_file])
             for row, record in zip(of_file, records, strict=True):
-                found[row] = record
-        return found
+                ordered_records[row] = record
+        return ordered_records
 
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files."""
@@ -120,13 +120,13 @@ class ArrayRecordSource(RecordDataset):
     def join(self, datasets: Sequence[ArrayRecordSource]) -> JoinedArrayRecords:
         """Returns the ArrayRecord files of several datasets."""
         files = [dataset.record_files for dataset in datasets]
-        for one in files:
-            one.close()  # The joined dataset opens the files itself.
+        for record_files in files:
+            record_files.close()  # The joined dataset opens the files itself.
         return JoinedArrayRecords(
             **joined_record_fields(datasets),
             record_files=ArrayRecordFiles(
-                [path for one in files for path in one.paths],
-                [count for one in files for count in one.counts],
+                [path for record_files in files for path in record_files.paths],
+                [count for record_files in files for count in record_files.counts],
             ),
         )
 
@@ -190,7 +190,8 @@ def first_shape(
     """
     file = next((file for file, count in enumerate(records.counts) if count), None)
     if file is None:
-        first, count = records.paths[0], len(records.paths)
+        first = records.paths[0]
+        count = len(records.paths)
         raise DataError(
             f"{name}: no records found (files: {count}, such as {first})", field="input_path"
         )

@@ -28,7 +28,7 @@ def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[
     `request` is the input of the child process: see `decoding_process`. `what` and `total` are
     shown with the progress. Raises `DataError` if the child process fails.
     """
-    found: dict[int, str] = {}
+    problems: dict[int, str] = {}
     progress = Progress(f"decoding {what} to find those that cannot be decoded")
     with tempfile.TemporaryFile() as errors, _start_child(errors) as child:
         assert child.stdin is not None
@@ -40,7 +40,7 @@ def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[
                 if not line.endswith(b"\n"):
                     break  # The child was killed while it wrote the line.
                 report = json.loads(line)
-                found |= {int(number): str(problem) for number, problem in report["bad"]}
+                problems |= {int(number): str(problem) for number, problem in report["bad"]}
                 progress(f"{report['done']:,} of {total:,}")
         except BrokenPipeError:
             pass  # The exit code is checked below.
@@ -55,7 +55,7 @@ def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[
                 f"{child.returncode}\n{''.join(last)}",
                 field="max_bad_records",
             )
-    return found
+    return problems
 
 
 def find_bad_images(paths: Sequence[str]) -> dict[int, str]:

@@ -102,12 +102,12 @@ def _make_record_check(
 
     def problem(record: tuple[int, int, bytes]) -> str:
         number, start, data = record
-        found = ""
+        reason = ""
         if is_damaged and not has_valid_checksum(path, start):
-            found = "the data do not match their checksum"
-        found = found or example_problem(data, {image: "bytes", label: "int64"})
-        found = found or _feature_problem(image, features_of(data)[image])
-        return f"{path}: record {number} at byte {start}: {found}" if found else ""
+            reason = "the data do not match their checksum"
+        reason = reason or example_problem(data, {image: "bytes", label: "int64"})
+        reason = reason or _feature_problem(image, features_of(data)[image])
+        return f"{path}: record {number} at byte {start}: {reason}" if reason else ""
 
     return problem
 

@@ -11,28 +11,28 @@ _LISTED = 10
 
 
 def check_bad_records(
-    source: str, found: Mapping[int, str], limit: int, total: int, what: str
+    source: str, problems: Mapping[int, str], limit: int, total: int, what: str
 ) -> None:
     """Logs the records that are left out.
 
-    `found` maps the number of each record in the source to the reason, with its file and its
+    `problems` maps the number of each record in the source to the reason, with its file and its
     position in the file. `what` is the plural for records, such as `rows`. Raises `DataError` if
     there are more than `limit`, or if they are all `total` records.
     """
-    if not found:
+    if not problems:
         return
-    lines = format_list([found[number].splitlines()[0] for number in sorted(found)], _LISTED)
-    if len(found) > limit:
+    lines = format_list([problems[number].splitlines()[0] for number in sorted(problems)], _LISTED)
+    if len(problems) > limit:
         raise DataError(
-            f"{source}: {len(found):,} of {total:,} {what} cannot be read, more than "
+            f"{source}: {len(problems):,} of {total:,} {what} cannot be read, more than "
             f"max_bad_records={limit}\n{lines}",
             field="max_bad_records",
         )
-    if len(found) == total:
+    if len(problems) == total:
         raise DataError(
             f"{source}: none of the {total:,} {what} can be read\n{lines}", field="input_path"
         )
     note(
-        f"warning: {source}: {len(found):,} of {total:,} {what} cannot be read and are left out, "
-        f"at most {limit:,} (max_bad_records)\n{lines}"
+        f"warning: {source}: {len(problems):,} of {total:,} {what} cannot be read and are left "
+        f"out, at most {limit:,} (max_bad_records)\n{lines}"
     )

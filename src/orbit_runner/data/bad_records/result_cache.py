@@ -29,7 +29,9 @@ def key_of(paths: Sequence[str | Path], what: Sequence[str]) -> Key:
         status = [os.stat(name) for name in names]
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
-    sizes_and_times = json.dumps([[one.st_size, one.st_mtime_ns] for one in status])
+    sizes_and_times = json.dumps(
+        [[file_status.st_size, file_status.st_mtime_ns] for file_status in status]
+    )
     return {
         "format": _FORMAT,
         "files": _digest(json.dumps(names)),

@@ -32,13 +32,13 @@ def find_bad_records(
     """
     parts = _find_problems(files, indexes, keys)
     firsts = np.cumsum([0, *(index.records for index in indexes)]).tolist()
-    found = {
+    problems = {
         first + number: problem
         for first, part in zip(firsts, parts, strict=False)
         for number, problem in part.items()
     }
-    check_bad_records(name, found, limit, firsts[-1], "records")
-    return tuple(sorted(found))
+    check_bad_records(name, problems, limit, firsts[-1], "records")
+    return tuple(sorted(problems))
 
 
 def _find_problems(
@@ -56,10 +56,14 @@ def _find_problems(
         "label": keys[1],
     }
     total = sum(indexes[number].records for number in lacking)
-    found, first = find_undecodable(request, "records", total), 0
+    problems = find_undecodable(request, "records", total)
+    first = 0
     for number in lacking:
         last = first + indexes[number].records
-        part = {place - first: problem for place, problem in found.items() if first <= place < last}
+        part = {
+            place - first: problem for place, problem in problems.items() if first <= place < last
+        }
         write_result(_KIND, cache_keys[number], part)
-        parts[number], first = part, last
+        parts[number] = part
+        first = last
     return [part or {} for part in parts]

@@ -38,7 +38,7 @@ def rand_augment(
             f"got {unknown[0]!r} in exclude_ops of randaug; allowed: {known}",
             field="aug_type",
         )
-    made = augment.RandAugment(
+    augmenter = augment.RandAugment(
         num_layers=num_layers,
         magnitude=magnitude,
         cutout_const=cutout_const,
@@ -46,19 +46,19 @@ def rand_augment(
         prob_to_apply=prob_to_apply,
         exclude_ops=list(exclude_ops),
     )
-    return _keyed_policy(made)
+    return _keyed_policy(augmenter)
 
 
 def auto_augment(*, augmentation_name: str, cutout_const: float, translate_const: float) -> Policy:
     """Returns AutoAugment (Cubuk et al., AutoAugment, 2019), with Model Garden's arguments."""
     from official.vision.ops import augment
 
-    made = augment.AutoAugment(
+    augmenter = augment.AutoAugment(
         augmentation_name=augmentation_name,
         cutout_const=cutout_const,
         translate_const=translate_const,
     )
-    return _keyed_policy(made)
+    return _keyed_policy(augmenter)
 
 
 def _keyed_policy(augmenter: Any) -> Policy:

@@ -34,12 +34,12 @@ def decode_batches(
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        made = rows.ignore_errors().concatenate(end).batch(batch_size + 1)
+        decoded = rows.ignore_errors().concatenate(end).batch(batch_size + 1)
         rest = {name: column for name, column in columns.items() if name != "raw"}
-        return tf.data.Dataset.zip((made, tf.data.Dataset.from_tensors(rest)))
+        return tf.data.Dataset.zip((decoded, tf.data.Dataset.from_tensors(rest)))
 
-    def join_images(made: tuple[tf.Tensor, tf.Tensor], rest: dict[str, Any]) -> dict[str, Any]:
-        places, rows = made
+    def join_images(decoded: tuple[tf.Tensor, tf.Tensor], rest: dict[str, Any]) -> dict[str, Any]:
+        places, rows = decoded
         index = places[:-1, tf.newaxis]
         good = tf.scatter_nd(index, tf.ones_like(places[:-1]), [batch_size]) > 0
         image = tf.cond(

@@ -66,10 +66,12 @@ def load(
     reader = _open_table(data_dir, labels_file, "labels_file")
     paths_in, labels_in = _choose_columns(reader, path_column, label_column)
     table = _read_columns(reader, (paths_in, labels_in), row_split)
-    classes, files = table.columns[labels_in].vocabulary, table.files
+    classes = table.columns[labels_in].vocabulary
+    files = table.files
     if classes_file:
         other = _open_table(data_dir, classes_file, "classes_file")
-        classes, files = _read_classes(other, labels_in), (*files, *other.files)
+        classes = _read_classes(other, labels_in)
+        files = (*files, *other.files)
     if same := equal_numbers(classes):
         raise DataError(
             f"{files[-1]}: column {labels_in!r} has the classes {same[0]!r} and {same[1]!r}, which "
@@ -109,7 +111,7 @@ def _open_table(data_dir: str, name: str, field: str) -> TableDataset:
 
 
 def _convert_error(error: DataError, field: str) -> DataError:
-    """Converts an error of a table to one of this source."""
+    """Converts an error of a table to an error of this source."""
     message = str(error)
     if message.startswith("csv: "):
         message = f"{_NAME}: {message.removeprefix('csv: ')}"
@@ -118,7 +120,9 @@ def _convert_error(error: DataError, field: str) -> DataError:
 
 def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
     """Returns the columns with the paths and with the labels."""
-    known, file, found = list(reader.kinds), reader.files[0], []
+    known = list(reader.kinds)
+    file = reader.files[0]
+    columns = []
     for place, (field, name) in enumerate(zip(_FIELDS, given, strict=True)):
         if name and name not in known:
             raise DataError(f"{file}: {unknown_name_message('column', name, known)}", field=field)
@@ -128,14 +132,14 @@ def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
                 "with labels",
                 field="labels_file",
             )
-        found.append(name or known[place])
-    if found[0] == found[1]:
+        columns.append(name or known[place])
+    if columns[0] == columns[1]:
         raise DataError(
-            f"{file}: got column {found[0]!r} for both the paths and the labels; "
+            f"{file}: got column {columns[0]!r} for both the paths and the labels; "
             f"columns: {', '.join(known)}",
             field=_FIELDS[1 if given[1] else 0],
         )
-    return found[0], found[1]
+    return columns[0], columns[1]
 
 
 def _read_columns(
@@ -194,13 +198,13 @@ def _check_duplicates(table: TableSource, name: str, paths: Sequence[str]) -> No
 
 def _find_missing_files(paths: Sequence[str], codes: np.ndarray) -> np.ndarray:
     """Returns which paths are not files, bool [n]; looks only for those of `codes`."""
-    found = np.zeros(len(paths), bool)
+    missing = np.zeros(len(paths), bool)
     progress = Progress("looking for images")
     for count, code in enumerate(np.unique(codes).tolist()):
-        found[code] = not os.path.isfile(paths[code])
+        missing[code] = not os.path.isfile(paths[code])
         if count % 1024 == 0:
             progress(f"{count:,} files")
-    return found
+    return missing
 
 
 def _class_numbers(listed: TablePart, name: str, classes: Sequence[str]) -> np.ndarray:
@@ -208,11 +212,11 @@ def _class_numbers(listed: TablePart, name: str, classes: Sequence[str]) -> np.n
     column = listed.column(name)
     _check_values(listed, name, column.is_missing(), "has no value, expected the name of a class")
     numbers = {text: number for number, text in enumerate(classes)}
-    found = np.array([numbers.get(text, -1) for text in column.vocabulary], np.int32)[column.values]
-    new = found < 0
+    label = np.array([numbers.get(text, -1) for text in column.vocabulary], np.int32)[column.values]
+    new = label < 0
     near = nearest_name_hint(column.text(int(new.argmax())), classes) if new.any() else ""
     _check_values(listed, name, new, f"is not a label of classes_file{near}")
-    return found
+    return label
 
 
 def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str) -> None:

@@ -18,7 +18,8 @@ class BadImages:
     """
 
     def __init__(self, section: str, limit: int) -> None:
-        self.section, self.limit = section, limit
+        self.section = section
+        self.limit = limit
         self._names: set[str] = set()
         self._lock = threading.Lock()
 

@@ -112,7 +112,8 @@ class FileSource(ImageDataset):
         numbers = self._numbers_by_name.get(text.rpartition("/")[2], ())
         yield from (number for number in numbers if is_same_file(self.paths[number], text))
         if self.listed is not None and place_of(text) is not None and not numbers:
-            parts, rows = self.listed.source.parts, self.listed.rows
+            parts = self.listed.source.parts
+            rows = self.listed.rows
             yield find_row(text, parts, rows, first=1, id_help=self.id_help)
 
     def similar_ids(self, text: str) -> Iterator[str]:
@@ -216,60 +217,62 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
             f"image_folder: got input_path {list(input_path)}, expected none; {_HINT}",
             field="input_path",
         )
-    folder = data_folder("image_folder", data_dir, _HINT)
-    every, chosen = _split_folders(folder, split)
+    root = data_folder("image_folder", data_dir, _HINT)
+    every, chosen = _split_folders(root, split)
     classes = {above: [path.name for path in _subfolders(above)] for above in every}
     labels = tuple(sorted({name for names in classes.values() for name in names}))
     if not labels:
-        raise DataError(f"image_folder: no class directories in {folder}; {_HINT}")
-    _check_names(folder, labels)
+        raise DataError(f"image_folder: no class directories in {root}; {_HINT}")
+    _check_names(root, labels)
     listing = _ImageLister()
     numbers = {name: number for number, name in enumerate(labels)}
-    found = [
+    class_images = [
         (numbers[name], str(above / name), listing.images(above / name))
         for above in chosen
         for name in classes[above]
     ]
-    left_out = (*listing.notes(chosen), *_unread_notes(folder, every))
+    left_out = (*listing.notes(chosen), *_unread_notes(root, every))
     for line in (*_class_notes(classes, labels), *left_out):
         _note(line)
-    paths = tuple(path for *_, part in found for path in part)
-    label = np.repeat([number for number, *_ in found], [len(part) for *_, part in found])
+    paths = tuple(path for *_, part in class_images for path in part)
+    label = np.repeat(
+        [number for number, *_ in class_images], [len(part) for *_, part in class_images]
+    )
     return FileSource(
         "image_folder",
         paths,
         label.astype(np.int32),
         labels,
         first_image_shape(paths[0]),
-        directories=tuple((directory, len(part)) for _, directory, part in found),
+        directories=tuple((directory, len(part)) for _, directory, part in class_images),
         left_out=left_out,
     )
 
 
-def _split_folders(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
+def _split_folders(root: Path, split: str) -> tuple[list[Path], list[Path]]:
     """Returns all directories that contain class directories, and those to read."""
     # A class may be called train, but then its directory contains images, not directories.
-    found = {
-        kind: next((folder / n for n in names if next(_subfolders(folder / n), None)), None)
+    split_directories = {
+        kind: next((root / n for n in names if next(_subfolders(root / n), None)), None)
         for kind, names in _SPLITS.items()
     }
-    every = [path for path in found.values() if path is not None]
+    every = [path for path in split_directories.values() if path is not None]
     if not every:
-        return [folder], [folder]
-    wanted = every if split == "all" else [found[split]]
+        return [root], [root]
+    wanted = every if split == "all" else [split_directories[split]]
     if None in wanted:
         raise DataError(
             f"image_folder: no directory {' or '.join(_SPLITS[split])} with class directories in "
-            f"{folder}"
+            f"{root}"
         )
     return every, [path for path in wanted if path is not None]
 
 
-def _unread_notes(folder: Path, every: Sequence[Path]) -> Iterator[str]:
+def _unread_notes(root: Path, every: Sequence[Path]) -> Iterator[str]:
     """Yields a note on directories beside `train` and `val`, which no section reads."""
-    if list(every) == [folder]:
+    if list(every) == [root]:
         return
-    beside = [str(path) for path in _subfolders(folder) if path not in every]
+    beside = [str(path) for path in _subfolders(root) if path not in every]
     if beside:
         yield (
             f"skipped directories beside {_format_some([p.name for p in every])}: "
@@ -277,30 +280,30 @@ def _unread_notes(folder: Path, every: Sequence[Path]) -> Iterator[str]:
         )
 
 
-def _subfolders(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
+def _subfolders(directory: Path) -> Iterator[Path]:
+    if not directory.is_dir():
         return
-    with _scan_scope(folder) as entries:
+    with _scan_scope(directory) as entries:
         names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    yield from (folder / name for name in names)
+    yield from (directory / name for name in names)
 
 
 @contextlib.contextmanager
-def _scan_scope(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+def _scan_scope(directory: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(directory) as entries:
             yield entries
     except OSError as error:
-        raise DataError(f"image_folder: {folder}: cannot be read ({error.strerror})") from None
+        raise DataError(f"image_folder: {directory}: cannot be read ({error.strerror})") from None
 
 
-def _check_names(folder: Path, labels: Sequence[str]) -> None:
+def _check_names(root: Path, labels: Sequence[str]) -> None:
     for name in labels:
         try:
             name.encode()
         except UnicodeEncodeError:
             raise DataError(
-                f"image_folder: {os.fsencode(name)!r} in {folder}: the name of a class "
+                f"image_folder: {os.fsencode(name)!r} in {root}: the name of a class "
                 "directory must be valid UTF-8"
             ) from None
 
@@ -325,15 +328,16 @@ class _ImageLister:
         self._others: list[str] = []
         self._links: list[str] = []
         self._hidden: list[str] = []
-        self._folders, self._reported = 0, time.monotonic()
+        self._folders = 0
+        self._reported = time.monotonic()
 
-    def images(self, folder: Path) -> list[str]:
+    def images(self, directory: Path) -> list[str]:
         """Returns the sorted images below a class directory, at any depth.
 
         Raises `DataError` if it contains no image.
         """
-        found: list[str] = []
-        rest = [str(folder)]
+        paths: list[str] = []
+        rest = [str(directory)]
         while rest:
             with _scan_scope(rest.pop()) as entries:
                 for entry in entries:
@@ -344,19 +348,19 @@ class _ImageLister:
                             # A link may point to one of its parent directories.
                             (self._links if entry.is_symlink() else rest).append(entry.path)
                     elif not entry.name.startswith("."):
-                        self._add_entry(entry, found)
+                        self._add_entry(entry, paths)
                     elif entry.name.lower().endswith(SUFFIXES):
                         self._hidden.append(entry.path)
         self._report_progress()
-        if not found:
-            raise DataError(f"image_folder: no {', '.join(SUFFIXES)} files in {folder}")
-        return sorted(found)
+        if not paths:
+            raise DataError(f"image_folder: no {', '.join(SUFFIXES)} files in {directory}")
+        return sorted(paths)
 
-    def _add_entry(self, entry: os.DirEntry[str], found: list[str]) -> None:
+    def _add_entry(self, entry: os.DirEntry[str], paths: list[str]) -> None:
         if not entry.name.lower().endswith(SUFFIXES):
             self._others.append(entry.path)
         elif entry.is_file():
-            found.append(entry.path)
+            paths.append(entry.path)
         else:
             kind = "a broken link" if entry.is_symlink() else "not a regular file"
             raise DataError(f"image_folder: {entry.path}: is {kind}")
@@ -367,7 +371,7 @@ class _ImageLister:
             self._reported = time.monotonic()
             detail(f"looking for images: {self._folders:,} directories")
 
-    def notes(self, folders: Sequence[Path]) -> Iterator[str]:
+    def notes(self, directories: Sequence[Path]) -> Iterator[str]:
         """Yields notes on what was skipped, in the class directories and next to them."""
         if self._others:
             ends = ", ".join(SUFFIXES)
@@ -376,8 +380,8 @@ class _ImageLister:
             yield f"skipped hidden files and directories: {_format_some(self._hidden)}"
         if self._links:
             yield f"skipped links to directories: {_format_some(self._links)}"
-        for folder in folders:
-            with _scan_scope(folder) as entries:
+        for directory in directories:
+            with _scan_scope(directory) as entries:
                 stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
             if stray:
                 yield f"skipped images outside class directories: {_format_some(stray)}"

@@ -16,7 +16,8 @@ _PNG_ALPHA = (4, 6)
 JPEG = b"\xff\xd8"
 # Start-of-frame markers; C4, C8 and CC have other meanings.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_APP1, _EXIF = 0xE1, b"Exif\0\0"
+_APP1 = 0xE1
+_EXIF = b"Exif\0\0"
 _ORIENTATION = 0x0112
 
 
@@ -44,7 +45,7 @@ class ImageHeader:
 def read_header(head: bytes) -> ImageHeader:
     """Returns the header of a PNG, JPEG, GIF or BMP file that starts with `head`.
 
-    Raises ValueError if the format is another one, or if the header is damaged or longer.
+    Raises ValueError if the format is another, or if the header is damaged or longer.
     """
     try:
         if head.startswith(PNG):
@@ -64,7 +65,8 @@ def read_header(head: bytes) -> ImageHeader:
 
 def _read_png(head: bytes) -> ImageHeader:
     width, height, bits, color = struct.unpack_from(">IIBB", head, 16)
-    orientation, place = 1, len(PNG)
+    orientation = 1
+    place = len(PNG)
     while place + 8 <= len(head):
         length, kind = struct.unpack_from(">I4s", head, place)
         if kind == b"eXIf":
@@ -83,7 +85,8 @@ def _read_png(head: bytes) -> ImageHeader:
 
 
 def _read_jpeg(head: bytes) -> ImageHeader:
-    place, orientation = 2, 1
+    place = 2
+    orientation = 1
     while True:
         marker, length = struct.unpack_from(">xBH", head, place)
         segment = place + 4
@@ -205,7 +208,7 @@ def join_surveys(surveys: Sequence[ImageSurvey]) -> ImageSurvey:
             for field in dataclasses.fields(ImageSurvey)
             if isinstance(getattr(joined, field.name), Tally)
         }
-        sizes = [one.smallest for one in (joined, other) if any(one.smallest)] or [(0, 0)]
+        sizes = [survey.smallest for survey in (joined, other) if any(survey.smallest)] or [(0, 0)]
         joined = ImageSurvey(
             total=joined.total + other.total,
             surveyed=joined.surveyed + other.surveyed,

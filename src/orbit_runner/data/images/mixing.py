@@ -38,7 +38,8 @@ class Mixer:
     """Applies mixup and CutMix to batches."""
 
     def __init__(self, mixing: Mixing, seed: int) -> None:
-        self._mixing, self._seed = mixing, seed
+        self._mixing = mixing
+        self._seed = seed
         self._mixup = stored_tensor(quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
         self._cutmix = stored_tensor(quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
         both = mixing.mixup_alpha and mixing.cutmix_alpha

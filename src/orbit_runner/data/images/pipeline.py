@@ -89,8 +89,8 @@ def train_images(
 
     def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
         raw = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        made = decode_batches(raw, make, shape, slices.batch_size)
-        return made.map(augment_batch, num_parallel_calls=tf.data.AUTOTUNE)
+        batches = decode_batches(raw, make, shape, slices.batch_size)
+        return batches.map(augment_batch, num_parallel_calls=tf.data.AUTOTUNE)
 
     columns = reader.training_columns(
         slices, seed, start_step, shuffle_buffer_size, excluded, mixture
@@ -177,7 +177,8 @@ def _make_bad_image_check(
     """
 
     def check_batch(batch: dict[str, Any]) -> dict[str, Any]:
-        image, weight = batch["image"], tf.cast(batch["good"], tf.float32)
+        image = batch["image"]
+        weight = tf.cast(batch["good"], tf.float32)
         if "weight" in batch:
             weight *= batch["weight"]
         zero = bad.check(batch["good"], batch["id"], reader.names)

@@ -33,7 +33,8 @@ class Preprocessing:
 
         `number` (of the example) and `epoch` are int64 scalars.
         """
-        areas, fraction = self.areas, self.center_crop_fraction
+        areas = self.areas
+        fraction = self.center_crop_fraction
         if areas is not None:
             middle = 1.0 if fraction is None else fraction
             return lambda size: inception_window(size, areas, middle, seed, number, epoch)

@@ -76,15 +76,16 @@ class EpochOrder(abc.ABC):
         """Returns the positions from `first` to `stop` - 1 at which an example is, ascending."""
         epochs = np.arange(first // self.size, max(first, stop + self.size - 1) // self.size)
         places = self.places(np.full(len(epochs), example, np.int64), epochs)
-        found = (epochs * self.size + places)[places >= 0]
-        return found[(found >= first) & (found < stop)]
+        positions = (epochs * self.size + places)[places >= 0]
+        return positions[(positions >= first) & (positions < stop)]
 
 
 class ShuffledOrder(EpochOrder):
     """Each epoch has a permutation of its own; without `shuffle`, the examples as stored."""
 
     def __init__(self, size: int, seed: int, shuffle: bool = True) -> None:
-        self.size, self.shuffle = size, shuffle
+        self.size = size
+        self.shuffle = shuffle
         self._seed = seed
 
     def examples(self, places: Array, epochs: Array) -> Array:
@@ -103,13 +104,15 @@ class ExcludingOrder(EpochOrder):
     """Another order without some examples, int64 [k], ascending: the others move up.
 
     Let s_0 < s_1 < … be the places that the excluded examples have in an epoch of the other order.
-    Below s_j, there are s_j - j of the examples that remain. So the one at place q is at place
+    Below s_j, there are s_j - j of the examples that remain. So the example at place q is at place
     q + k of the other order, where k is the number of excluded examples for which s_j - j ≤ q.
     """
 
     def __init__(self, order: EpochOrder, excluded: np.ndarray, xp: Arrays = NUMPY) -> None:
         self.size = order.size - len(excluded)
-        self._order, self._excluded, self._xp = order, xp.store(excluded), xp
+        self._order = order
+        self._excluded = xp.store(excluded)
+        self._xp = xp
 
     def examples(self, places: Array, epochs: Array) -> Array:
         """Returns the examples at places of epochs."""
@@ -120,7 +123,7 @@ class ExcludingOrder(EpochOrder):
         return self._order.examples(self._xp.map_epochs(skip, places, epochs), epochs)
 
     def places(self, examples: Array, epochs: Array) -> Array:
-        """Returns the places of examples in epochs; -1 for one that is left out. NumPy only."""
+        """Returns the places of examples in epochs; -1 for an excluded example. NumPy only."""
 
         def close_gaps(examples: np.ndarray, epoch: Array) -> np.ndarray:
             gaps = np.sort(self._order.places(self._excluded, epoch))

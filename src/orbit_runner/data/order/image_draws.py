@@ -84,7 +84,8 @@ def erased_rectangle(
     """
     bits = random_bits(seed, np.array([number]), epoch, ERASING)
     drawn = uniforms(bits, ERASING_TRIALS * 4).reshape(ERASING_TRIALS, 4)
-    (height, width), one = size, np.float32(1)
+    height, width = size
+    one = np.float32(1)
     area = np.float32(height * width) * (
         np.float32(min_area) + np.float32(max_area - min_area) * drawn[:, 0]
     )
@@ -123,7 +124,8 @@ def mixtures(
     unit = {salt: _to_unit_interval(random_bits(seed, ids, epochs, salt))
             for salt in (MIXED, CUT, SHARE, ROW, COLUMN)}  # fmt: skip
     switch = switch_prob if mixup_alpha and cutmix_alpha else float(not mixup_alpha)
-    mixed, cut = unit[MIXED] < np.float32(prob), unit[CUT] < np.float32(switch)
+    mixed = unit[MIXED] < np.float32(prob)
+    cut = unit[CUT] < np.float32(switch)
     mixup = _interpolate(quantiles(mixup_alpha or cutmix_alpha), unit[SHARE])
     side = np.sqrt(
         np.float32(1) - _interpolate(quantiles(cutmix_alpha or mixup_alpha), unit[SHARE])
@@ -142,8 +144,8 @@ def quantiles(alpha: float) -> np.ndarray:
 
     # Drawing gamma variates would need a separate call for the key of each example.
     edges = np.linspace(0, 1, QUANTILES + 1)
-    found: np.ndarray = special.betaincinv(alpha, alpha, edges).astype(np.float32)
-    return found
+    values: np.ndarray = special.betaincinv(alpha, alpha, edges).astype(np.float32)
+    return values
 
 
 def area_crop(
@@ -160,9 +162,9 @@ def area_crop(
     least, most = (np.float32(area) for area in areas)
     for _ in range(CROP_ATTEMPTS):
         aspect = to_floats(np.array([next(words)], np.uint32))[0] * (high - low) + low
-        found = _draw_crop(size, least, most, aspect, words)
-        if found is not None and _is_large_enough(found, size, least):
-            return None if found[2:] == size else found
+        crop = _draw_crop(size, least, most, aspect, words)
+        if crop is not None and _is_large_enough(crop, size, least):
+            return None if crop[2:] == size else crop
     return None
 
 
@@ -179,7 +181,8 @@ def _draw_crop(
     """
     rows, columns = size
     smallest, largest = (area * np.float32(columns) * np.float32(rows) for area in (least, most))
-    height, limit = _round(np.sqrt(smallest / aspect)), _round(np.sqrt(largest / aspect))
+    height = _round(np.sqrt(smallest / aspect))
+    limit = _round(np.sqrt(largest / aspect))
     if _round(np.float32(limit) * aspect) > columns:
         limit = int((columns + 0.5 - float(np.float32(1e-7))) / float(aspect))
         limit -= _round(np.float32(limit) * aspect) > columns

@@ -79,14 +79,19 @@ class MixtureOrder:
         self, mixture: Mixture, seed: int, shuffle: bool = True, xp: Arrays = NUMPY
     ) -> None:
         self.size = mixture.size
-        self._mixture, self._seed, self._shuffle, self._xp = mixture, seed, shuffle, xp
-        self._edges, self._members = xp.store(mixture.edges), xp.store(mixture.members)
+        self._mixture = mixture
+        self._seed = seed
+        self._shuffle = shuffle
+        self._xp = xp
+        self._edges = xp.store(mixture.edges)
+        self._members = xp.store(mixture.members)
         self._starts, self._sizes = xp.store(mixture.starts), xp.store(mixture.sizes)
         self._permute = SegmentPermutation(mixture.sizes, xp)
 
     def __call__(self, positions: Array) -> Rows:
         """Returns the examples at positions, int64 [b]."""
-        xp, length = self._xp, self._mixture.block
+        xp = self._xp
+        length = self._mixture.block
         blocks = positions // length
         slots = positions - blocks * length
         if self._shuffle:
@@ -107,7 +112,8 @@ class MixtureOrder:
         `starts`, int64 [b], are the first positions of the blocks. Of their slots, int64 [b], those
         of group 0 come first.
         """
-        xp, mixture = self._xp, self._mixture
+        xp = self._xp
+        mixture = self._mixture
         groups = xp.zeros_like(slots)
         last = len(mixture.sizes) - 1
         step = 1 << max(0, last.bit_length() - 1)
@@ -120,19 +126,22 @@ class MixtureOrder:
 
     def _first_slot(self, starts: Array, groups: Array) -> Array:
         """Returns the first slot of a group in the blocks that start at some positions."""
-        mixture, edges = self._mixture, self._xp.take(self._edges, groups)
+        mixture = self._mixture
+        edges = self._xp.take(self._edges, groups)
         before = mixture.count_below_edge(starts, edges)
         return mixture.count_below_edge(starts + mixture.block, edges) - before
 
     def _earlier_turns(self, starts: Array, groups: Array) -> Array:
         """Returns how many turns a group has had before the blocks that start at some positions."""
-        mixture, xp = self._mixture, self._xp
+        mixture = self._mixture
+        xp = self._xp
         upper = mixture.count_below_edge(starts, xp.take(self._edges, groups + 1))
         return upper - mixture.count_below_edge(starts, xp.take(self._edges, groups))
 
     def positions(self, example: int, first: int, stop: int) -> np.ndarray:
         """Returns the positions from `first` to `stop` - 1 at which an example is, ascending."""
-        mixture, length = self._mixture, self._mixture.block
+        mixture = self._mixture
+        length = self._mixture.block
         member = np.flatnonzero(mixture.members == example)
         if not len(member) or stop <= first:
             return NO_EXAMPLES
@@ -145,12 +154,13 @@ class MixtureOrder:
             keys = random_bits(self._seed, group, passes, PASSES)
             places = self._permute.invert(places, group, keys)
         # Two passes of a small group may be in the same block.
-        found = np.sort(self._positions_of_turns(group, passes * size + places))
-        return found[(found >= first) & (found < stop)]
+        positions = np.sort(self._positions_of_turns(group, passes * size + places))
+        return positions[(positions >= first) & (positions < stop)]
 
     def _positions_of_turns(self, group: np.ndarray, turns: np.ndarray) -> np.ndarray:
         """Returns the positions of some turns of a group, int64 [1]."""
-        mixture, length = self._mixture, self._mixture.block
+        mixture = self._mixture
+        length = self._mixture.block
         share = int(np.diff(mixture.edges)[group][0])
         near = turns * int(mixture.edges[-1]) // (share * length) + _NEAR[:, np.newaxis]
         near = np.maximum(near, 0)

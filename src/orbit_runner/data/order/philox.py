@@ -13,7 +13,8 @@ _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _ROUNDS = 10
 _SEED_KEY = 0x3EC8F720, 0x02461E29
-_LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_WORD = np.uint64(32)
 # Of a float32: the bits of the fraction, and the exponent of 1.
 _FRACTION, _ONE = np.uint32(0x7FFFFF), np.uint32(0x3F800000)
 

@@ -35,7 +35,8 @@ class _RandomCalls:
         digest = hashlib.sha256(f"{seed} {PURPOSE}".encode()).digest()
         root = int(np.frombuffer(digest[:8], "<u8")[0])
         low, high = words_of_call(root, number, epoch)[:2].tolist()
-        self._key, self._next = low | high << 32, 0
+        self._key = low | high << 32
+        self._next = 0
 
     def next(self) -> int:
         """Reserves the next call, and returns its number."""
@@ -82,7 +83,8 @@ def rand_augment(
     every = _operations()
     if every is None:
         return None
-    names, applied = [one for one in every if one not in exclude_ops], []
+    names = [name for name in every if name not in exclude_ops]
+    applied = []
     calls = _RandomCalls(seed, number, epoch)
     for _ in range(num_layers):
         chosen = calls.integer(calls.next(), len(names) + 1)
@@ -113,7 +115,8 @@ def auto_augment(
     calls = _RandomCalls(seed, number, epoch)
     # The signs of all policies are drawn first.
     signs = [[calls.next() if name in _SIGNED else None for name, *_ in p] for p in policies]
-    chosen, applied = calls.integer(calls.next(), len(policies)), []
+    chosen = calls.integer(calls.next(), len(policies))
+    applied = []
     for place, policy in enumerate(policies):
         for (name, probability, level), sign in zip(policy, signs[place], strict=True):
             chance = calls.next()
@@ -153,16 +156,16 @@ def _operations() -> tuple[str, ...] | None:
 def _policies(name: str) -> tuple[tuple[tuple[str, float, float], ...], ...] | None:
     """Returns a policy of AutoAugment: for each choice, names, probabilities and magnitudes."""
     for value in _find_assigned_lists("AutoAugment", f"policy_{name}", "policy"):
-        return tuple(tuple(one) for one in value)
+        return tuple(tuple(choice) for choice in value)
     return None
 
 
 def _find_assigned_lists(class_name: str, function: str, target: str) -> Iterator[Any]:
     """Yields the literals that a method of Model Garden's module assigns to a name."""
-    for found in ast.walk(_parse_module()):
-        if not isinstance(found, ast.ClassDef) or found.name != class_name:
+    for class_node in ast.walk(_parse_module()):
+        if not isinstance(class_node, ast.ClassDef) or class_node.name != class_name:
             continue
-        for method in found.body:
+        for method in class_node.body:
             if not isinstance(method, ast.FunctionDef) or method.name != function:
                 continue
             for node in ast.walk(method):
@@ -175,8 +178,8 @@ def _find_assigned_lists(class_name: str, function: str, target: str) -> Iterato
 @functools.cache
 def _parse_module() -> ast.Module:
     spec = importlib.util.find_spec("official")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(folder) / _SOURCE
+    for directory in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(directory) / _SOURCE
         if path.is_file():
             return ast.parse(path.read_text(encoding="utf-8"))
     return ast.Module([], [])

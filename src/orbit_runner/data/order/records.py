@@ -30,7 +30,10 @@ class BlockOrder:
         self, records: np.ndarray, seed: int, *, shuffle: bool, xp: Arrays = NUMPY
     ) -> None:
         self._records = xp.store(records.astype(np.int64))
-        self._size, self._seed, self._shuffle, self._xp = len(records), seed, shuffle, xp
+        self._size = len(records)
+        self._seed = seed
+        self._shuffle = shuffle
+        self._xp = xp
 
     def __call__(self, epoch: Array) -> tuple[Array, Array]:
         """Returns the block indices in reading order, and the place of each block's first record.
@@ -95,9 +98,11 @@ class RecordOrder(EpochOrder):
 
     def __init__(self, records: np.ndarray, seed: int, shuffle_buffer_size: int) -> None:
         self.size = int(records.sum())
-        self._seed, self._shuffle = seed, shuffle_buffer_size > 1
+        self._seed = seed
+        self._shuffle = shuffle_buffer_size > 1
         self._windows = WindowShuffle(self.size, min(max(1, shuffle_buffer_size), self.size), seed)
-        self._blocks, self._full = len(records), int(records.max())
+        self._blocks = len(records)
+        self._full = int(records.max())
         self._firsts = np.cumsum(records) - records
         self._short = np.flatnonzero(records < self._full)
         self._missing = self._full - records[self._short]

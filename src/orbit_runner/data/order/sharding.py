@@ -57,7 +57,8 @@ def replica_slices(
     batch size is not a multiple of the number of replicas.
     """
     context = context or tf.distribute.InputContext()
-    replicas, pipelines = context.num_replicas_in_sync, context.num_input_pipelines
+    replicas = context.num_replicas_in_sync
+    pipelines = context.num_input_pipelines
     if global_batch_size < 1 or global_batch_size % replicas:
         raise DataError(
             f"got a global batch size of {global_batch_size}, expected a multiple of "

@@ -55,8 +55,10 @@ class RowOrder:
     """Batches with the same number of rows, which continue across the ends of epochs."""
 
     def __init__(self, order: Order, batch_size: int) -> None:
-        self.size, self.steps_per_epoch = order.size, order.size / batch_size
-        self._order, self._batch_size = order, batch_size
+        self.size = order.size
+        self.steps_per_epoch = order.size / batch_size
+        self._order = order
+        self._batch_size = batch_size
 
     def rows(self, step: int) -> Rows:
         """Returns the rows of the global batch of a step."""

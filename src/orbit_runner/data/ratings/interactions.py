@@ -83,34 +83,34 @@ def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> Rat
     user has several interactions with an item, only the latest counts. Users with fewer than
     `min_interactions`, or fewer than 2, are left out. Raises DataError if no user is left.
     """
-    found = _keep_latest_of_pairs(interactions)
-    chosen = _number_ids(found.users)
+    latest = _keep_latest_of_pairs(interactions)
+    chosen = _number_ids(latest.users)
     counts = np.bincount(chosen[1])
     kept = counts[chosen[1]] >= max(2, min_interactions)
     if not kept.any():
         raise DataError(
-            f"{found.name}: got {len(counts):,} users with at most {counts.max():,} interactions "
+            f"{latest.name}: got {len(counts):,} users with at most {counts.max():,} interactions "
             f"each, expected some with at least {min_interactions}",
             field="min_interactions",
         )
-    user_ids, users = _number_ids(found.users[kept])
-    item_ids, items = _number_ids(found.items[kept])
-    if found.known_items is not None:
-        items = np.searchsorted(found.known_items, item_ids)[items]
-        item_ids = found.known_items
-    last = _latest_rows(users, found.times[kept])
+    user_ids, users = _number_ids(latest.users[kept])
+    item_ids, items = _number_ids(latest.items[kept])
+    if latest.known_items is not None:
+        items = np.searchsorted(latest.known_items, item_ids)[items]
+        item_ids = latest.known_items
+    last = _latest_rows(users, latest.times[kept])
     held_out = items[last]
     trained = np.ones(len(users), bool)
     trained[last] = False
     keys = np.sort(users[trained] * np.int64(len(item_ids)) + items[trained])
     return RatingSource(
-        name=found.name,
+        name=latest.name,
         user_ids=user_ids,
         item_ids=item_ids,
         users=(keys // len(item_ids)).astype(np.int32),
         items=(keys % len(item_ids)).astype(np.int32),
         held_out=held_out.astype(np.int32),
-        files=found.files,
+        files=latest.files,
     )
 
 

@@ -42,7 +42,8 @@ def parse_ratings(
     not valid. If `bad` is given, lines that are not valid are left out, and added to it by their
     numbers, from 1, with their problems.
     """
-    parts, line = [np.zeros((3, 0), np.int64)], 1
+    parts = [np.zeros((3, 0), np.int64)]
+    line = 1
     try:
         for chunk in _read_chunks(path):
             if line == 1 and layout.header:
@@ -80,11 +81,12 @@ def _strip_header(path: Path, chunk: bytes, layout: Layout, field: str) -> bytes
 def _parse(
     path: Path, chunk: bytes, layout: Layout, line: int, field: str, bad: dict[int, str] | None
 ) -> np.ndarray:
-    found = _parse_fields(np.frombuffer(chunk, np.uint8), layout)
-    if found is not None:
-        return found
+    ratings = _parse_fields(np.frombuffer(chunk, np.uint8), layout)
+    if ratings is not None:
+        return ratings
     # A line is not valid. Match each line, which is slow, to report which one.
-    pattern, good = layout.pattern, []
+    pattern = layout.pattern
+    good = []
     for number, text in enumerate(chunk.split(b"\n")[:-1], start=line):
         if pattern.fullmatch(text):
             good.append(text)
@@ -98,12 +100,12 @@ def _parse(
             raise DataError(problem, field=field)
         bad[number] = problem
     rest = b"".join(text + b"\n" for text in good)
-    found = (
+    ratings = (
         _parse_fields(np.frombuffer(rest, np.uint8), layout) if rest else np.zeros((3, 0), np.int64)
     )
-    if found is None or len(rest) == len(chunk):
+    if ratings is None or len(rest) == len(chunk):
         raise AssertionError(f"{path}: lines that match were not parsed")
-    return found
+    return ratings
 
 
 def _parse_fields(text: np.ndarray, layout: Layout) -> np.ndarray | None:
@@ -124,7 +126,7 @@ def _parse_fields(text: np.ndarray, layout: Layout) -> np.ndarray | None:
     if not _are_ratings(text, begins[:, 2], stops[:, 2]):
         return None
     columns = (_parse_integers(text, begins[:, column], stops[:, column]) for column in (0, 1, 3))
-    numbers = [found for found in columns if found is not None]
+    numbers = [column for column in columns if column is not None]
     return np.stack(numbers) if len(numbers) == 3 else None
 
 
@@ -132,7 +134,8 @@ def _parse_integers(text: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> 
     lengths = stops - begins
     if lengths.min() < 1 or lengths.max() > _MOST_DIGITS:
         return None
-    values, power = np.zeros(len(begins), np.int64), 1
+    values = np.zeros(len(begins), np.int64)
+    power = 1
     for place in range(lengths.max()):
         inside = place < lengths
         digits = text[np.maximum(stops - 1 - place, 0)] - np.uint8(48)

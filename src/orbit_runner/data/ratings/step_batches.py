@@ -44,7 +44,8 @@ class TrainingPairs:
         shuffle: bool = True,
         excluded: np.ndarray = NO_EXAMPLES,
     ) -> None:
-        self._each, self._seed = 1 + num_negatives, seed
+        self._each = 1 + num_negatives
+        self._seed = seed
         self._order = make_order(source.size * self._each, seed, shuffle, excluded, xp=TENSORFLOW)
         self._users, self._items = Table(source.users), Table(source.items)
         self._negatives = NegativeItems(
@@ -104,8 +105,10 @@ class Candidates:
     """
 
     def __init__(self, source: RatingSource, *, num_negatives: int, seed: int) -> None:
-        self._count, self._seed = num_negatives, seed
-        self._held_out, self._num_items = stored_tensor(source.held_out), source.num_items
+        self._count = num_negatives
+        self._seed = seed
+        self._held_out = stored_tensor(source.held_out)
+        self._num_items = source.num_items
         users = np.append(source.users, np.arange(source.num_users))
         items = np.append(source.items, source.held_out)
         order = np.argsort(users * np.int64(source.num_items) + items, kind="stable")
@@ -125,7 +128,8 @@ class Candidates:
         The held-out item comes first. Some entries are not valid, because some users have fewer
         candidates than others. `users` is int64 [b].
         """
-        free, count = self._negatives.count(users), self.width - 1
+        free = self._negatives.count(users)
+        count = self.width - 1
         if self._count:
             keys = random_bits(self._seed, users, tf.zeros_like(users), _EVALUATION_SALT)
             ranks = draw_distinct(tf.maximum(free, 1), keys, count)

@@ -9,10 +9,9 @@ import numpy as np
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.ratings.interactions import Interactions
 
-_MIN_INTERACTIONS, _EXTRA = (
-    20,
-    12,
-)  # Interactions of a user: minimum, and 1 + mean number of further ones.
+# Interactions of a user: minimum, and 1 + mean number of further ones.
+_MIN_INTERACTIONS = 20
+_EXTRA = 12
 _VECTOR_SIZE = 4
 _BLOCK_USERS = 256
 _SHARPNESS = 4.0
@@ -32,13 +31,17 @@ def load(
     is `constant` and not `random`, all users choose the same items. With the same seed, a smaller
     dataset is the beginning of a larger one.
     """
-    items, counts, total, block = [], [], 0, 0
+    items = []
+    counts = []
+    total = 0
+    block = 0
     while total < num_examples:
         chosen, sizes = _draw_user_block(block, num_items, kind, seed)
         enough = int(np.searchsorted(np.cumsum(sizes), num_examples - total)) + 1
         items.append(chosen[: sizes[:enough].sum()])
         counts.append(sizes[:enough])
-        total, block = total + len(items[-1]), block + 1
+        total = total + len(items[-1])
+        block = block + 1
     users = np.repeat(np.arange(1, sum(map(len, counts)) + 1), np.concatenate(counts))
     return Interactions(
         "synthetic",

@@ -56,7 +56,7 @@ class ArrayTable(TableDataset):
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of each origin."""
         for where, columns in self.tables:
-            yield Block({one: _to_arrow(where, one, columns[one]) for one in names}, where, 1)
+            yield Block({name: _to_arrow(where, name, columns[name]) for name in names}, where, 1)
 
 
 class NpzTable(ArrayTable):
@@ -92,14 +92,14 @@ class FunctionTable(ArrayTable):
                     "files",
                     field=field,
                 )
-        made = _import_function(options.function)()
-        if not hasattr(made, "items"):
+        arrays = _import_function(options.function)()
+        if not hasattr(arrays, "items"):
             raise DataError(
-                f"arrays: {options.function} returned {type(made).__name__}, expected arrays by "
+                f"arrays: {options.function} returned {type(arrays).__name__}, expected arrays by "
                 "name",
                 field="function",
             )
-        columns = flatten_columns("arrays", dict(made.items()))
+        columns = flatten_columns("arrays", dict(arrays.items()))
         super().__init__([(options.function, columns)], options=options)
 
 
@@ -116,7 +116,7 @@ def flatten_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarr
 
     Raises `DataError` if the arrays have different lengths or more than two axes.
     """
-    found: dict[str, np.ndarray] = {}
+    flat_columns: dict[str, np.ndarray] = {}
     for name, value in arrays.items():
         array = np.asarray(value)
         if array.ndim not in (1, 2):
@@ -128,22 +128,22 @@ def flatten_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarr
         columns = [(str(name), array)]
         if array.ndim == 2:
             columns = [(f"{name}_{number}", array[:, number]) for number in range(array.shape[1])]
-        found.update(columns)
-    sizes = {name: len(array) for name, array in found.items()}
+        flat_columns.update(columns)
+    sizes = {name: len(array) for name, array in flat_columns.items()}
     if len(set(sizes.values())) != 1 or not min(sizes.values()):
         raise DataError(
             f"{where}: got arrays of sizes {sizes}, expected equal sizes, at least 1",
             field="source",
         )
-    return found
+    return flat_columns
 
 
 def _to_arrow(where: str, name: str, array: np.ndarray) -> Any:
     import pyarrow
 
     try:
-        found = pyarrow.array(array, from_pandas=True)
-        return found.cast(pyarrow.string()) if array.dtype.kind == "S" else found
+        arrow_array = pyarrow.array(array, from_pandas=True)
+        return arrow_array.cast(pyarrow.string()) if array.dtype.kind == "S" else arrow_array
     except OverflowError:
         problem = "has an integer that does not fit into 64 bits"
     except UnicodeError:

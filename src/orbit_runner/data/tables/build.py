@@ -34,7 +34,9 @@ class CellError(DataError):
 
     def __init__(self, message: str, column: str, text: str = "", setting: str = "") -> None:
         super().__init__(message, field="columns")
-        self.column, self.text, self.setting = column, text, setting
+        self.column = column
+        self.text = text
+        self.setting = setting
 
 
 def build_columns(
@@ -48,17 +50,20 @@ def build_columns(
     """
     missing = frozenset(text.strip() for text in dataset.options.missing_values)
     builders = {name: _BUILDERS[kind](name, missing) for name, kind in kinds.items()}
-    skips, bad = dataset.options.max_bad_records > 0, BadRows()
-    progress, parts, total = Progress(f"reading {dataset.name}"), Parts(), 0
+    skips = dataset.options.max_bad_records > 0
+    bad = BadRows()
+    progress = Progress(f"reading {dataset.name}")
+    parts = Parts()
+    total = 0
     for block in dataset.blocks(list(kinds)):
         rows = len(next(iter(block.columns.values())))
-        found = dict(block.bad) if skips else None
+        problems = dict(block.bad) if skips else None
         for name, builder in builders.items():
-            builder.add(block.columns[name], block, found)
+            builder.add(block.columns[name], block, problems)
         if block.first == 1:
             parts.append((block.file, 0))
         parts[-1] = (block.file, parts[-1][1] + rows)
-        bad |= {total + row: problem for row, problem in (found or {}).items()}
+        bad |= {total + row: problem for row, problem in (problems or {}).items()}
         total += rows
         progress(f"{total:,} rows")
     if not total:
@@ -71,7 +76,8 @@ class _Builder(abc.ABC):
     """Collects the values of a column. The texts in `missing` are missing values."""
 
     def __init__(self, name: str, missing: frozenset[str] = frozenset()) -> None:
-        self.name, self.missing = name, missing
+        self.name = name
+        self.missing = missing
         self.blocks: list[np.ndarray] = []
 
     @abc.abstractmethod

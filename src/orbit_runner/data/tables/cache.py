@@ -53,26 +53,26 @@ def read_table(
     keys = {name: _cache_key(dataset, name, kind) for name, kind in kinds.items()}
     with ThreadPoolExecutor(_THREADS) as pool:  # Checksums take most of the time.
         hits = zip(keys, pool.map(_read, keys.values()), strict=True)
-    found = {name: hit for name, hit in hits if hit}
-    lacking = {name: kind for name, kind in kinds.items() if name not in found}
+    entries = {name: hit for name, hit in hits if hit}
+    lacking = {name: kind for name, kind in kinds.items() if name not in entries}
     if lacking:
         began = time.monotonic()
         columns, parts, bad = build_columns(dataset, lacking)
-        found |= {name: (column, parts, bad) for name, column in columns.items()}
+        entries |= {name: (column, parts, bad) for name, column in columns.items()}
         if dataset.files and time.monotonic() - began > kept_seconds:
             for name, column in columns.items():
                 _write(keys[name], column, parts, bad)
                 # The mapped file takes the place of the array in memory.
-                found[name] = _read(keys[name]) or found[name]
-    parts = next(iter(found.values()))[1]
-    if any(other != parts for _, other, _ in found.values()):
+                entries[name] = _read(keys[name]) or entries[name]
+    parts = next(iter(entries.values()))[1]
+    if any(other != parts for _, other, _ in entries.values()):
         raise DataError(f"{dataset.name}: the files changed while they were read")
-    bad = {row: problem for *_, rows in found.values() for row, problem in rows.items()}
+    bad = {row: problem for *_, rows in entries.values() for row, problem in rows.items()}
     total = sum(rows for _, rows in parts)
     check_bad_records(dataset.name, bad, dataset.options.max_bad_records, total, "rows")
     return TableSource(
         name=dataset.name,
-        columns={name: found[name][0] for name in kinds},
+        columns={name: entries[name][0] for name in kinds},
         parts=parts,
         files=dataset.files,
         bad_rows=tuple(sorted(bad)),
@@ -90,8 +90,8 @@ def _cache_key(dataset: TableDataset, name: str, kind: str) -> dict[str, Any]:
         "format": _FORMAT,
         "source": dataset.name,
         "files": [os.fspath(path) for path in paths],
-        "bytes": [one.st_size for one in status],
-        "mtime_ns": [one.st_mtime_ns for one in status],
+        "bytes": [file_status.st_size for file_status in status],
+        "mtime_ns": [file_status.st_mtime_ns for file_status in status],
         "options": dataclasses.asdict(dataset.options) if dataset.files else {},
         "column": name,
         "kind": kind,

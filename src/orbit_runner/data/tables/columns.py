@@ -123,8 +123,8 @@ class TablePart(Dataset):
 
     def column(self, name: str) -> Column:
         """Returns the values of a column in these rows."""
-        found = self.source.columns[name]
-        return found if self.rows is None else found.take(self.rows)
+        column = self.source.columns[name]
+        return column if self.rows is None else column.take(self.rows)
 
     def row_location(self, row: int) -> str:
         """Returns the file and the number of one of these rows."""
@@ -140,32 +140,32 @@ class TablePart(Dataset):
 
     def join(self, datasets: Sequence[TablePart]) -> TablePart:
         """Returns the rows of several parts, whose tables must have the same columns."""
-        sources = [one.source for one in datasets]
+        sources = [dataset.source for dataset in datasets]
         source = TableSource(
             name=join_names(datasets),
             columns={
-                name: _join_columns([one.columns[name] for one in sources])
+                name: _join_columns([table.columns[name] for table in sources])
                 for name in self.source.columns
             },
-            parts=[part for one in sources for part in one.parts],
-            files=tuple(path for one in sources for path in one.files),
+            parts=[part for table in sources for part in table.parts],
+            files=tuple(path for table in sources for path in table.files),
         )
-        rows = join_rows([one.rows for one in datasets], [one.parts for one in sources])
+        rows = join_rows([dataset.rows for dataset in datasets], [table.parts for table in sources])
         return TablePart(source, rows, origins_of(datasets))
 
 
 def _join_columns(columns: Sequence[Column]) -> Column:
     first = columns[0]
     if first.kind != CATEGORY:
-        return Column(first.name, first.kind, np.concatenate([one.values for one in columns]))
-    texts = sort_texts([*{text: None for one in columns for text in one.vocabulary}])
+        return Column(first.name, first.kind, np.concatenate([column.values for column in columns]))
+    texts = sort_texts([*{text: None for column in columns for text in column.vocabulary}])
     codes = {text: code for code, text in enumerate(texts)}
     tables = [
         # The last entry is for missing values, whose code is -1.
-        np.array([*(codes[text] for text in one.vocabulary), MISSING], np.int32)
-        for one in columns
+        np.array([*(codes[text] for text in column.vocabulary), MISSING], np.int32)
+        for column in columns
     ]
-    values = [table[one.values] for table, one in zip(tables, columns, strict=True)]
+    values = [table[column.values] for table, column in zip(tables, columns, strict=True)]
     return Column(first.name, CATEGORY, np.concatenate(values), tuple(texts))
 
 

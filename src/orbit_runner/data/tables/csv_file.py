@@ -20,7 +20,7 @@ from orbit_runner.errors import DataError
 
 _BLOCK_BYTES = 2**22
 _FIRST_ROWS = 100
-# The kinds of a column without any value so far, and of one whose texts may have spaces.
+# The kinds of a column without any value so far, and of a column whose texts may have spaces.
 _EMPTY, _TEXT = "", "text"
 
 
@@ -28,8 +28,8 @@ class CsvTable(TableFiles):
     """CSV files, whose first line names the columns.
 
     Files that end in `.gz` are decompressed. The kind of a column is that of the first 4 MiB of
-    each file: numbers if all are numbers. A later cell that is not one is an error when it is read,
-    and `cell_texts.find_misreading` judges all cells of a column of texts.
+    each file: numbers if all are numbers. A later cell that is not a number is an error when it is
+    read, and `cell_texts.find_misreading` judges all cells of a column of texts.
     """
 
     name = "csv"
@@ -48,7 +48,7 @@ class CsvTable(TableFiles):
             schema = reader.schema
             names = schema.names  # Decodes them.
             check_different_names(path, names)
-            kinds = {one.name: _text_kind(one.type) for one in schema}
+            kinds = {field.name: _text_kind(field.type) for field in schema}
             first = next(iter(reader), None) if _TEXT in kinds.values() else None
         for name in (name for name, kind in kinds.items() if kind == _TEXT):
             kinds[name] = (
@@ -70,7 +70,9 @@ class CsvTable(TableFiles):
 
     def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of a file as texts."""
-        first, last, last_column = 1, "", [*self.file_kinds[path]][-1]
+        first = 1
+        last = ""
+        last_column = [*self.file_kinds[path]][-1]
         with _csv_error_scope(path), _open_csv(path, self.options, names, reads_all=True) as reader:
             for batch in reader:
                 yield Block({name: batch.column(name) for name in names}, str(path), first)

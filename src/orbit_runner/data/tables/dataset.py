@@ -34,7 +34,7 @@ class TableOptions:
         files: The classes, each with the names of its text files.
         max_bad_records: How many rows may be left out because they cannot be read.
         tfds_name: The dataset of TensorFlow Datasets.
-        tfds_split: Its split; "" for the usual one of validation data.
+        tfds_split: Its split; "" for the usual split of validation data.
         tfds_data_dir: The directory of all its datasets.
     """
 

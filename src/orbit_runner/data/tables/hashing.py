@@ -34,7 +34,7 @@ def hash_texts(texts: Sequence[str]) -> np.ndarray:
     It is the sum of one mixed value for each byte and its position, mixed with the length.
     """
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    lengths = np.fromiter((len(one) for one in encoded), np.int64, len(encoded))
+    lengths = np.fromiter((len(text) for text in encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths)
     starts = ends - lengths
     data = np.frombuffer(b"".join(encoded), np.uint8).astype(np.uint64)
@@ -47,7 +47,7 @@ def hash_texts(texts: Sequence[str]) -> np.ndarray:
 
 def hash_rows(columns: Iterable[Column]) -> np.ndarray:
     """Returns a hash of each row of some columns, uint64 [n], independent of their order."""
-    ordered = sorted(columns, key=lambda one: one.name)
+    ordered = sorted(columns, key=lambda column: column.name)
     if not ordered:
         raise ValueError("`columns` is empty.")
     state = np.zeros(len(ordered[0].values), np.uint64)

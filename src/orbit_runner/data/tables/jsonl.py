@@ -135,7 +135,8 @@ def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) ->
     names: dict[str, None] = {}
     pairs: set[tuple[str, type]] = set()
     get_type = type_of if missing else type
-    progress, count = Progress("reading the columns of jsonl"), 0
+    progress = Progress("reading the columns of jsonl")
+    count = 0
     for path in files:
         with read_error_scope(path, "JSON lines"):
             for row in _read_rows(path, skips):
@@ -193,7 +194,8 @@ def parse_line(line: str, where: str) -> dict[str, Any]:
 def _read_blocks(path: Path, names: Sequence[str], skips: bool) -> Iterator[Block]:
     import pyarrow
 
-    rows, first = _read_rows(path, skips), 1
+    rows = _read_rows(path, skips)
+    first = 1
     while chunk := list(itertools.islice(rows, _BLOCK_ROWS)):
         bad = {place: row.problem for place, row in enumerate(chunk) if row.problem}
         columns = {
@@ -210,7 +212,7 @@ def _column_texts(
     path: Path, name: str, rows: Sequence[_Row], bad: dict[int, str] | None
 ) -> list[str | None]:
     """Returns the texts of a column. Adds rows to `bad` if it is not None."""
-    found: list[str | None] = []
+    texts: list[str | None] = []
     for place, row in enumerate(rows):
         value = row.values.get(name)
         try:
@@ -226,5 +228,5 @@ def _column_texts(
                 raise DataError(f"{problem}\n{SKIP_HINT}", field="input_path") from None
             bad.setdefault(place, problem)
             text = None
-        found.append(text)
-    return found
+        texts.append(text)
+    return texts

@@ -31,7 +31,9 @@ class ParquetTable(TableFiles):
             schema = file.schema_arrow
             names = schema.names  # Raises an error for names that are not UTF-8.
         check_different_names(path, names)
-        return {one.name: _NULL if is_null(one.type) else kind_of(one.type) for one in schema}
+        return {
+            field.name: _NULL if is_null(field.type) else kind_of(field.type) for field in schema
+        }
 
     def common_kind(self, name: str, kinds: Sequence[str]) -> str:
         """Returns the kind of a column in all files. Raises `DataError` if it differs."""

@@ -85,7 +85,7 @@ def summarize(
     return TableSummary(
         rows={name: part.size for name, part in parts.items()},
         columns={
-            name: [summarize_column(part.column(one), role) for one, role in roles.items()]
+            name: [summarize_column(part.column(column), role) for column, role in roles.items()]
             for name, part in parts.items()
         },
         repeated={name: _repeated_rows(part, hashes[name]) for name, part in parts.items()},
@@ -96,10 +96,11 @@ def summarize(
 def summarize_column(column: Column, role: str) -> ColumnSummary:
     """Returns statistics of a column."""
     missing = column.is_missing()
-    values, count = column.values[~missing], int(missing.sum())
+    values = column.values[~missing]
+    count = int(missing.sum())
     if column.kind == CATEGORY:
         counts = {text: rows for text, rows in column.text_counts().items() if text}
-        top = sorted(counts.items(), key=lambda found: -found[1])[:_TOP]
+        top = sorted(counts.items(), key=lambda entry: -entry[1])[:_TOP]
         return ColumnSummary(column.name, role, column.kind, count, len(counts), top=top)
     if not len(values):
         return ColumnSummary(column.name, role, column.kind, count, 0)

@@ -65,10 +65,8 @@ def _find_files(source: str, data_dir: str, name: str) -> list[Path]:
 def _read_blocks(path: Path, label: str, names: Sequence[str], skips: bool) -> Iterator[Block]:
     import pyarrow
 
-    lines, first = (
-        read_lines_or_problems(path) if skips else ((line, "") for line in read_lines(path)),
-        1,
-    )
+    lines = read_lines_or_problems(path) if skips else ((line, "") for line in read_lines(path))
+    first = 1
     while chunk := list(itertools.islice(lines, _BLOCK_ROWS)):
         bad = {place: problem for place, (_, problem) in enumerate(chunk) if problem}
         texts = [None if problem else text for text, problem in chunk]

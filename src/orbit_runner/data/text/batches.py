@@ -29,7 +29,8 @@ class PairReader:
                 "of the longest sentence",
                 field="max_length",
             )
-        self._order, self._width = order, width
+        self._order = order
+        self._width = width
         self._sides = {"inputs": PaddedRows(source.sources), "targets": PaddedRows(source.targets)}
 
     def __call__(self, step: tf.Tensor, slices: ReplicaSlices) -> Batch:
@@ -49,8 +50,8 @@ class PairReader:
         )
         first = slices.first_replica * share
         own = slice(first, first + slices.replicas * share)
-        found = {"id": ids[own], "counts": counts[own]}
-        found["share"] = tf.fill(tf.shape(found["id"]), self._share(ids))
+        batch = {"id": ids[own], "counts": counts[own]}
+        batch["share"] = tf.fill(tf.shape(batch["id"]), self._share(ids))
         for name, side in self._sides.items():
             # The width of the global batch, so that results are the same for all replica counts.
             width = step_width if self._width is None else self._width
@@ -58,9 +59,9 @@ class PairReader:
                 width = tf.reduce_max(side.lengths(ids))
                 if self._order.may_be_empty:
                     width = tf.maximum(width, 1)
-            found[name] = side(ids[own], width)
+            batch[name] = side(ids[own], width)
         return {
-            name: _split_by_replica(rows, slices.replicas, share) for name, rows in found.items()
+            name: _split_by_replica(rows, slices.replicas, share) for name, rows in batch.items()
         }
 
     def _share(self, ids: tf.Tensor) -> tf.Tensor:

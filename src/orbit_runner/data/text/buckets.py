@@ -11,7 +11,8 @@ from orbit_runner.data.text.source import PairSource
 from orbit_runner.errors import DataError
 
 # From tensor2tensor and Model Garden (official/nlp/data/wmt_dataloader.py).
-_FIRST_WIDTH, _GROWTH = 8, 1.1
+_FIRST_WIDTH = 8
+_GROWTH = 1.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -116,7 +117,8 @@ def bucket_widths(longest: int) -> np.ndarray:
 
     Each is about a tenth larger than the one before. The last is `longest`.
     """
-    widths, width = [], _FIRST_WIDTH
+    widths = []
+    width = _FIRST_WIDTH
     while width < longest:
         widths.append(width)
         width = max(width + 1, int(width * _GROWTH))
@@ -184,7 +186,9 @@ def _cut_batches(
     ends = offsets[1:].copy()
     # The number of rows is rounded up; the additional rows are padding.
     ends[-1] += -ends[-1] % multiple
-    starts, taken, start = [], [], 0
+    starts = []
+    taken = []
+    start = 0
     while start < ends[-1]:
         # A batch whose last pair is in bucket j must fit at the width of that bucket.
         fitting = np.minimum(rows, ends - start)

@@ -105,25 +105,26 @@ def find_bad_lines(paths: Sequence[Path]) -> dict[int, str]:
 
     The result is cached while the files are unchanged.
     """
-    found: dict[int, str] = {}
+    problems: dict[int, str] = {}
     first = 0
     for path in paths:
-        found |= {first + number: problem for number, problem in _find_bad_lines(path).items()}
+        problems |= {first + number: problem for number, problem in _find_bad_lines(path).items()}
         first += _load_or_count(path, strict=False)[0]
-    return found
+    return problems
 
 
 def _find_bad_lines(path: Path) -> dict[int, str]:
     key = key_of([path], ["utf-8"])
-    found = read_result("text", key)
-    if found is None:
-        found, progress = {}, Progress(f"looking for lines of {path.name} that are not UTF-8")
+    problems = read_result("text", key)
+    if problems is None:
+        problems = {}
+        progress = Progress(f"looking for lines of {path.name} that are not UTF-8")
         for number, (_, problem) in enumerate(read_lines_or_problems(path)):
             if problem:
-                found[number] = problem
+                problems[number] = problem
             progress(f"{number:,} lines")
-        write_result("text", key, found)
-    return found
+        write_result("text", key, problems)
+    return problems
 
 
 def count_lines(paths: Sequence[Path], *, strict: bool = True) -> tuple[int, str]:
@@ -171,7 +172,9 @@ def _count_bytes(path: Path) -> tuple[int, str]:
 
 
 def _count_blocks(path: Path, decode: Callable[[bytes, bool], str]) -> tuple[int, str]:
-    count, digest, block = 0, hashlib.sha256(), b""
+    count = 0
+    digest = hashlib.sha256()
+    block = b""
     progress = Progress(f"reading {path.name}")
     with _open_scope(path) as file:
         while more := file.read(_BLOCK_BYTES):

@@ -55,8 +55,12 @@ class BucketOrder:
         self.size = int((plan.members >= 0).sum())
         self.steps_per_epoch = float(plan.steps_per_epoch)
         self.may_be_empty = plan.is_partial
-        self._plan, self._seed, self._shuffle, self._xp = plan, seed, shuffle, xp
-        self._members, self._offsets = xp.store(plan.members), xp.store(plan.bucket_offsets)
+        self._plan = plan
+        self._seed = seed
+        self._shuffle = shuffle
+        self._xp = xp
+        self._members = xp.store(plan.members)
+        self._offsets = xp.store(plan.bucket_offsets)
         self._starts, self._ends = xp.store(plan.batch_starts), xp.store(plan.batch_ends)
         self._rows = xp.store(plan.batch_rows)
         widths = plan.batch_widths
@@ -65,7 +69,8 @@ class BucketOrder:
 
     def __call__(self, step: Array) -> StepPairs:
         """Returns the pairs of the global batch of a step, an int64 scalar."""
-        xp, steps = self._xp, self._plan.steps_per_epoch
+        xp = self._xp
+        steps = self._plan.steps_per_epoch
         epoch = step // steps
         batch = self._batches(step - epoch * steps, epoch)
         places = xp.take(self._starts, batch) + xp.arange(xp.take(self._rows, batch))
@@ -85,7 +90,8 @@ class BucketOrder:
 
     def occurrences(self, example: int, first: int, stop: int) -> Occurrences:
         """Returns the occurrences of an example in the steps from `first` to `stop` - 1."""
-        plan, each = self._plan, self._plan.steps_per_epoch
+        plan = self._plan
+        each = self._plan.steps_per_epoch
         epochs = np.arange(first // each, max(first // each, -(-stop // each)), dtype=np.int64)
         members = np.flatnonzero(plan.members == example)
         if not len(members):  # It is left out.
@@ -143,7 +149,9 @@ class FixedRowOrder:
     may_be_empty = False
 
     def __init__(self, order: Order, rows: int, xp: Arrays) -> None:
-        self.row_count, self._order, self._xp = rows, order, xp
+        self.row_count = rows
+        self._order = order
+        self._xp = xp
 
     def __call__(self, step: Array) -> StepPairs:
         """Returns the pairs of the global batch of a step, an int64 scalar."""
@@ -162,8 +170,10 @@ class SinglePassOrder:
 
     def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool, xp: Arrays) -> None:
         ids = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
-        self._ids, self._size = xp.store(ids.astype(np.int64)), len(lengths)
-        self.row_count, self._xp = rows, xp
+        self._ids = xp.store(ids.astype(np.int64))
+        self._size = len(lengths)
+        self.row_count = rows
+        self._xp = xp
 
     def __call__(self, step: Array) -> StepPairs:
         """Returns the pairs of the global batch of a step, an int64 scalar."""

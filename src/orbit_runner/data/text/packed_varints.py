@@ -51,14 +51,17 @@ def int64_list(feature: bytes) -> bytes:
     The message is defined in `tensorflow/core/example/feature.proto`. Raises ValueError if it is
     not a list of integers.
     """
-    payload, rest = b"", _read_body(feature, _INT64_LIST)
+    payload = b""
+    rest = _read_body(feature, _INT64_LIST)
     while rest:
         if rest[0] == _SINGLE:
             size = _varint_size(rest[1:])
-            payload, rest = payload + rest[1 : 1 + size], rest[1 + size :]
+            payload = payload + rest[1 : 1 + size]
+            rest = rest[1 + size :]
         else:
             size, start = _read_length(rest, _PACKED)
-            payload, rest = payload + rest[start : start + size], rest[start + size :]
+            payload = payload + rest[start : start + size]
+            rest = rest[start + size :]
     if payload and payload[-1] >= 0x80:
         raise ValueError("a malformed integer list")
     return payload

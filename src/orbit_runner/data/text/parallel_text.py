@@ -103,14 +103,14 @@ def find_files(
     DataError if a file is missing.
     """
     if not input_path:
-        folder = data_folder(_NAME, data_dir, _HINT)
+        directory = data_folder(_NAME, data_dir, _HINT)
         for field, language in zip(("src_lang", "tgt_lang"), languages, strict=True):
             if not language:
                 raise DataError(
                     "is not set; file names are <split>.<language>, such as train.en",
                     field=field,
                 )
-        source, target = (_find_file(folder, split, language) for language in languages)
+        source, target = (_find_file(directory, split, language) for language in languages)
         return [source], [target]
     if len(input_path) != 2:
         raise DataError(
@@ -178,10 +178,10 @@ def find_bad_pairs(sides: tuple[Sequence[Path], Sequence[Path]], limit: int) -> 
 @cache_source(maxsize=8)
 def _bad_pairs(sources: tuple[Path, ...], targets: tuple[Path, ...], limit: int) -> frozenset[int]:
     total, *_ = count_pairs(sources, targets, strict=False)
-    found = find_bad_lines(targets) | find_bad_lines(sources)
+    problems = find_bad_lines(targets) | find_bad_lines(sources)
     name = f"{_NAME} {sources[0].name}"
-    check_bad_records(name, found, limit, total, "pairs")
-    return frozenset(found)
+    check_bad_records(name, problems, limit, total, "pairs")
+    return frozenset(problems)
 
 
 def _expand_kept(pairs: PairSource, lines: int, excluded: Collection[int]) -> PairSource:
@@ -193,14 +193,16 @@ def _expand_kept(pairs: PairSource, lines: int, excluded: Collection[int]) -> Pa
     return dataclasses.replace(pairs, kept=kept)
 
 
-def _find_file(folder: Path, split: str, language: str) -> Path:
+def _find_file(directory: Path, split: str, language: str) -> Path:
     names = [f"{split}.{language}{end}" for end in ("", ".gz")]
     for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    others = sorted(path.name for path in folder.iterdir() if path.is_file())
+        if (directory / name).is_file():
+            return directory / name
+    others = sorted(path.name for path in directory.iterdir() if path.is_file())
     listing = f"found: {', '.join(others[:8])}" if others else "it contains no files"
-    raise DataError(f"{_NAME}: no {names[0]} or {names[1]} in {folder}; {listing}", field="split")
+    raise DataError(
+        f"{_NAME}: no {names[0]} or {names[1]} in {directory}; {listing}", field="split"
+    )
 
 
 def count_pairs(

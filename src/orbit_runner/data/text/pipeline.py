@@ -88,8 +88,8 @@ def train_pairs(
 
     def make_batches(number: tf.Tensor) -> Any:
         batch = read(start_step + slices.first_step + number * slices.step_stride, slices)
-        found = {name: batch[name] for name in _TRAINING}
-        return found if element is None else element(found)
+        tensors = {name: batch[name] for name in _TRAINING}
+        return tensors if element is None else element(tensors)
 
     batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), make_batches, options)
     # With a finite dataset, a distributed iterator would check in each step whether the data of any
@@ -128,8 +128,8 @@ def make_train_pair_reader(
         # The tokens are in host memory, and are too many to copy to a device.
         with tf.device("CPU:0"):
             batch = read(step, slices)
-            found = {name: batch[name][0] for name in _TRAINING}
-        return found if element is None else element(found)
+            tensors = {name: batch[name][0] for name in _TRAINING}
+        return tensors if element is None else element(tensors)
 
     return read_batch
 
@@ -168,8 +168,8 @@ def eval_pairs(
 
     def make_batches(number: tf.Tensor) -> Any:
         batch = read(slices.first_step + number * slices.step_stride, slices)
-        found = {name: batch[name] for name in ("inputs", "targets", "id")}
-        pair = found, tf.cast(batch["counts"], tf.float32)
+        tensors = {name: batch[name] for name in ("inputs", "targets", "id")}
+        pair = tensors, tf.cast(batch["counts"], tf.float32)
         return pair if element is None else element(*pair)
 
     count = slices.elements(steps)

@@ -48,8 +48,8 @@ def _checksums(parts: Sequence[bytes]) -> list[bytes]:
     by_length = defaultdict(list)
     for number, part in enumerate(parts):
         by_length[len(part)].append(number)
-    found = np.zeros(len(parts), "<u4")
+    checksums = np.zeros(len(parts), "<u4")
     for length, numbers in by_length.items():
         rows = np.frombuffer(b"".join(parts[number] for number in numbers), np.uint8)
-        found[numbers] = masked_crc32c(rows.reshape(len(numbers), length))
-    return [value.tobytes() for value in found]
+        checksums[numbers] = masked_crc32c(rows.reshape(len(numbers), length))
+    return [value.tobytes() for value in checksums]

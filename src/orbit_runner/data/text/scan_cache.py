@@ -46,15 +46,15 @@ def _load_or_count(
 ) -> _LineCount:
     key = [os.fspath(path), size, mtime_ns]
     entry = text_cache() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}{suffix}"
-    found = _read(entry, key)
-    if found is None:
+    line_count = _read(entry, key)
+    if line_count is None:
         began = time.monotonic()
-        found = count(path)
+        line_count = count(path)
         if time.monotonic() - began > _KEPT_SECONDS:
             # If the cache cannot be written, the next run only takes longer.
             with contextlib.suppress(OSError):
-                write_shared_file(entry, json.dumps([key, found]).encode())
-    return found
+                write_shared_file(entry, json.dumps([key, line_count]).encode())
+    return line_count
 
 
 def _read(entry: Path, key: list[object]) -> _LineCount | None:

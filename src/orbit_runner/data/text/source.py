@@ -59,9 +59,9 @@ class Ragged:
         if not long.any():
             return self
         places = np.arange(len(self.values)) - np.repeat(self.offsets[:-1], self.lengths)
-        found = Ragged(self.values[places < max_length], _offsets(self.lengths.clip(0, max_length)))
-        found.values[found.offsets[1:][long] - 1] = EOS
-        return found
+        rows = Ragged(self.values[places < max_length], _offsets(self.lengths.clip(0, max_length)))
+        rows.values[rows.offsets[1:][long] - 1] = EOS
+        return rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

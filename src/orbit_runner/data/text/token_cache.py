@@ -54,23 +54,24 @@ def load_or_encode(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
     """
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     entry = text_cache() / f"{name}.npz"
-    found = _read(entry)
-    if found is not None:
-        return found
+    encoded = _read(entry)
+    if encoded is not None:
+        return encoded
     began = time.monotonic()
-    found = make()
+    encoded = make()
     if time.monotonic() - began > _KEPT_SECONDS:
         # If the cache cannot be written, the next run only takes longer.
         with contextlib.suppress(OSError):
-            _write(entry, found)
-    return found
+            _write(entry, encoded)
+    return encoded
 
 
 def _encode_chunks(
     vocabulary: Vocabulary, files: Sequence[Path], excluded: Collection[int]
 ) -> Iterator[Ragged]:
     lines = read_files(files, excluded)
-    progress, done = Progress(f"splitting {files[0].name} into subwords"), 0
+    progress = Progress(f"splitting {files[0].name} into subwords")
+    done = 0
     while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
         yield vocabulary.encode(chunk)
         done += len(chunk)

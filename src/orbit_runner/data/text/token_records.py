@@ -121,7 +121,9 @@ def _cache_key(files: Sequence[Path]) -> list[list[object]]:
 
 
 def _read_sides(files: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Ragged]:
-    sides, progress, done = [PackedRows() for _ in SIDES], Progress("reading records"), 0
+    sides = [PackedRows() for _ in SIDES]
+    progress = Progress("reading records")
+    done = 0
     for path, index in zip(files, indexes, strict=True):
         for number, (start, record) in enumerate(_read_records(path, index)):
             lists = _parse_lists(f"{path}: record {number} at byte {start}", record)

@@ -63,15 +63,15 @@ def version_folder(name: str, data_dir: str = "") -> Path:
     given = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
     above = Path(given).expanduser() / asked["name"] / (asked["config"] or "")
     pattern = re.compile((asked["version"] or "*").replace(".", r"\.").replace("*", r"[\d.]+"))
-    found = [path for path in _version_folders(above) if pattern.fullmatch(path.name)]
-    if not found:
+    versions = [path for path in _version_folders(above) if pattern.fullmatch(path.name)]
+    if not versions:
         raise DataError(
             f"tfds: no prepared dataset {name} in {Path(given).expanduser()}"
             f"{_format_versions(above)}; prepare it with TensorFlow Datasets: tfds build {name} "
             f"--data_dir={given}",
             field="tfds_name" if Path(given).expanduser().is_dir() else "tfds_data_dir",
         )
-    return max(found, key=lambda path: [int(part) for part in path.name.split(".") if part])
+    return max(versions, key=lambda path: [int(part) for part in path.name.split(".") if part])
 
 
 def _version_folders(above: Path) -> list[Path]:
@@ -88,14 +88,14 @@ def _format_versions(above: Path) -> str:
 
 
 def read_split(
-    folder: Path, split: str, default_splits: Sequence[str] = ("train",)
+    directory: Path, split: str, default_splits: Sequence[str] = ("train",)
 ) -> PreparedSplit:
     """Returns a split of a version, such as `train` or `train[:90%]`.
 
     If `split` is empty, it is the first split in `default_splits` that exists. Raises `DataError`
     if there is no such split, or if a file is missing or of another format.
     """
-    path = folder / "dataset_info.json"
+    path = directory / "dataset_info.json"
     with description_error_scope(path):
         info = read_description(path)
         splits = {str(each["name"]): each for each in info.get("splits", [])}
@@ -108,9 +108,9 @@ def read_split(
             field="tfds_split",
         )
     with description_error_scope(path):
-        kind = _file_format(folder, info)
-        files, records = _split_files(folder, info, splits[asked["name"]], kind)
-    return PreparedSplit(folder, kind, files, records, _parse_slice(asked, records))
+        kind = _file_format(directory, info)
+        files, records = _split_files(directory, info, splits[asked["name"]], kind)
+    return PreparedSplit(directory, kind, files, records, _parse_slice(asked, records))
 
 
 @contextlib.contextmanager
@@ -130,20 +130,20 @@ def description_error_scope(path: Path) -> Iterator[None]:
 def read_description(path: Path) -> Mapping[str, Any]:
     """Returns the JSON object in a file; raises `DataError` if there is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
-    if not isinstance(found, dict):
+    if not isinstance(description, dict):
         raise DataError(f"{path}: is not a JSON object", field="tfds_data_dir")
-    return found
+    return description
 
 
-def read_features(folder: Path) -> dict[str, Mapping[str, Any]]:
+def read_features(directory: Path) -> dict[str, Mapping[str, Any]]:
     """Returns the descriptions in `features.json` by name; inner names follow after a slash.
 
     Raises `DataError` if the file cannot be read.
     """
-    path = folder / "features.json"
+    path = directory / "features.json"
     with description_error_scope(path):
         return dict(_flat_features(read_description(path), ""))
 
@@ -158,9 +158,9 @@ def _flat_features(
             yield f"{prefix}{name}", feature
 
 
-def class_names(folder: Path, feature: str) -> tuple[str, ...] | None:
+def class_names(directory: Path, feature: str) -> tuple[str, ...] | None:
     """Returns the names of the classes of a feature, or None if they are unknown."""
-    path = folder / f"{feature.replace('/', '-')}.labels.txt"
+    path = directory / f"{feature.replace('/', '-')}.labels.txt"
     if not path.is_file():
         return None
     try:
@@ -170,29 +170,30 @@ def class_names(folder: Path, feature: str) -> tuple[str, ...] | None:
     return tuple(line.strip() for line in lines if line.strip()) or None
 
 
-def _file_format(folder: Path, info: Mapping[str, Any]) -> str:
+def _file_format(directory: Path, info: Mapping[str, Any]) -> str:
     kind = str(info.get("fileFormat", TFRECORD))
     if kind not in (TFRECORD, ARRAY_RECORD):
         raise DataError(
-            f"tfds: got files of format {kind} in {folder}, expected {TFRECORD} or {ARRAY_RECORD}; "
-            f"prepare the dataset with --file_format={TFRECORD}",
+            f"tfds: got files of format {kind} in {directory}, expected {TFRECORD} or "
+            f"{ARRAY_RECORD}; prepare the dataset with --file_format={TFRECORD}",
             field="tfds_name",
         )
     return kind
 
 
 def _split_files(
-    folder: Path, info: Mapping[str, Any], split: Mapping[str, Any], kind: str
+    directory: Path, info: Mapping[str, Any], split: Mapping[str, Any], kind: str
 ) -> tuple[tuple[Path, ...], int]:
     """Returns the files of a split, and the number of their records."""
     lengths = [int(length) for length in split.get("shardLengths", [])]
     template = split.get("filepathTemplate") or "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-    total, paths = f"{len(lengths):05}", []
+    total = f"{len(lengths):05}"
+    paths = []
     for index in (f"{number:05}" for number in range(len(lengths))):
         named = template.replace("{SHARD_X_OF_Y}", f"{index}-of-{total}")
         named = named.replace("{SHARD_INDEX}", index).replace("{NUM_SHARDS}", total)
         named = named.replace("{DATASET}", info["name"]).replace("{SPLIT}", split["name"])
-        paths.append(folder / named.replace("{FILEFORMAT}", kind))
+        paths.append(directory / named.replace("{FILEFORMAT}", kind))
     missing = next((path for path in paths if not os.path.isfile(path)), None)
     if missing is not None:
         raise DataError(f"{missing}: file not found", field="tfds_data_dir")
@@ -215,5 +216,5 @@ def _parse_slice(asked: re.Match[str], size: int) -> tuple[int, int] | None:
 def _parse_boundary(text: str, size: int) -> int:
     """Returns the number of a record; percentages are rounded as in TensorFlow Datasets."""
     number = int(text.rstrip("%"))
-    found = round(number * size / 100.0) if text.endswith("%") else number
-    return min(max(found + size if number < 0 else found, 0), size)
+    boundary = round(number * size / 100.0) if text.endswith("%") else number
+    return min(max(boundary + size if number < 0 else boundary, 0), size)

@@ -49,13 +49,14 @@ def load(
     Raises `DataError` if the dataset is not prepared, has files of another format than TFRecord and
     ArrayRecord, or lacks the split.
     """
-    folder, name = version_folder(tfds_name, data_dir), f"tfds {tfds_name}"
-    keys = _find_keys(folder)
-    found = read_split(folder, split, default_splits)
-    labels = class_names(folder, keys[1])
-    if found.file_format == ARRAY_RECORD:
-        records = ArrayRecordFiles(found.files)
-        found.check_records(sum(records.counts))
+    directory = version_folder(tfds_name, data_dir)
+    name = f"tfds {tfds_name}"
+    keys = _find_keys(directory)
+    prepared = read_split(directory, split, default_splits)
+    labels = class_names(directory, keys[1])
+    if prepared.file_format == ARRAY_RECORD:
+        records = ArrayRecordFiles(prepared.files)
+        prepared.check_records(sum(records.counts))
         return ArrayRecordSource(
             name,
             records,
@@ -63,29 +64,29 @@ def load(
             image_key=keys[0],
             label_key=keys[1],
             labels=labels,
-            part=found.part,
+            part=prepared.part,
         )
-    indexes = index_files(found.files)
-    found.check_records(sum(index.records for index in indexes))
+    indexes = index_files(prepared.files)
+    prepared.check_records(sum(index.records for index in indexes))
     return RecordSource(
         name,
-        found.files,
+        prepared.files,
         tuple(indexes),
-        first_shape(name, found.files, indexes, keys, any_size),
+        first_shape(name, prepared.files, indexes, keys, any_size),
         image_key=keys[0],
         label_key=keys[1],
         labels=labels,
-        part=found.part,
+        part=prepared.part,
     )
 
 
-def _find_keys(folder: Path) -> tuple[str, str]:
+def _find_keys(directory: Path) -> tuple[str, str]:
     """Returns the features of the image and of the label."""
-    path = folder / "features.json"
+    path = directory / "features.json"
     if not path.is_file():
         return _KEYS
-    features = read_features(folder)
-    kinds = {name: str(one.get("pythonClassName", "")) for name, one in features.items()}
+    features = read_features(directory)
+    kinds = {name: str(feature.get("pythonClassName", "")) for name, feature in features.items()}
     keys = []
     for key, kind in zip(_KEYS, _CLASSES, strict=True):
         named = [name for name, full in kinds.items() if full.rpartition(".")[2] == kind]

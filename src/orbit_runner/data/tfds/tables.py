@@ -48,17 +48,19 @@ class TfdsTable(TableDataset):
                 "files",
                 field="input_path",
             )
-        folder = version_folder(options.tfds_name, options.tfds_data_dir)
-        self._split = read_split(folder, options.tfds_split, ("validation", "test"))
+        directory = version_folder(options.tfds_name, options.tfds_data_dir)
+        self._split = read_split(directory, options.tfds_split, ("validation", "test"))
         if self._split.part is not None:
             raise DataError(
                 f"tfds: got split {options.tfds_split!r}, expected a whole split; to split the "
                 "rows of a table, set task.split",
                 field="tfds_split",
             )
-        features = read_features(folder)
+        features = read_features(directory)
         self.kinds = {name: _column_kind(feature) for name, feature in features.items()}
-        self._texts = {name: _make_converter(folder, name, one) for name, one in features.items()}
+        self._texts = {
+            name: _make_converter(directory, name, feature) for name, feature in features.items()
+        }
         self._read = _open_records(self._split)
         self.files = self._split.files
         self.options = options
@@ -112,10 +114,10 @@ def _column_kind(feature: Mapping[str, Any]) -> str:
     return NUMBER if dtype.startswith(_NUMBERS) else CATEGORY
 
 
-def _make_converter(folder: Path, name: str, feature: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _make_converter(directory: Path, name: str, feature: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Returns the function from a stored value to that of the column; None is a missing value."""
     if _class_of(feature) == "ClassLabel":
-        classes = class_names(folder, name) or ()
+        classes = class_names(directory, name) or ()
         # A label of -1 is unknown, as in the test sets of competitions.
         return lambda value: (
             None if value < 0 else (classes[value] if value < len(classes) else str(value))
@@ -146,12 +148,13 @@ def _convert_row(
     path: Path, number: int, record: bytes, columns: Mapping[str, Callable[[Any], Any]]
 ) -> list[Any]:
     try:
-        features, found = features_of(record), []
+        features = features_of(record)
+        values = []
     except ValueError as error:
         raise DataError(f"{path}, row {number}: {error}", field="tfds_name") from None
     for name, convert in columns.items():
         try:
-            found.append(convert(value_of(features[name])))
+            values.append(convert(value_of(features[name])))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             reason = "is missing" if isinstance(error, KeyError) else shorten(str(error), 80)
             raise DataError(
@@ -159,4 +162,4 @@ def _convert_row(
                 "features.json describes it",
                 field="tfds_name",
             ) from None
-    return found
+    return values

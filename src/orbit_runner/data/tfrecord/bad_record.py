@@ -34,7 +34,7 @@ from orbit_runner.errors import DataError
 
 _CHECKSUM = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _NAMED_RECORD = re.compile(r"(?P<file>.+): record (?P<record>\d+): (?P<rest>.+)", re.DOTALL)
-# Found in TensorFlow's messages about records that cannot be parsed, and images that cannot be
+# Parts of TensorFlow's messages about records that cannot be parsed, and images that cannot be
 # decoded.
 _PARSE_ERRORS, _DECODE_ERRORS = (
     ("ParseExample", "Could not parse example"),
@@ -109,8 +109,8 @@ def find_damaged_record(path: Path) -> str:
     try:
         records.reduce(np.int64(0), lambda count, _: count + 1)
     except tf.errors.DataLossError as error:
-        found = _CHECKSUM.search(str(error))
-        place = _find_damage(int(found[1]), [(path, scan(path))]) if found else ""
+        match = _CHECKSUM.search(str(error))
+        place = _find_damage(int(match[1]), [(path, scan(path))]) if match else ""
         return place or f"{path}: {error.message.splitlines()[0]}"
     return ""
 
@@ -149,10 +149,10 @@ def _find_first_bad(step: int, problem: Callable[[RecordSource, bytes], str]) ->
         for source, orders in list(_ORDERS.items())[::-1]:
             for order in orders:
                 for record in itertools.islice(_records(source, order, step), start, stop):
-                    found = problem(source, record.data)
-                    if found:
+                    reason = problem(source, record.data)
+                    if reason:
                         place = f"{record.path}: record {record.number} at byte {record.offset}"
-                        return f"{place}: {found}"
+                        return f"{place}: {reason}"
     return ""
 
 
@@ -183,7 +183,8 @@ def _epoch_blocks(source: RecordSource, order: ReadingOrder, epoch: int) -> np.n
 
 
 def _all_record_starts(path: Path) -> Iterator[int]:
-    offset, size = 0, path.stat().st_size
+    offset = 0
+    size = path.stat().st_size
     while offset < size:
         starts = record_starts(path, offset)
         yield from starts[:-1]

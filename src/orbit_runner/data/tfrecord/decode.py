@@ -22,7 +22,8 @@ class Decoder:
             self._image: tf.io.FixedLenFeature([], tf.string),
             self._label: tf.io.FixedLenFeature([], tf.int64),
         }
-        self._offset, self._shape = source.label_offset, source.image_shape
+        self._offset = source.label_offset
+        self._shape = source.image_shape
         self._num_classes = num_classes
 
     def __call__(self, records: tf.Tensor, ids: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -17,12 +17,12 @@ def features_of(record: bytes) -> dict[str, bytes]:
     The messages are defined in `tensorflow/core/example/example.proto` and `feature.proto`. Raises
     ValueError if `record` is not such a message.
     """
-    found = {}
+    by_name = {}
     for features in _iterate_fields(record, 1):
         for entry in _iterate_fields(features, 1):
             name = b"".join(_iterate_fields(entry, 1)).decode()
-            found[name] = b"".join(_iterate_fields(entry, 2))
-    return found
+            by_name[name] = b"".join(_iterate_fields(entry, 2))
+    return by_name
 
 
 def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
@@ -40,11 +40,11 @@ def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
             got = ", ".join(sorted(features)) or "(none)"
             return f"got features {got}, expected {words}"
         try:
-            found, count = _count_values(features[name])
+            actual_kind, count = _count_values(features[name])
         except ValueError:
             return f"{name}: got a corrupted feature, expected one {kind} value"
-        if (found, count) != (kind, 1):
-            got = f"{count} × {found}" if count else "no value"
+        if (actual_kind, count) != (kind, 1):
+            got = f"{count} × {actual_kind}" if count else "no value"
             return f"{name}: got {got}, expected one {kind} value"
     return ""
 
@@ -71,7 +71,8 @@ def _count_numbers(values: bytes, kind: str) -> int:
             size, place = _read_varint(values, place)
             place += size
         elif tag & 7 == 5:
-            place, count = place + 4, count + 1
+            place = place + 4
+            count = count + 1
         else:
             _, place = _read_varint(values, place)
             count += 1

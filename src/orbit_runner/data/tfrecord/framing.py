@@ -49,13 +49,17 @@ def scan(path: Path, *, per_record: bool = False) -> FileIndex:
     has no records. Raises DataError if the file cannot be read, is truncated or is not a TFRecord
     file.
     """
-    records, offsets, end, digest = 0, array.array("q"), 0, hashlib.sha256()
+    records = 0
+    offsets = array.array("q")
+    end = 0
+    digest = hashlib.sha256()
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
             size = os.fstat(file.fileno()).st_size
             while end < size:
                 starts, frames = _read_block(path, file, end, size)
-                records, end = records + len(starts) - 1, starts[-1]
+                records = records + len(starts) - 1
+                end = starts[-1]
                 offsets.extend(starts[:-1] if per_record else starts[:1])
                 digest.update(frames)
     except OSError as error:
@@ -119,10 +123,12 @@ def has_valid_checksum(path: Path, offset: int) -> bool:
         with path.open("rb") as file:
             file.seek(offset)
             (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
-            data, stored = file.read(length), file.read(TAIL_BYTES)
+            data = file.read(length)
+            stored = file.read(TAIL_BYTES)
     except OSError as error:
         raise unreadable_error(path, error) from None
-    table, crc = _TABLE.tolist(), 0xFFFFFFFF
+    table = _TABLE.tolist()
+    crc = 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     crc ^= 0xFFFFFFFF
@@ -140,8 +146,10 @@ def find_damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
     lengths = np.diff(edges) - _FRAME
     order = np.argsort(-lengths, kind="stable")
     rows = np.frombuffer(content, np.uint8)
-    firsts, longest = edges[:-1][order] + HEAD_BYTES, lengths[order]
-    crc, left = np.full(len(order), 0xFFFFFFFF, np.uint32), len(order)
+    firsts = edges[:-1][order] + HEAD_BYTES
+    longest = lengths[order]
+    crc = np.full(len(order), 0xFFFFFFFF, np.uint32)
+    left = len(order)
     for place in range(int(lengths.max(initial=0))):
         left = int(np.searchsorted(-longest[:left], -place, side="left"))
         crc[:left] = _TABLE[(crc[:left] ^ rows[firsts[:left] + place]) & 0xFF] ^ (crc[:left] >> 8)
@@ -158,7 +166,9 @@ def unreadable_error(path: Path, error: OSError) -> DataError:
 
 def _read_block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list[int], bytes]:
     """Returns the first byte of each record of a block and the end of the last, and the frames."""
-    starts, heads, tails = [start], [], []
+    starts = [start]
+    heads = []
+    tails = []
     file.seek(start)
     while len(starts) <= BLOCK_RECORDS and starts[-1] < size:
         heads.append(file.read(HEAD_BYTES))

@@ -44,19 +44,19 @@ def record_offsets(paths: Sequence[Path]) -> list[np.ndarray]:
 def _index_all(
     index: Callable[[Path], FileIndex], paths: Sequence[Path], activity: str
 ) -> list[FileIndex]:
-    found: list[FileIndex] = []
+    indexes: list[FileIndex] = []
     reported = time.monotonic()
     pool = ThreadPoolExecutor(_THREADS)
     try:
-        for one in pool.map(index, paths):
-            found.append(one)
+        for file_index in pool.map(index, paths):
+            indexes.append(file_index)
             if time.monotonic() - reported > _PATIENCE_SECONDS:
                 reported = time.monotonic()
-                so_far = f"{activity}: {len(found):,} of {len(paths):,} files"
-                detail(so_far, len(found) / len(paths))
+                so_far = f"{activity}: {len(indexes):,} of {len(paths):,} files"
+                detail(so_far, len(indexes) / len(paths))
     finally:
         pool.shutdown(cancel_futures=True)
-    return found
+    return indexes
 
 
 def index_file(path: Path, *, per_record: bool = False) -> FileIndex:

@@ -59,10 +59,10 @@ def train_records(
     decode = Decoder(source, num_classes)
 
     def batch(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> Any:
-        found = decode(*_set_batch_size(slices.batch_size, records, ids))
+        examples = decode(*_set_batch_size(slices.batch_size, records, ids))
         if augmentation is not None:
-            found["image"] = crop_flip(found["image"], augmentation, seed, ids, epochs)
-        return found if element is None else element(found)
+            examples["image"] = crop_flip(examples["image"], augmentation, seed, ids, epochs)
+        return examples if element is None else element(examples)
 
     rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size, excluded)
     # With a finite dataset, a distributed iterator would check in each step whether the data of any
@@ -93,12 +93,13 @@ def eval_records(
     """
     slices = replica_slices(global_batch_size, input_context)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
-    decode, count = Decoder(source, num_classes), slices.elements(steps)
+    decode = Decoder(source, num_classes)
+    count = slices.elements(steps)
 
     def batch(records: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> Any:
-        found = decode(*_set_batch_size(slices.batch_size, records, ids))
+        examples = decode(*_set_batch_size(slices.batch_size, records, ids))
         weights = tf.ensure_shape(weights, [slices.batch_size])
-        return (found, weights) if element is None else element(found, weights)
+        return (examples, weights) if element is None else element(examples, weights)
 
     rows = evaluation_rows(source, slices, steps)
     batches = rows.rebatch(slices.batch_size).take(count)
@@ -123,7 +124,8 @@ def training_rows(
     int64 [b]. `excluded`, int64 [k], are the records to leave out, ascending.
     """
     reader = Reader(source, seed, shuffle_buffer_size, excluded)
-    shuffle, left_out = shuffle_buffer_size > 1, frozenset(excluded.tolist())
+    shuffle = shuffle_buffer_size > 1
+    left_out = frozenset(excluded.tolist())
     remember_order(source, ReadingOrder(seed, shuffle, slices.global_batch_size, left_out))
     rows = reader.rows(
         start=start_step * slices.global_batch_size,
@@ -154,7 +156,8 @@ def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> 
     An element has any length k: serialized records, string [k], their indices, int64 [k], and
     weights, float32 [k], 0 for records that pad the last batch.
     """
-    reader, positions = Reader(source, 0, 1), steps * slices.global_batch_size
+    reader = Reader(source, 0, 1)
+    positions = steps * slices.global_batch_size
     remember_order(source, ReadingOrder(0, shuffle=False, global_batch_size=0))
 
     def add_weights(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -62,17 +62,18 @@ def _read_record(file: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.data.D
         buffer_size=end - start,
         byte_offsets=start[tf.newaxis],
     )
-    found = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+    dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
     # Without this, the batch of a file that has become shorter would lack a record.
-    return found.concatenate(tf.data.Dataset.from_tensors("")).take(1)
+    return dataset.concatenate(tf.data.Dataset.from_tensors("")).take(1)
 
 
 class _Locations:
     """The position of each record. It takes 8 bytes of memory per record."""
 
     def __init__(self, source: JoinedRecords) -> None:
-        offsets, blocks = record_offsets(source.files), source.blocks
-        sizes = np.array([len(one) for one in offsets], np.int64)
+        offsets = record_offsets(source.files)
+        blocks = source.blocks
+        sizes = np.array([len(file_offsets) for file_offsets in offsets], np.int64)
         self._offsets = stored_tensor(np.concatenate(offsets))
         # From the number of a record to its place in the offsets of all files.
         shift = (np.cumsum(sizes) - sizes)[blocks.file] + blocks.place - blocks.first

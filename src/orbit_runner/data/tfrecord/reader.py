@@ -35,7 +35,8 @@ class Reader:
         shuffle_buffer_size: int,
         excluded: np.ndarray = NO_EXAMPLES,
     ) -> None:
-        blocks, self.size = source.blocks, source.size
+        blocks = source.blocks
+        self.size = source.size
         window = min(max(1, shuffle_buffer_size), self.size)
         self._order = BlockOrder(
             blocks.records, seed, shuffle=shuffle_buffer_size > 1, xp=TENSORFLOW
@@ -117,7 +118,7 @@ class Reader:
             buffer_size=length,
             byte_offsets=offset[tf.newaxis],
         )
-        found = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+        dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
 
         def add_ids(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             message = ": has changed since its records were counted"
@@ -126,7 +127,7 @@ class Reader:
             with tf.control_dependencies([whole]):
                 return tf.identity(data), first + tf.range(skip, records)
 
-        return found.take(records).skip(skip).batch(BLOCK_RECORDS).map(add_ids)
+        return dataset.take(records).skip(skip).batch(BLOCK_RECORDS).map(add_ids)
 
 
 def _chunk_length(window: int, record_bytes: float) -> int:
@@ -145,8 +146,10 @@ class _ExcludedRecords:
     def __init__(
         self, excluded: np.ndarray, records: np.ndarray, order: BlockOrder, shuffle: WindowShuffle
     ) -> None:
-        self._count, self._blocks = len(excluded), len(records)
-        self._order, self._shuffle = order, shuffle
+        self._count = len(excluded)
+        self._blocks = len(records)
+        self._order = order
+        self._shuffle = shuffle
         firsts = np.cumsum(records) - records
         block = np.searchsorted(firsts, excluded, side="right") - 1
         self._block, self._inner = stored_tensor(block), stored_tensor(excluded - firsts[block])

@@ -362,7 +362,8 @@ def load(
             "tfrecord: no files are specified; set input_path, for example to train-*",
             field="input_path",
         )
-    indexes, keys = index_files(files), (image_key, label_key)
+    indexes = index_files(files)
+    keys = (image_key, label_key)
     left_out: tuple[int, ...] = ()
     if max_bad_records:
         left_out = find_bad_records("tfrecord", files, indexes, keys, max_bad_records)

@@ -37,19 +37,22 @@ def _starting_pieces(trie: Trie, characters: tf.Tensor) -> tf.Tensor:
 
     A character that is not a piece is the unknown piece.
     """
-    edges, children = tf.constant(trie.edges), tf.constant(trie.children)
+    edges = tf.constant(trie.edges)
+    children = tf.constant(trie.children)
     places = tf.transpose(tf.cast(characters, tf.int64))
-    padded, count = tf.pad(places, [[0, trie.longest], [0, 0]]), tf.shape(places)[0]
-    nodes, found = tf.zeros_like(places), []
+    padded = tf.pad(places, [[0, trie.longest], [0, 0]])
+    count = tf.shape(places)[0]
+    nodes = tf.zeros_like(places)
+    pieces = []
     for offset in range(trie.longest):
         keys = nodes * NODE_STRIDE + padded[offset : offset + count]
         index = tf.searchsorted(edges, tf.reshape(keys, [-1]))
         index = tf.reshape(tf.minimum(index, len(trie.edges) - 1), tf.shape(keys))
         exists = tf.equal(tf.gather(edges, index), keys)
         nodes = tf.where(exists, tf.gather(children, index), np.int64(DEAD))
-        found.append(tf.gather(tf.constant(trie.piece_of_node), nodes))
-    found[0] = tf.where(tf.equal(found[0], _NONE), UNKNOWN, found[0])
-    return tf.stack(found, axis=-1)
+        pieces.append(tf.gather(tf.constant(trie.piece_of_node), nodes))
+    pieces[0] = tf.where(tf.equal(pieces[0], _NONE), UNKNOWN, pieces[0])
+    return tf.stack(pieces, axis=-1)
 
 
 class _Frontier(NamedTuple):
@@ -69,20 +72,22 @@ def _best_endings(trie: Trie, starting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     scores = tf.gather(tf.constant(trie.scores), tf.maximum(starting, 0))
     scores = tf.where(tf.equal(starting, _NONE), _UNREACHED.sums, scores)
     sizes = tf.range(1, trie.longest + 1)
-    found = [tf.TensorArray(tf.int32, count, element_shape=[None]) for _ in range(2)]
+    arrays = [tf.TensorArray(tf.int32, count, element_shape=[None]) for _ in range(2)]
 
-    def step(place: tf.Tensor, here: tf.Tensor, old: _Frontier, found: list) -> tuple:
+    def step(place: tf.Tensor, here: tf.Tensor, old: _Frontier, arrays: list) -> tuple:
         new = _Frontier(here + scores[place], starting[place], sizes)
         better = new.sums > old.sums
         best = _Frontier(*(tf.where(better, a, b) for a, b in zip(new, old, strict=True)))
-        found = [out.write(place, state[:, 0]) for out, state in zip(found, best[1:], strict=True)]
+        arrays = [
+            out.write(place, state[:, 0]) for out, state in zip(arrays, best[1:], strict=True)
+        ]
         ahead = _Frontier(*map(_shift_left, best, _UNREACHED))
-        return place + 1, best.sums[:, :1], ahead, found
+        return place + 1, best.sums[:, :1], ahead, arrays
 
     ahead = _Frontier(*(tf.fill([rows, trie.longest], value) for value in _UNREACHED))
-    start = (tf.constant(0), tf.zeros([rows, 1]), ahead, found)
-    *_, found = tf.while_loop(lambda place, *_: place < count, step, start)
-    ids, taken = (out.stack() for out in found)
+    start = (tf.constant(0), tf.zeros([rows, 1]), ahead, arrays)
+    *_, arrays = tf.while_loop(lambda place, *_: place < count, step, start)
+    ids, taken = (out.stack() for out in arrays)
     return ids, taken
 
 
@@ -93,17 +98,20 @@ def _shift_left(state: tf.Tensor, last: np.generic) -> tf.Tensor:
 def _trace_back(ids: tf.Tensor, sizes: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     """Returns the pieces of the best segmentations: int32 [b, k], padded in front with -1."""
     ids, sizes = tf.transpose(ids), tf.transpose(sizes)
-    found = tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[None])
+    pieces = tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[None])
 
-    def step(places: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+    def step(places: tf.Tensor, pieces: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
         # If a row has reached its start, the first entry is read but not used.
-        last, going = tf.maximum(places - 1, 0), places > 0
+        last = tf.maximum(places - 1, 0)
+        going = places > 0
         piece = tf.gather(ids, last, batch_dims=1)
         left = places - tf.gather(sizes, last, batch_dims=1)
-        found = found.write(found.size(), tf.where(going, piece, _NONE))
-        return tf.where(going, left, 0), found
+        pieces = pieces.write(pieces.size(), tf.where(going, piece, _NONE))
+        return tf.where(going, left, 0), pieces
 
-    _, found = tf.while_loop(
-        lambda places, found: tf.reduce_any(places > 0) | (found.size() < 1), step, (lengths, found)
+    _, pieces = tf.while_loop(
+        lambda places, pieces: tf.reduce_any(places > 0) | (pieces.size() < 1),
+        step,
+        (lengths, pieces),
     )
-    return tf.transpose(found.stack()[::-1])
+    return tf.transpose(pieces.stack()[::-1])

@@ -34,7 +34,8 @@ class Vocabulary:
     """
 
     def __init__(self, model: bytes, name: str = "vocabulary") -> None:
-        self.model, self._name = model, name
+        self.model = model
+        self._name = name
         self._processor = _processor(model, name)
         _check_ids(self._processor, name)
         ids = range(self._processor.vocab_size())

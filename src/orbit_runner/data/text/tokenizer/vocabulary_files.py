@@ -29,7 +29,7 @@ def load_or_build_vocabulary(
     character_coverage: float = 0.9999,
     excluded: Collection[int] = frozenset(),
 ) -> Vocabulary:
-    """Returns the vocabulary in a file, or the one of the training text, which is built if needed.
+    """Returns the vocabulary in a file, or that of the training text, which is built if needed.
 
     A built vocabulary is stored in the directory of the text or, if that is not writable, in the
     user's cache directory. Its file name has the size and a digest of the text and the settings.
@@ -50,14 +50,16 @@ def load_or_build_vocabulary(
         lines -= len(excluded)
     name = f"vocabulary-{size}-{_digest(settings)}.model"
     # Next to the data, so that all machines with access to the data use the same vocabulary.
-    folders = [files[0].absolute().parent, text_cache()]
-    kept = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    directories = [files[0].absolute().parent, text_cache()]
+    kept = next(
+        (directory / name for directory in directories if (directory / name).is_file()), None
+    )
     if kept is None:
         step = -(-lines // _MOST_LINES)
         note(f"building a vocabulary of {size:,} subwords from {lines:,} lines")
         text = itertools.islice(read_files(files, excluded), 0, None, step)
         built = build_vocabulary(text, size=size, character_coverage=character_coverage)
-        kept = _store_model(built.model, folders, name)
+        kept = _store_model(built.model, directories, name)
         note(f"vocabulary: {kept}")
     return Vocabulary.load(kept)
 
@@ -66,18 +68,19 @@ def _digest(settings: list[object]) -> str:
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
 
 
-def _store_model(model: bytes, folders: Sequence[Path], name: str) -> Path:
-    for folder in folders:
+def _store_model(model: bytes, directories: Sequence[Path], name: str) -> Path:
+    for directory in directories:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
             # The superuser can also write to read-only directories.
-            if not folder.stat().st_mode & _WRITE_BITS:
+            if not directory.stat().st_mode & _WRITE_BITS:
                 continue
-            write_shared_file(folder / name, model, first_wins=True)
+            write_shared_file(directory / name, model, first_wins=True)
         except OSError:
             continue
-        return folder / name
+        return directory / name
     raise DataError(
-        f"cannot be written to {' or '.join(map(str, folders))}; set it to an existing model file",
+        f"cannot be written to {' or '.join(map(str, directories))}; set it to an "
+        "existing model file",
         field="vocabulary",
     )

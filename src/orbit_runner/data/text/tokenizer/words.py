@@ -34,14 +34,14 @@ def frequent_words(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
     `counts` maps each text to its number of occurrences. With padding and unknown words, there
     are at most `size` ids.
     """
-    found: Counter[bytes] = Counter()
+    word_counts: Counter[bytes] = Counter()
     times = iter(counts.values())
     for words, offsets in _split_in_blocks([*counts]):
         for first, last in itertools.pairwise(offsets):
             weight = next(times)
             for word in words[first:last]:
-                found[word] += weight
-    ordered = sorted(found.items(), key=lambda one: (-one[1], one[0]))
+                word_counts[word] += weight
+    ordered = sorted(word_counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return tuple(word.decode() for word, _ in ordered[: size - _FIRST])
 
 
@@ -51,10 +51,10 @@ def encode_words(texts: Sequence[str], words: Sequence[str]) -> Ragged:
     ids = {word.encode(): number for number, word in enumerate(words, _FIRST)}
     parts = [
         Ragged(
-            np.array([ids.get(word, UNKNOWN) for word in found], np.int32),
+            np.array([ids.get(word, UNKNOWN) for word in block_words], np.int32),
             np.array(offsets, np.int64),
         )
-        for found, offsets in _split_in_blocks(texts)
+        for block_words, offsets in _split_in_blocks(texts)
     ]
     return Ragged.concatenate(parts)
 
@@ -81,6 +81,6 @@ def _split_in_blocks(texts: Sequence[str]) -> Iterator[tuple[list[bytes], list[i
     for first in range(0, len(texts), _BLOCK_TEXTS):
         # Eager even while a graph is built, and not on an accelerator.
         with tf.init_scope(), tf.device("CPU:0"):
-            found = split_words(tf.constant(texts[first : first + _BLOCK_TEXTS], tf.string))
-            words, offsets = found.flat_values.numpy(), found.row_splits.numpy()
+            ragged = split_words(tf.constant(texts[first : first + _BLOCK_TEXTS], tf.string))
+            words, offsets = ragged.flat_values.numpy(), ragged.row_splits.numpy()
         yield words.tolist(), offsets.tolist()
