@@ -50,7 +50,7 @@ class TaskAdapter:
             # Adapted lookup layers list their vocabulary as a weight, but it is no variable.
             if hasattr(layer, "get_vocabulary"):
                 weights = own_other_weights(layer)
-                set_own_other_weights(layer, [one for one in weights if is_variable(one)])
+                set_own_other_weights(layer, [weight for weight in weights if is_variable(weight)])
         return model
 
     def build_inputs(

@@ -51,7 +51,8 @@ class Assets:
 
         Must be called before the task reads any of them.
         """
-        self._files, self._stored = {}, frozenset()
+        self._files = {}
+        self._stored = frozenset()
         self._is_new_run = True
 
     def has(self, name: str) -> bool:
@@ -187,9 +188,10 @@ class Assets:
 
 def copy_assets(source: Path, target: Path) -> None:
     """Copies the assets of a run to the directory of another that continues it, or of an export."""
-    there, here = RunDirectory(source).assets, RunDirectory(target).assets
-    if there.is_dir():
-        shutil.copytree(there, here, dirs_exist_ok=True)
+    source_assets = RunDirectory(source).assets
+    target_assets = RunDirectory(target).assets
+    if source_assets.is_dir():
+        shutil.copytree(source_assets, target_assets, dirs_exist_ok=True)
 
 
 def encode_json(value: Any) -> bytes:

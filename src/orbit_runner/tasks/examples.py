@@ -113,18 +113,20 @@ def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np
     """
     if not data.exclude:
         return NO_EXAMPLES
-    ids, found, problems = read_ids(data.exclude), set[int](), []
+    ids = read_ids(data.exclude)
+    indices = set[int]()
+    problems = []
     for text, place in ids.items():
         try:
-            found.add(find(text))
+            indices.add(find(text))
         except UnknownExample as error:
             problems.append(f"{place}: {error.reason}" if place else error.reason)
     if problems:
         more = f"\nand {len(problems) - 1:,} more of {len(ids):,} IDs" if problems[1:] else ""
         raise DataError(problems[0] + more, field="exclude")
-    if len(found) == size:
+    if len(indices) == size:
         raise DataError(f"leaves out all {size:,} examples, expected fewer", field="exclude")
-    return np.array(sorted(found), np.int64)
+    return np.array(sorted(indices), np.int64)
 
 
 def order_of(

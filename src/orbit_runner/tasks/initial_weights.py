@@ -48,10 +48,10 @@ def find_checkpoint(path: str) -> str | None:
         latest: str | None = tf.train.latest_checkpoint(place)
         if latest is not None:
             return latest
-    numbered = [int(one.name) for one in Path(path).iterdir() if one.name.isdecimal()]
+    numbered = [int(entry.name) for entry in Path(path).iterdir() if entry.name.isdecimal()]
     exports = [path, *(f"{path}/{number}" for number in sorted(numbered, reverse=True))]
-    found = (f"{place}/{_EXPORT_CHECKPOINT}" for place in exports)
-    return next((one for one in found if tf.io.gfile.exists(f"{one}.index")), None)
+    prefixes = (f"{place}/{_EXPORT_CHECKPOINT}" for place in exports)
+    return next((prefix for prefix in prefixes if tf.io.gfile.exists(f"{prefix}.index")), None)
 
 
 def load_weights(model: Any, path: str, ignore: Sequence[str] = ()) -> LoadedWeights:
@@ -86,19 +86,21 @@ def load_weights(model: Any, path: str, ignore: Sequence[str] = ()) -> LoadedWei
     names = _names(model, variables)
     ignored = _ignored_variables(ignore, variables, names)
     keys = content.keys(model, variables)
-    wanted = [one for one in variables if id(one) not in ignored]
+    wanted = [variable for variable in variables if id(variable) not in ignored]
     mismatches = {
-        id(one): why for one in wanted if (why := content.mismatch(keys.get(id(one)), one))
+        id(variable): why
+        for variable in wanted
+        if (why := content.mismatch(keys.get(id(variable)), variable))
     }
     if mismatches:
         raise SettingError(_PATH, _mismatch_message(prefix, model, names, mismatches))
     for variable in wanted:
         variable.assign(content.tensor(keys[id(variable)]))
-    used = {keys[id(one)] for one in wanted}
-    ignored_keys = {keys[one] for one in ignored if one in keys}
+    used = {keys[id(variable)] for variable in wanted}
+    ignored_keys = {keys[variable_id] for variable_id in ignored if variable_id in keys}
     # Users do not know the path of the local copy of a remote checkpoint.
     source = prefix if local == path else path
-    loaded = frozenset(id(one) for one in wanted)
+    loaded = frozenset(id(variable) for variable in wanted)
     return LoadedWeights(source, loaded, content.other_names(used | ignored_keys))
 
 
@@ -126,8 +128,8 @@ class _CheckpointContent:
         self._by_name = "model" not in roots and "weights" in roots
         self._model_node = roots.get("weights" if self._by_name else "model")
         if self._model_node is None:
-            found = ", ".join(sorted(roots)) or "nothing"
-            raise ValueError(f"it contains no object `model`, only: {found}")
+            objects = ", ".join(sorted(roots)) or "nothing"
+            raise ValueError(f"it contains no object `model`, only: {objects}")
 
     def keys(self, model: Any, variables: Sequence[Any]) -> dict[int, str]:
         """Returns the keys of the variables that the checkpoint has, by their `id`."""
@@ -137,10 +139,16 @@ class _CheckpointContent:
         keys: dict[str, list[str]] = {}
         for key, name in self._values():
             keys.setdefault(name, []).append(key)
-        return {id(one): keys[name_of(one)].pop(0) for one in variables if keys.get(name_of(one))}
+        return {
+            id(variable): keys[name_of(variable)].pop(0)
+            for variable in variables
+            if keys.get(name_of(variable))
+        }
 
     def _keys_by_path(self, model: Any) -> dict[int, str]:
-        queue, seen, keys = [(model, self._model_node)], {id(model)}, {}
+        queue = [(model, self._model_node)]
+        seen = {id(model)}
+        keys = {}
         while queue:
             live, node = queue.pop(0)
             attributes = self._graph.nodes[node].attributes
@@ -158,15 +166,17 @@ class _CheckpointContent:
 
     def _values(self) -> list[tuple[str, str]]:
         """Returns the key and the name of each variable of the model, in breadth-first order."""
-        queue, seen, found = [self._model_node], {self._model_node}, []
+        queue = [self._model_node]
+        seen = {self._model_node}
+        keys_and_names = []
         while queue:
             node = queue.pop(0)
-            for one in self._graph.nodes[node].attributes:
-                found.append((one.checkpoint_key, one.full_name))
+            for attribute in self._graph.nodes[node].attributes:
+                keys_and_names.append((attribute.checkpoint_key, attribute.full_name))
             new = [child for child in self._children(node).values() if child not in seen]
             seen.update(new)
             queue += new
-        return found
+        return keys_and_names
 
     def mismatch(self, key: str | None, variable: Any) -> str:
         """Returns why a variable cannot have the value of a key, or "" if it can."""
@@ -186,36 +196,36 @@ class _CheckpointContent:
 
 
 def _variables(model: Any) -> list[Any]:
-    found = tf.train.TrackableView(model).descendants()
-    return merge_shards(one for one in found if is_variable(one))
+    objects = tf.train.TrackableView(model).descendants()
+    return merge_shards(trackable for trackable in objects if is_variable(trackable))
 
 
 def _names(model: Any, variables: Sequence[Any]) -> dict[int, str]:
     known = variable_names(model)
-    return {id(one): known.get(id(one), name_of(one)) for one in variables}
+    return {id(variable): known.get(id(variable), name_of(variable)) for variable in variables}
 
 
 def _ignored_variables(
     patterns: Sequence[str], variables: Sequence[Any], names: dict[int, str]
 ) -> set[int]:
     """Returns the `id` of each variable that a pattern selects, by either of its names."""
-    found: set[int] = set()
+    ignored: set[int] = set()
     for pattern in patterns:
         selected = {
-            id(one)
-            for one in variables
-            if selects(pattern, names[id(one)]) or selects(pattern, name_of(one))
+            id(variable)
+            for variable in variables
+            if selects(pattern, names[id(variable)]) or selects(pattern, name_of(variable))
         }
         if not selected:
             raise SettingError(_IGNORE, no_match_message("variable", pattern, [*names.values()]))
-        found |= selected
-    return found
+        ignored |= selected
+    return ignored
 
 
 def _mismatch_message(
     prefix: str, model: Any, names: dict[int, str], mismatches: dict[int, str]
 ) -> str:
-    lines = format_list([f"{names[one]}: {why}" for one, why in mismatches.items()])
+    lines = format_list([f"{names[variable_id]}: {why}" for variable_id, why in mismatches.items()])
     layers = [
         named.name
         for named in named_layers(model)

@@ -34,13 +34,13 @@ class NamedLayer:
     @property
     def trainable_weights(self) -> list[Any]:
         """The weights that are trained if the layer is trainable, so no moving averages."""
-        own = {id(one) for one in self.weights}
-        return [one for one in own_trainable_weights(self.layer) if id(one) in own]
+        own = {id(weight) for weight in self.weights}
+        return [weight for weight in own_trainable_weights(self.layer) if id(weight) in own]
 
     @property
     def parameters(self) -> int:
         """The number of parameters in the weights."""
-        return sum(math.prod(one.shape.as_list()) for one in self.weights)
+        return sum(math.prod(weight.shape.as_list()) for weight in self.weights)
 
 
 def named_layers(model: Any) -> list[NamedLayer]:
@@ -60,11 +60,13 @@ def _walk(layer: Any, name: str, inside: str, seen: set[int]) -> Iterator[NamedL
         return
     seen.add(id(layer))
     inner = inner_layers(layer)
-    inner_weights = {id(weight) for one in inner for weight in one.weights}
-    yield NamedLayer(name, layer, [one for one in layer.weights if id(one) not in inner_weights])
-    for one in inner:
-        path = f"{inside}/{one.name}" if inside else one.name
-        yield from _walk(one, path, path, seen)
+    inner_weights = {id(weight) for inner_layer in inner for weight in inner_layer.weights}
+    yield NamedLayer(
+        name, layer, [weight for weight in layer.weights if id(weight) not in inner_weights]
+    )
+    for inner_layer in inner:
+        path = f"{inside}/{inner_layer.name}" if inside else inner_layer.name
+        yield from _walk(inner_layer, path, path, seen)
 
 
 def layers_by_name(model: Any) -> dict[str, Any]:
@@ -72,22 +74,22 @@ def layers_by_name(model: Any) -> dict[str, Any]:
 
     The names are those of `named_layers`. If layers have the same name, `_` is added to the later.
     """
-    found: dict[str, Any] = {str(model.name): model}
+    layers: dict[str, Any] = {str(model.name): model}
     seen = {id(model)}
 
     def add(layer: Any, inside: str) -> None:
-        for one in inner_layers(layer):
-            if id(one) in seen:
+        for inner_layer in inner_layers(layer):
+            if id(inner_layer) in seen:
                 continue
-            seen.add(id(one))
-            name = f"{inside}{one.name}"
-            while name in found:
+            seen.add(id(inner_layer))
+            name = f"{inside}{inner_layer.name}"
+            while name in layers:
                 name += "_"
-            found[name] = one
-            add(one, f"{name}/")
+            layers[name] = inner_layer
+            add(inner_layer, f"{name}/")
 
     add(model, "")
-    return found
+    return layers
 
 
 def variable_names(model: Any) -> dict[int, str]:
@@ -109,7 +111,7 @@ def selects(pattern: str, name: str) -> bool:
     """
     parts = name.split("/")
     outer = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-    return any(fnmatch.fnmatchcase(one, pattern) for one in outer)
+    return any(fnmatch.fnmatchcase(prefix, pattern) for prefix in outer)
 
 
 def no_match_message(kind: str, pattern: str, names: Sequence[str]) -> str:

@@ -28,7 +28,8 @@ class Mistake:
     def classes(self, names: Sequence[str]) -> tuple[str, str]:
         """Returns the names of the label and of the prediction, their numbers if they have none."""
         label, predicted = (
-            names[one] if one < len(names) else str(one) for one in (self.label, self.predicted)
+            names[number] if number < len(names) else str(number)
+            for number in (self.label, self.predicted)
         )
         return label, predicted
 
@@ -49,7 +50,9 @@ class Mistakes:
 
     def note(self, total: int | None) -> str:
         """Returns how many predictions are correct, out of `total` examples; None if unknown."""
-        correct = sum(count for (label, found), count in self.confusion.items() if label == found)
+        correct = sum(
+            count for (label, predicted), count in self.confusion.items() if label == predicted
+        )
         counted = f"the first {self.num_examples:,} examples"
         if total is not None:
             all_seen = self.num_examples >= total
@@ -78,8 +81,10 @@ def find_mistakes(model: tf_keras.Model, batches: Iterable[Any], *, max_mistakes
         confusion.update(zip(labels.tolist(), predicted.tolist(), strict=True))
         rows = np.flatnonzero(predicted != labels)
         rows = rows[np.argsort(shares[rows, labels[rows]], kind="stable")][:max_mistakes]
-        found = [_mistake(features, labels, shares, numbers, row) for row in rows.tolist()]
-        worst = sorted([*worst, *found], key=lambda one: one.label_probability)[:max_mistakes]
+        mistakes = [_mistake(features, labels, shares, numbers, row) for row in rows.tolist()]
+        worst = sorted([*worst, *mistakes], key=lambda mistake: mistake.label_probability)[
+            :max_mistakes
+        ]
         num_examples += len(labels)
         if num_examples == _MAX_EXAMPLES:
             break
@@ -89,7 +94,8 @@ def find_mistakes(model: tf_keras.Model, batches: Iterable[Any], *, max_mistakes
 def _mistake(
     features: np.ndarray, labels: np.ndarray, shares: np.ndarray, numbers: np.ndarray, row: int
 ) -> Mistake:
-    label, predicted = int(labels[row]), int(shares[row].argmax())
+    label = int(labels[row])
+    predicted = int(shares[row].argmax())
     probabilities = float(shares[row, predicted]), float(shares[row, label])
     return Mistake(features[row], label, predicted, *probabilities, int(numbers[row]))
 

@@ -64,16 +64,16 @@ def build_eval_tasks(config: ExperimentConfig, logging_dir: str | None) -> dict[
     Empty if the experiment evaluates the task that it trains. Raises `SettingError` if two have the
     same name, and `RunnerError` if Model Garden has no task for a config.
     """
-    found: dict[str, EvalTask] = {}
+    eval_tasks: dict[str, EvalTask] = {}
     for number, routine in enumerate(getattr(config.for_task, "eval_tasks", None) or ()):
         from orbit_runner.model_garden.loading import task_class
 
         settings = routine.task_config
         name = routine.task_name or settings.name or f"task_{number}"
-        _check_name(f"eval_tasks[{number}].task_name", name, found)
+        _check_name(f"eval_tasks[{number}].task_name", name, eval_tasks)
         task = task_class(settings)(settings, logging_dir=logging_dir, name=name)
-        found[name] = EvalTask(task, routine.eval_steps)
-    return found
+        eval_tasks[name] = EvalTask(task, routine.eval_steps)
+    return eval_tasks
 
 
 def is_multitask(task: Any) -> bool:
@@ -91,7 +91,9 @@ class JointTask:
     loss = TOTAL_LOSS  # The key of the weighted sum of the losses.
 
     def __init__(self, multi: Any, config: Any, model: Any = None) -> None:
-        self.multi, self.task_config, self._model = multi, config, model
+        self.multi = multi
+        self.task_config = config
+        self._model = model
         self.tasks: Mapping[str, Any] = multi.tasks
         self.create_optimizer = multi.create_optimizer
 

@@ -56,18 +56,18 @@ def _shared_input_files(task: Any) -> SharedExamples | None:
     sections = [_settings(getattr(task, name, None)) for name in ("train_data", "validation_data")]
     if not all(sections):
         return None
-    name, *_ = names = [str(one.get("tfds_name") or "") for one in sections]
+    name, *_ = names = [str(section.get("tfds_name") or "") for section in sections]
     if name:
-        splits = [str(one.get("tfds_split") or "") for one in sections]
+        splits = [str(section.get("tfds_split") or "") for section in sections]
         if names[0] == names[1] and _overlap(*splits):
             text = f"tfds:{name}, split {{}}"
             places = (text.format(splits[1]), text.format(splits[0]))
             return SharedExamples(1, 1, "splits", places, "set another tfds_split")
         return None
-    selected = {key for one in sections for key in one if _SELECTS.fullmatch(key)}
+    selected = {key for section in sections for key in section if _SELECTS.fullmatch(key)}
     if any(sections[0].get(key) != sections[1].get(key) for key in selected):
         return None
-    files = [_files(one.get("input_path")) for one in sections]
+    files = [_files(section.get("input_path")) for section in sections]
     return shared_files(files[0], files[1], _OTHER_FILES)
 
 
@@ -80,20 +80,20 @@ def _files(value: Any) -> list[str]:
         named = patterns(value)
     except (TypeError, AttributeError, RecursionError):
         return []
-    return [path for one in named if is_local(one) for path in sorted(glob.glob(one))]
+    return [path for pattern in named if is_local(pattern) for path in sorted(glob.glob(pattern))]
 
 
 def _overlap(left: str, right: str) -> bool:
     """Returns whether two splits of TensorFlow Datasets have examples in common, if it is known."""
     if left == right:
         return bool(left)
-    parts = [[_SLICE.fullmatch(one.strip()) for one in text.split("+")] for text in (left, right)]
+    parts = [[_SLICE.fullmatch(part.strip()) for part in text.split("+")] for text in (left, right)]
     return any(
-        one is not None
-        and other is not None
-        and one["name"] == other["name"]
-        and max(int(one["start"] or 0), int(other["start"] or 0))
-        < min(int(one["stop"] or 100), int(other["stop"] or 100))
-        for one in parts[0]
-        for other in parts[1]
+        left_slice is not None
+        and right_slice is not None
+        and left_slice["name"] == right_slice["name"]
+        and max(int(left_slice["start"] or 0), int(right_slice["start"] or 0))
+        < min(int(left_slice["stop"] or 100), int(right_slice["stop"] or 100))
+        for left_slice in parts[0]
+        for right_slice in parts[1]
     )

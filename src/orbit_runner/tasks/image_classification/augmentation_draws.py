@@ -38,7 +38,8 @@ class AugmentationDraws:
     """The draws of the augmentation that `train_inputs` applies with these settings."""
 
     def __init__(self, data: ImageDataConfig, dataset: ImageDataset, input_size: Size) -> None:
-        self._data, self._seed = data, data.seed or 0
+        self._data = data
+        self._seed = data.seed or 0
         streamed = not is_ready(dataset, data, input_size)
         self._augments_images = streamed and input_size is not None
         self._mixes = data.mixup_and_cutmix if streamed else None
@@ -50,8 +51,10 @@ class AugmentationDraws:
         columns = [*self._columns(key, rows)]
 
         def describe_row(row: int, size: tuple[int, int] | None) -> dict[str, Any]:
-            found = {name: value for column in columns for name, value in column(row, size).items()}
-            return {"drawn": found} if found else {}
+            values = {
+                name: value for column in columns for name, value in column(row, size).items()
+            }
+            return {"drawn": values} if values else {}
 
         return describe_row
 
@@ -65,8 +68,8 @@ class AugmentationDraws:
             drawn = crop_flips(*key, padding=data.augment_padding, flip=flip)
 
             def crop(row: int, size: Any) -> dict[str, Any]:
-                found: dict[str, Any] = {"crop": [int(drawn.top[row]), int(drawn.left[row])]}
-                return found | ({"flip": bool(drawn.flipped[row])} if flip else {})
+                values: dict[str, Any] = {"crop": [int(drawn.top[row]), int(drawn.left[row])]}
+                return values | ({"flip": bool(drawn.flipped[row])} if flip else {})
 
             yield crop
         if self._mixes:
@@ -91,8 +94,8 @@ class AugmentationDraws:
                 if size is None:
                     return {}
                 areas = data.crop_area_range
-                found = area_crop(*self._example_key(key, row), size=size, areas=areas)
-                return {"window": list(found) if found else "center"}
+                rectangle = area_crop(*self._example_key(key, row), size=size, areas=areas)
+                return {"window": list(rectangle) if rectangle else "center"}
 
             yield window
             if data.aug_rand_hflip:
@@ -109,8 +112,10 @@ class AugmentationDraws:
             settings = data.random_erasing.as_dict()
 
             def erase(row: int, size: Any) -> dict[str, Any]:
-                found = erased_rectangle(*self._example_key(key, row), size=self._size, **settings)
-                return {"erased": list(found)} if found else {}
+                rectangle = erased_rectangle(
+                    *self._example_key(key, row), size=self._size, **settings
+                )
+                return {"erased": list(rectangle)} if rectangle else {}
 
             yield erase
 
@@ -120,9 +125,11 @@ class AugmentationDraws:
         assert choice.type is not None
         draw, names = _POLICIES[choice.type]
         settings = {name: getattr(choice.get(), name) for name in names}
-        found = draw(*key, size=self._size, **settings)
+        operations = draw(*key, size=self._size, **settings)
         # Another version of Model Garden may have other operations.
-        return {"policy": choice.type} if found is None else {choice.type: found or "none"}
+        return (
+            {"policy": choice.type} if operations is None else {choice.type: operations or "none"}
+        )
 
     @staticmethod
     def _example_key(key: _Key, row: int) -> tuple[int, int, int]:

@@ -103,7 +103,8 @@ class ImageClassificationConfig(TaskConfig):
             )
 
     def _augmentation_problems(self) -> Iterator[tuple[str, str]]:
-        data, size = self.train_data, self.model.input_size
+        data = self.train_data
+        size = self.model.input_size
         fields = [name for name in enabled_augmentations(data) if name != "mixup_and_cutmix"]
         if data.augment == "inception":
             fields.append("augment")

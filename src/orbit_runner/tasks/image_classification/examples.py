@@ -20,7 +20,8 @@ class ImageExamples(DatasetExamples):
     """Images in memory, in TFRecord files or in separate files."""
 
     def __init__(self, config: ImageClassificationConfig, data: ImageDataConfig) -> None:
-        size, classes = config.model.input_size, config.model.num_classes
+        size = config.model.input_size
+        classes = config.model.num_classes
         if classes is None:
             classes = load_source(config.train_data, size).known_classes()
         dataset = load_source(data, size, classes)
@@ -47,7 +48,8 @@ class ImageExamples(DatasetExamples):
         return self._describe(self._dataset.place(number))
 
     def _describe(self, place: Place) -> dict[str, Any]:
-        names, label = self._labels, place.label
+        names = self._labels
+        label = place.label
         if label is None:
             return place.names
         described = place.names | {"label": label}

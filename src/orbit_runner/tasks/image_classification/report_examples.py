@@ -29,13 +29,15 @@ def classification_examples(
         names: The names of the classes.
         total: The number of examples of the dataset; None if unknown.
     """
-    found = find_mistakes(model, batches, max_mistakes=_MISTAKES)
+    mistakes = find_mistakes(model, batches, max_mistakes=_MISTAKES)
     return ReportExamples(
-        note=found.note(total),
-        confusion=found.confusion,
+        note=mistakes.note(total),
+        confusion=mistakes.confusion,
         classes=names,
-        images=np.stack([one.features for one in found.worst]) if found.worst else None,
-        captions=[_caption(one, names) for one in found.worst],
+        images=np.stack([mistake.features for mistake in mistakes.worst])
+        if mistakes.worst
+        else None,
+        captions=[_caption(mistake, names) for mistake in mistakes.worst],
     )
 
 

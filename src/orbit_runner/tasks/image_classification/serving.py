@@ -32,7 +32,7 @@ def image_serving(
     no inputs.
     """
     images = tf.TensorSpec([None, *model.input_shape[1:]], model.inputs[0].dtype, name="images")
-    one = tf.TensorSpec(images.shape[1:], images.dtype)
+    image_spec = tf.TensorSpec(images.shape[1:], images.dtype)
 
     def classify(batch: tf.Tensor) -> dict[str, tf.Tensor]:
         logits = tf.cast(model(batch, training=False), tf.float32)
@@ -45,9 +45,9 @@ def image_serving(
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="images")])
     def image_bytes(images: tf.Tensor) -> dict[str, tf.Tensor]:
         def decode_image(data: tf.Tensor) -> tf.Tensor:
-            return tf.ensure_shape(tf.cast(decode(data), one.dtype), one.shape)
+            return tf.ensure_shape(tf.cast(decode(data), image_spec.dtype), image_spec.shape)
 
-        return classify(tf.map_fn(decode_image, images, fn_output_signature=one))
+        return classify(tf.map_fn(decode_image, images, fn_output_signature=image_spec))
 
     @tf.function(input_signature=[])
     def class_names() -> dict[str, tf.Tensor]:
@@ -82,7 +82,8 @@ class ImagePredictor:
 
     def __init__(self, signatures: Mapping[str, Any], top_k: int | None = None) -> None:
         names = signatures[NAMES]()["names"].numpy()
-        self._classify, self._names = signatures[BYTES], [name.decode() for name in names]
+        self._classify = signatures[BYTES]
+        self._names = [name.decode() for name in names]
         self._top_k = min(top_k or _TOP_K, len(self._names))
         self._label_width = max(map(len, self._names))
         self._path_width = 0
@@ -114,17 +115,19 @@ class ImagePredictor:
 
     def _probabilities(self, images: Sequence[bytes]) -> list[Any]:
         """Returns the probabilities of each image, or a string with the error instead."""
-        found = self._classify(images=tf.constant(list(images)))["probabilities"].numpy()
-        return ["an output of the model is NaN" if np.isnan(row).any() else row for row in found]
+        probabilities = self._classify(images=tf.constant(list(images)))["probabilities"].numpy()
+        return [
+            "an output of the model is NaN" if np.isnan(row).any() else row for row in probabilities
+        ]
 
-    def _prediction(self, path: Path, found: Any) -> Prediction:
+    def _prediction(self, path: Path, result: Any) -> Prediction:
         shown = f"{path!s:<{self._path_width}}"
-        if isinstance(found, str):
-            return Prediction(f"{shown}  error: {found}", {"image": str(path), "error": found})
-        best = sorted(range(len(found)), key=lambda index: -found[index])[: self._top_k]
-        labels = [f"{self._names[k]:<{self._label_width}} {found[k]:.4f}" for k in best]
+        if isinstance(result, str):
+            return Prediction(f"{shown}  error: {result}", {"image": str(path), "error": result})
+        best = sorted(range(len(result)), key=lambda index: -result[index])[: self._top_k]
+        labels = [f"{self._names[k]:<{self._label_width}} {result[k]:.4f}" for k in best]
         answers = [
-            {"label": self._names[k], "class": k, "probability": float(f"{found[k]:.6g}")}
+            {"label": self._names[k], "class": k, "probability": float(f"{result[k]:.6g}")}
             for k in best
         ]
         return Prediction(
@@ -136,9 +139,9 @@ def _find_images(path: Path) -> Iterator[Path]:
     if not os.path.isdir(path):
         yield path
         return
-    found = [each for each in path.rglob("*") if each.suffix.lower() in _SUFFIXES]
+    images = [file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES]
     # A directory without images is an item itself, so that it is reported in its place.
-    yield from sorted(found) or [path]
+    yield from sorted(images) or [path]
 
 
 def _read_file(path: Path) -> bytes | str:

@@ -55,7 +55,8 @@ class ImageClassificationTask(Task):
         It maps images [batch, height, width, channels], usually uint8, to float32 logits
         [batch, classes].
         """
-        config, images = self.task_config, self.images
+        config = self.task_config
+        images = self.images
         options = config.model.as_dict() | {"num_classes": images.num_classes}
         options.pop("input_size")  # Images are resized to it, and the shape below includes it.
         model = IMAGE_MODELS.get(options.pop("name")).load()(
@@ -86,7 +87,8 @@ class ImageClassificationTask(Task):
         For evaluation, it yields `(image, label, weight)`, each example once.
         """
         self._check_images(params)
-        classes, size = self.images.num_classes, self.task_config.model.input_size
+        classes = self.images.num_classes
+        size = self.task_config.model.input_size
         channels = self.images.shape[2]
         if not params.is_training:
             bad = self.bad_validation_images
@@ -215,7 +217,8 @@ class ImageClassificationTask(Task):
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns signatures for images as files and as tensors, and for the class names."""
-        config, images = self.task_config, self.images
+        config = self.task_config
+        images = self.images
         decode = make_decoder(
             make_preprocessing(config.validation_data, is_in_memory=images.is_in_memory),
             model.input_shape[1:],

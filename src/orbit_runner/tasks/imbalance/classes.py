@@ -56,8 +56,10 @@ def classes_of_labels(
     if repeats:
         numbers = np.resize(numbers, len(labels))
     size = max(int(numbers.max()) + 1, count or 0, len(names or ()))
-    found = [*(names or ())]
-    return Classes(numbers, [*found, *(str(number) for number in range(len(found), size))])
+    class_names = [*(names or ())]
+    return Classes(
+        numbers, [*class_names, *(str(number) for number in range(len(class_names), size))]
+    )
 
 
 def classes_of_column(column: Column) -> Classes:
@@ -112,19 +114,21 @@ def training_mixture(
         return None
     if data.mixture:
         assert origins is not None
-        weights = [one.weight for one in data.mixture]
+        weights = [source.weight for source in data.mixture]
         names = [f"mixture[{number}]" for number in range(len(weights))]
         return _make_mixture("mixture", origins, weights, names, excluded)
     if not data.class_sampling:
         return None
-    found = classes()
-    for _, message in class_problems("", data.class_sampling, found.names):
+    example_classes = classes()
+    for _, message in class_problems("", data.class_sampling, example_classes.names):
         raise DataError(message, field="class_sampling")
-    shares = [float(count > 0) for count in found.counts(excluded)]
+    shares = [float(count > 0) for count in example_classes.counts(excluded)]
     if isinstance(data.class_sampling, Mapping):
         given = {str(name): float(weight) for name, weight in data.class_sampling.items()}
-        shares = [given[name] for name in found.names]
-    return _make_mixture("class_sampling", found.numbers, shares, found.names, excluded)
+        shares = [given[name] for name in example_classes.names]
+    return _make_mixture(
+        "class_sampling", example_classes.numbers, shares, example_classes.names, excluded
+    )
 
 
 def imbalance_problems(

@@ -66,12 +66,12 @@ class MixedDataConfig(DataConfig):
             yield "class_sampling", "mixture is set, too; remove one"
         if len(self.mixture) == 1:
             yield "mixture", "got one source, expected two or more"
-        elif self.mixture and not any(one.weight for one in self.mixture):
+        elif self.mixture and not any(source.weight for source in self.mixture):
             yield "mixture", "all weights are 0"
-        known = {one.name for one in dataclasses.fields(self)}
-        for number, one in enumerate(self.mixture):
+        known = {class_field.name for class_field in dataclasses.fields(self)}
+        for number, source in enumerate(self.mixture):
             for name in _SOURCE_SETTINGS:
-                if getattr(one, name) and name not in known:
+                if getattr(source, name) and name not in known:
                     yield f"mixture[{number}].{name}", "is not read by this task"
 
     @property
@@ -87,9 +87,9 @@ class MixedDataConfig(DataConfig):
         return tuple(
             self.replace(
                 mixture=(),
-                **{name: value for name in _SOURCE_SETTINGS if (value := getattr(one, name))},
+                **{name: value for name in _SOURCE_SETTINGS if (value := getattr(source, name))},
             )
-            for one in self.mixture
+            for source in self.mixture
         )
 
 
@@ -132,7 +132,7 @@ def class_problems(
         if key not in classes:
             yield name, f"unknown class {key!r}{nearest_name_hint(key, classes)}\nclasses: {known}"
             return
-    lacking = [one for one in classes if one not in keys]
+    lacking = [class_name for class_name in classes if class_name not in keys]
     if lacking:
         more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
         yield name, f"has no weight for class {lacking[0]!r}{more}\nclasses: {known}"
@@ -144,7 +144,7 @@ def source_problems(
     """Yields (field, message) for unknown data sources of a section and of its mixture."""
     if data.source not in known:
         yield f"{section}.source", unknown_name_message("data source", data.source, known)
-    for number, one in enumerate(data.mixture):
-        if one.source and one.source not in known:
+    for number, source in enumerate(data.mixture):
+        if source.source and source.source not in known:
             place = f"{section}.mixture[{number}].source"
-            yield place, unknown_name_message("data source", one.source, known)
+            yield place, unknown_name_message("data source", source.source, known)

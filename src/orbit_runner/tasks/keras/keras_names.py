@@ -42,14 +42,14 @@ def keras_classes(kind: str) -> Mapping[str, str]:
     text = _read_init_file(kind)
     if text is None:
         return {}
-    found = {
+    classes = {
         alias or name: f"{module}:{name}"
         for module, name, alias in _IMPORT.findall(text)
         if name[:1].isupper() and (alias or name) not in _BASES[kind]
     }
     if kind == "layers":
-        return found
-    return {snake_case(name): reference for name, reference in found.items()}
+        return classes
+    return {snake_case(name): reference for name, reference in classes.items()}
 
 
 @functools.cache
@@ -155,7 +155,9 @@ def _argument_problems(
             return
     signature = declared_parameters(reference)
     if signature is not None and not isinstance(signature, str):
-        settable = (one for one in signature.parameters if one.name not in _RESERVED[kind])
+        settable = (
+            parameter for parameter in signature.parameters if parameter.name not in _RESERVED[kind]
+        )
         signature = dataclasses.replace(signature, parameters=tuple(settable))
         for _, message in argument_problems(signature, arguments, name):
             yield message

@@ -33,7 +33,8 @@ class FunctionLoss(tf_keras.losses.Loss):
 
     def __init__(self, function: Callable[..., tf.Tensor], arguments: Mapping[str, Any]) -> None:
         super().__init__(reduction="none", name=getattr(function, "__name__", "loss"))
-        self._function, self._arguments = function, dict(arguments)
+        self._function = function
+        self._arguments = dict(arguments)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Returns the values of the function."""
@@ -131,10 +132,10 @@ class ExampleLoss:
         return tf.broadcast_to(tf.cast(mask, tf.float32), tf.shape(losses))
 
 
-def _both(mask: tf.Tensor | None, other: tf.Tensor | None) -> tf.Tensor | None:
-    if mask is None or other is None:
-        return other if mask is None else mask
-    return tf.logical_and(tf.cast(mask, tf.bool), tf.cast(other, tf.bool))
+def _both(mask: tf.Tensor | None, other_mask: tf.Tensor | None) -> tf.Tensor | None:
+    if mask is None or other_mask is None:
+        return other_mask if mask is None else mask
+    return tf.logical_and(tf.cast(mask, tf.bool), tf.cast(other_mask, tf.bool))
 
 
 def _masked_means(losses: tf.Tensor, mask: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
@@ -191,7 +192,8 @@ def check_fit(loss: ExampleLoss, labels: Labels, outputs: Outputs) -> None:
 
 
 def _check_axis(name: str, arguments: Mapping[str, Any], outputs: Outputs) -> None:
-    axis, rank = arguments.get("axis", -1), len(outputs.shape) + 1
+    axis = arguments.get("axis", -1)
+    rank = len(outputs.shape) + 1
     if isinstance(axis, int) and not (0 < axis < rank or -rank < axis < 0):
         raise SettingError(
             _PATH,
@@ -235,10 +237,10 @@ def _same_shape(labels: Labels, outputs: Outputs) -> bool:
     )
 
 
-def _matches(shape: tuple[int, ...], other: tuple[int | None, ...]) -> bool:
-    if len(shape) != len(other):
+def _matches(shape: tuple[int, ...], other_shape: tuple[int | None, ...]) -> bool:
+    if len(shape) != len(other_shape):
         return False
-    return all(size is None or size == own for own, size in zip(shape, other, strict=True))
+    return all(size is None or size == own for own, size in zip(shape, other_shape, strict=True))
 
 
 def _default_loss(labels: Labels, outputs: Outputs) -> str | dict[str, Any]:
@@ -276,13 +278,13 @@ def _build_loss(name: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
 
 
 def _build_user_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
-    found: Any = load_function(reference, _PATH)
-    if not isinstance(found, type):
-        return FunctionLoss(found, arguments)
-    if not issubclass(found, tf_keras.losses.Loss):
+    loaded: Any = load_function(reference, _PATH)
+    if not isinstance(loaded, type):
+        return FunctionLoss(loaded, arguments)
+    if not issubclass(loaded, tf_keras.losses.Loss):
         raise SettingError(_PATH, f"{reference} is not a subclass of tf_keras.losses.Loss")
     try:
-        loss = found(**arguments)
+        loss = loaded(**arguments)
     except TypeError as error:
         raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
     if loss.reduction == "sum":

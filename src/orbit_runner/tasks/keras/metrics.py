@@ -163,7 +163,9 @@ class _MetricFactory:
 
     def _accuracy(self, name: str, path: str) -> Any:
         """Returns the accuracy that Keras selects by the shapes of labels and outputs."""
-        metrics, labels, outputs = tf_keras.metrics, self._labels, self._outputs
+        metrics = tf_keras.metrics
+        labels = self._labels
+        outputs = self._outputs
         if not outputs or outputs[-1] == 1:
             convert = self._conversion(takes_classes=False, keeps_logits=False)
             return ConvertedMetric(metrics.BinaryAccuracy(name=name), convert, path)
@@ -255,11 +257,11 @@ def _keras_class(name: str, path: str) -> Any:
 
 
 def _build_user_metric(reference: str, arguments: dict[str, Any], name: str, path: str) -> Any:
-    found: Any = load_function(reference, path)
-    if not isinstance(found, type) or not issubclass(found, tf_keras.metrics.Metric):
+    loaded: Any = load_function(reference, path)
+    if not isinstance(loaded, type) or not issubclass(loaded, tf_keras.metrics.Metric):
         raise SettingError(path, f"{reference} is not a subclass of tf_keras.metrics.Metric")
     try:
-        metric = found(**arguments)
+        metric = loaded(**arguments)
     except TypeError as error:
         raise SettingError(path, f"{reference}: {first_line(error)}") from error
     rename_metric(metric, name)

@@ -28,7 +28,8 @@ def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
     """
     if config.layers is not None:
         return _build_sequential(config, inputs)
-    function, arguments = load_function(config.build, _BUILD), plain_value(config.arguments)
+    function = load_function(config.build, _BUILD)
+    arguments = plain_value(config.arguments)
     signature = actual_parameters(function)
     if signature is not None:
         for argument, message in argument_problems(signature, arguments, config.build):
@@ -126,7 +127,8 @@ def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
         return
     trained = assets.get_json(VOCABULARIES_FILE, lambda: vocabularies)
     for place, layer in enumerate(layers):
-        words, before = vocabularies[str(place)], trained.get(str(place))
+        words = vocabularies[str(place)]
+        before = trained.get(str(place))
         if before is not None and words != before:
             raise SettingError(
                 "task.model",

@@ -48,31 +48,31 @@ def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
     not accept the inputs or does not return a single tensor.
     """
     try:
-        found = model(inputs, training=False)
+        output = model(inputs, training=False)
     except Exception as error:  # The code of the model may raise any error.
-        shapes = tf.nest.map_structure(lambda one: f"{one.dtype.name} {one.shape}", inputs)
+        shapes = tf.nest.map_structure(lambda tensor: f"{tensor.dtype.name} {tensor.shape}", inputs)
         raise SettingError(
             _MODEL,
             f"the model does not accept the inputs of the data, {shapes}: {reason_of(error)}\n"
             "change its input, or the arrays",
         ) from error
     _require_no_strings_as_numbers(model, inputs)
-    if isinstance(found, (dict, list, tuple)) or not tf_keras.backend.is_keras_tensor(found):
-        shown = f"a {type(found).__name__} of {len(tf.nest.flatten(found))} tensors"
+    if isinstance(output, (dict, list, tuple)) or not tf_keras.backend.is_keras_tensor(output):
+        shown = f"a {type(output).__name__} of {len(tf.nest.flatten(output))} tensors"
         raise SettingError(
             _MODEL,
             f"got a model that returns {shown}, expected a single tensor\n"
             "for several outputs, write a task of your own (docs/own_task.md)",
         )
-    if found.shape.rank == 0:
+    if output.shape.rank == 0:
         raise SettingError(_MODEL, "got a model that returns a scalar, expected one per example")
-    masked = keras_mask(found) is not None
-    return Outputs(tuple(found.shape[1:]), found.dtype.name, last_activation(model), masked)
+    masked = keras_mask(output) is not None
+    return Outputs(tuple(output.shape[1:]), output.dtype.name, last_activation(model), masked)
 
 
 def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Any) -> None:
     """Raises `SettingError` if a model casts strings, which fails only when it is run."""
-    specs = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), inputs)
+    specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), inputs)
     if all(spec.dtype != tf.string for spec in tf.nest.flatten(specs)):
         return
     traced = tf.function(lambda features: model(features, training=False))

@@ -71,10 +71,10 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
         raise SettingError(path, f"cannot import {module_name!r}: {first_line(error)}") from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        reason = "is not a function or class" if found is not None else "does not exist"
-        known = [one for one, value in vars(module).items() if callable(value)]
+    attribute = getattr(module, name, None)
+    if not callable(attribute):
+        reason = "is not a function or class" if attribute is not None else "does not exist"
+        known = [key for key, value in vars(module).items() if callable(value)]
         raise SettingError(path, f"{reference} {reason}{nearest_name_hint(name, known)}")
-    result: Callable[..., Any] = found
+    result: Callable[..., Any] = attribute
     return result

@@ -76,10 +76,13 @@ class ArrayPredictor:
         if not hasattr(function, "graph"):
             function = function.get_concrete_function()
         graph = function.graph.as_graph_def(add_shapes=False)
-        nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+        nodes = [
+            *graph.node,
+            *(node for definition in graph.library.function for node in definition.node_def),
+        ]
         types = [node.attr[_LOOKUPS[node.op]].type for node in nodes if node.op in _LOOKUPS]
         # The sizes of tensors are selected by index, too, but those are integers.
-        return any(tf.as_dtype(one).is_floating for one in types)
+        return any(tf.as_dtype(dtype).is_floating for dtype in types)
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[ArrayRow]:
         """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
@@ -197,7 +200,7 @@ def _array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
         raise _UnusableValue(first_line(error)) from None
     expected = spec.shape[1:]
     if not expected.is_compatible_with(array.shape):
-        ragged = array.dtype == object and any(isinstance(one, list) for one in array.flat)
+        ragged = array.dtype == object and any(isinstance(element, list) for element in array.flat)
         shape = "lists of different lengths" if ragged else f"shape {list(array.shape)}"
         raise _UnusableValue(f"got {shape}, expected {expected.as_list()}")
     if spec.dtype == tf.string:

@@ -58,9 +58,9 @@ def _class_outputs(outputs: tf.Tensor, kind: str, from_logits: bool) -> dict[str
 
 def argument_names(names: Sequence[str]) -> list[str]:
     """Returns the names of the arguments of a signature, which are identifiers, for inputs."""
-    found: list[str] = []
+    identifiers: list[str] = []
     for index, name in enumerate(names):
         text = re.sub(r"\W", "_", name, flags=re.ASCII)
-        is_usable = text.isidentifier() and not keyword.iskeyword(text) and text not in found
-        found.append(text if is_usable else f"input_{index}")
-    return found
+        is_usable = text.isidentifier() and not keyword.iskeyword(text) and text not in identifiers
+        identifiers.append(text if is_usable else f"input_{index}")
+    return identifiers

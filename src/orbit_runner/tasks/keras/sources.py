@@ -60,7 +60,7 @@ def section_source(config: KerasConfig, section: str) -> ArraySource | None:
 def load_source(data: KerasDataConfig) -> ArraySource:
     """Returns the arrays that a section names. They are loaded once per process."""
     if data.mixture:
-        return _join_sources(tuple(load_source(one) for one in data.sources))
+        return _join_sources(tuple(load_source(section) for section in data.sources))
     reader: Reader = ARRAY_SOURCES.get(data.source).load()
     source: ArraySource = reader.load(**reader.arguments(data))
     return source
@@ -69,7 +69,7 @@ def load_source(data: KerasDataConfig) -> ArraySource:
 def source_files(data: KerasDataConfig) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its arrays."""
     if data.mixture:
-        return [row for one in data.sources for row in source_files(one)]
+        return [row for section in data.sources for row in source_files(section)]
     paths = input_paths(data)
     if paths:
         return describe_files(paths, content_digest)
@@ -106,14 +106,18 @@ def array_mixture(
     return training_mixture(data, source.origins, lambda: array_classes(source), excluded)
 
 
-def arrays_of(found: Any, name: str) -> ArraySource:
+def arrays_of(returned: Any, name: str) -> ArraySource:
     """Returns the source of what a function returned. Raises `DataError` if it is anything else."""
-    if isinstance(found, (tuple, list)) and len(found) in (2, 3):
-        found = dict(zip((X, Y, W), found, strict=False))
-    if not isinstance(found, Mapping) or Y not in found or len(found) < 2:
-        got = f"keys {', '.join(map(str, found))}" if isinstance(found, Mapping) else type(found)
+    if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
+        returned = dict(zip((X, Y, W), returned, strict=False))
+    if not isinstance(returned, Mapping) or Y not in returned or len(returned) < 2:
+        got = (
+            f"keys {', '.join(map(str, returned))}"
+            if isinstance(returned, Mapping)
+            else type(returned)
+        )
         raise DataError(f"{name}: got {got}, {_EXPECTED}", field="function")
-    rest = {key: value for key, value in found.items() if key not in (Y, W)}
+    rest = {key: value for key, value in returned.items() if key not in (Y, W)}
     features = rest[X] if X in rest and len(rest) == 1 else rest
     if isinstance(features, Mapping):
         inputs: Any = {
@@ -123,9 +127,9 @@ def arrays_of(found: Any, name: str) -> ArraySource:
             raise DataError(f"{name}: got no inputs, {_EXPECTED}", field="function")
     else:
         inputs = _array(features, X, name)
-    tree = {X: inputs, Y: _labels(_array(found[Y], Y, name), name)}
-    if found.get(W) is not None:
-        tree[W] = _weights(_array(found[W], W, name), name)
+    tree = {X: inputs, Y: _labels(_array(returned[Y], Y, name), name)}
+    if returned.get(W) is not None:
+        tree[W] = _weights(_array(returned[W], W, name), name)
     return ArraySource(name, tree, parts=((name, len(tree[Y])),), part_kind="ARRAY")
 
 
@@ -249,16 +253,17 @@ def _call_function(function: str, arguments: str) -> ArraySource:
         loaded = load_function(function, "function")
     except SettingError as error:
         raise DataError(error.reason, field="function") from error
-    kwargs, signature = json.loads(arguments), actual_parameters(loaded)
+    kwargs = json.loads(arguments)
+    signature = actual_parameters(loaded)
     if signature is not None:
         for argument, message in argument_problems(signature, kwargs, function):
             raise DataError(message, field=f"arguments.{argument}")
     try:
-        found = loaded(**kwargs)
+        returned = loaded(**kwargs)
     except OSError as error:
         reason = f"{function}: {type(error).__name__}: {first_line(error)}"
         raise DataError(reason, field="function") from error
-    return arrays_of(found, function)
+    return arrays_of(returned, function)
 
 
 @cache_source(maxsize=4)

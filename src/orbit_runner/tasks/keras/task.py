@@ -63,7 +63,8 @@ class KerasTask(Task):
 
     def build_model(self) -> tf_keras.Model:
         """Builds the model, and checks that it accepts the data and that the loss fits."""
-        config, specs = self.task_config, self._specs()
+        config = self.task_config
+        specs = self._specs()
         model = build_model(config.model, symbolic_inputs(specs))
         check_vocabularies(model, self.assets)
         self._labels = self._trained_arrays.labels
@@ -96,7 +97,8 @@ class KerasTask(Task):
 
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step."""
-        source, excluded = self._source(params), self.excluded_examples(params)
+        source = self._source(params)
+        excluded = self.excluded_examples(params)
         mixture = self._mixture(params, source, excluded)
         return chunks(source, params, replicas, excluded, mixture)
 

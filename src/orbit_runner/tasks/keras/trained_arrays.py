@@ -109,7 +109,9 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         # Another process had the arrays, and recorded their shapes.
         if not data.features:
             raise
-        specs = {path: (tuple(one["shape"]), one["dtype"]) for path, one in data.features.items()}
+        specs = {
+            path: (tuple(spec["shape"]), spec["dtype"]) for path, spec in data.features.items()
+        }
         return TrainedArrays(specs, Labels(*specs[Y]))
     train = sources[0]
     if train is None:

@@ -25,8 +25,10 @@ class RatingExamples:
     id_help = "an index as `runner batch` prints it, FILE:LINE, or USER/ITEM"
 
     def __init__(self, data: RatingTrainData) -> None:
-        self._data, self._ratings = data, load_source(data)
-        self._group_size, self._seed = 1 + data.num_negatives, data.seed or 0
+        self._data = data
+        self._ratings = load_source(data)
+        self._group_size = 1 + data.num_negatives
+        self._seed = data.seed or 0
         self._size = self._ratings.size * self._group_size
         self.excluded = find_excluded(data, self._size, self.find)
         sequence = ShuffledOrder(self._size, self._seed, data.shuffle_buffer_size > 1)
@@ -38,7 +40,9 @@ class RatingExamples:
     ) -> list[dict[str, Any]]:
         """Returns user, item, label and the line of the choice of each chosen row."""
         del text
-        ids, epochs, ratings = rows.examples[chosen], rows.epochs[chosen], self._ratings
+        ids = rows.examples[chosen]
+        epochs = rows.epochs[chosen]
+        ratings = self._ratings
         choices = ids // self._group_size
         users, items = ratings.users[choices], ratings.items[choices]
         is_choice = ids % self._group_size == 0
@@ -59,13 +63,14 @@ class RatingExamples:
 
     def find(self, text: str) -> int:
         """Returns the index of the example that is a choice itself."""
-        found = index_of(text, self._size)
-        if found is not None:
-            return found
+        index = index_of(text, self._size)
+        if index is not None:
+            return index
         user, slash, item = text.partition("/")
         if slash and user.isdecimal() and item.isdecimal():
             return self._index(text, int(user), int(item))
-        place, interactions = place_of(text), load_interactions(self._data)
+        place = place_of(text)
+        interactions = load_interactions(self._data)
         if (
             place is None
             or not interactions.first_line
@@ -80,10 +85,10 @@ class RatingExamples:
     def _index(self, text: str, user: int, item: int) -> int:
         ratings: RatingSource = self._ratings
         known = [np.flatnonzero(ratings.user_ids == user), np.flatnonzero(ratings.item_ids == item)]
-        for name, found in zip(("user", "item"), known, strict=True):
-            if not len(found):
+        for name, matches in zip(("user", "item"), known, strict=True):
+            if not len(matches):
                 raise unknown_id_error(text, self.id_help, f"names a {name} that is not trained on")
-        row, column = (int(found[0]) for found in known)
+        row, column = (int(matches[0]) for matches in known)
         start, stop = ratings.starts[row : row + 2]
         choice = start + int(np.searchsorted(ratings.items[start:stop], column))
         if choice == stop or ratings.items[choice] != column:
@@ -100,12 +105,12 @@ class RatingExamples:
         bits = random_bits(self._seed, ids, epochs, NEGATIVES)
         free = (ratings.num_items - counts).astype(np.uint64)
         ranks = scale(bits, free).astype(np.int64)
-        found = np.empty_like(ranks)
+        items = np.empty_like(ranks)
         for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
             # Below the k-th choice, there are that item minus k others.
             others = ratings.items[start : start + count] - np.arange(count)
-            found[row] = ranks[row] + np.searchsorted(others, ranks[row], side="right")
-        return found
+            items[row] = ranks[row] + np.searchsorted(others, ranks[row], side="right")
+        return items
 
     def _lines(self, users: np.ndarray, items: np.ndarray) -> list[tuple[str, int] | None]:
         """Returns the file and the line of each choice; None if the source has no lines."""

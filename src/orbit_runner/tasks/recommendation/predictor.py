@@ -27,7 +27,8 @@ class UserPredictor:
     """
 
     def __init__(self, signature: Callable[..., Any], top_k: int) -> None:
-        self._signature, self._top_k = signature, top_k
+        self._signature = signature
+        self._top_k = top_k
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Line]:
         """Yields the ids of users as text, in order.
@@ -67,10 +68,10 @@ class UserPredictor:
         return predictions
 
     def _predict_users(self, users: Sequence[int]) -> list[Prediction]:
-        found = self._signature(
+        outputs = self._signature(
             user=tf.constant(users, tf.int64), k=tf.constant(self._top_k, tf.int32)
         )
-        item, score, known = (np.asarray(found[name]) for name in ("item", "score", "known"))
+        item, score, known = (np.asarray(outputs[name]) for name in ("item", "score", "known"))
         return [
             _prediction(user, item[row], score[row])
             if known[row]

@@ -49,7 +49,8 @@ def ranks_and_losses(
 
     def add_block(number: tf.Tensor, ahead: tf.Tensor, losses: tf.Tensor) -> tuple[tf.Tensor, ...]:
         columns = slice(number * width, (number + 1) * width)
-        counts, pairs = mask[:, columns], tf.reshape(items[:, columns], [-1])
+        counts = mask[:, columns]
+        pairs = tf.reshape(items[:, columns], [-1])
         logits = tf.reshape(score(tf.repeat(users, width), pairs), [-1, width])
         over = counts & tf.logical_not(logits < first[:, tf.newaxis])
         entropy = tf.where(counts, tf.nn.softplus(logits), 0.0)

@@ -59,7 +59,7 @@ def make_serving(model: tf_keras.Model, ratings: TrainedRatings) -> Serving:
         filled = tf.pad(users, [[0, tf.cast(count == 0, tf.int32)]])
         # One user at a time, so that the pairs of only one user are in memory.
         items, scores = tf.map_fn(
-            lambda one: _top_items(score, tables, one, k),
+            lambda user_index: _top_items(score, tables, user_index, k),
             filled,
             fn_output_signature=(
                 tf.TensorSpec([None], tf.int64),
@@ -90,8 +90,8 @@ def _top_items(
     scores = tf.pad(scores, [[0, tf.maximum(k - tables.num_items, 0)]], constant_values=-1.0)
     best, places = tf.math.top_k(scores, k)
     valid = best >= 0.0
-    found = tf.gather(tables.item_ids, tf.where(valid, places, 0))
-    return tf.where(valid, found, NO_ITEM), tf.where(valid, best, np.nan)
+    item_ids = tf.gather(tables.item_ids, tf.where(valid, places, 0))
+    return tf.where(valid, item_ids, NO_ITEM), tf.where(valid, best, np.nan)
 
 
 def _look_up_ids(ids: tf.Variable, requested: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

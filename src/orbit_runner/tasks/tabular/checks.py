@@ -63,15 +63,15 @@ _MOST_COMPARED_ROWS = 1_000_000
 def table_problems(config: TabularConfig) -> Problems:
     """Yields (field, message) for files, columns and values that a run cannot use."""
     parts: dict[str, TablePart] = {}
-    found = [*_name_problems(config)]
-    if not found:
+    problems = [*_name_problems(config)]
+    if not problems:
         for section in SECTIONS:
             try:
                 parts[section] = load_part(config, section)
             except DataError as error:
-                found.append((setting_of_error(section, error), str(error)))
-    yield from found
-    if not found:
+                problems.append((setting_of_error(section, error), str(error)))
+    yield from problems
+    if not problems:
         yield from _value_problems(config, parts)
 
 
@@ -211,7 +211,8 @@ def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
 
 
 def _id_problems(config: TabularConfig, column: Column) -> Problems:
-    texts, rows = len(column.text_counts()), len(column.values)
+    texts = len(column.text_counts())
+    rows = len(column.values)
     if texts > max(_MAX_TEXTS, rows // 2):
         yield (
             "features",
@@ -360,18 +361,18 @@ def _differences_in_case(config: TabularConfig) -> Iterator[str]:
 def nearly_unique(config: TabularConfig) -> list[str]:
     """Returns the inferred categories in which most rows of training have a text of their own."""
     part = load_part(config, "train_data")
-    found = []
+    messages = []
     for name, kind in feature_kinds(config).items():
         if kind != CATEGORY or name in config.features.categorical:
             continue
         texts = len(part.column(name).text_counts())
         if texts > max(_FEW_TEXTS, part.size // 2):
-            found.append(
+            messages.append(
                 f"column {name!r} has {texts:,} different texts in {part.size:,} rows, as names "
                 "and IDs have, so that most texts of other rows are unknown; "
                 f"{_exclude_advice(config, [name])}"
             )
-    return found
+    return messages
 
 
 def shared_rows(

@@ -91,8 +91,10 @@ class TableDataConfig(MixedDataConfig):
     def format(self) -> type[TableDataset]:
         """The class of the source; the base class, which reads nothing, if there is none."""
         known = self.source in TABLE_SOURCES
-        found: type[TableDataset] = TABLE_SOURCES.get(self.source).load() if known else TableDataset
-        return found
+        dataset_class: type[TableDataset] = (
+            TABLE_SOURCES.get(self.source).load() if known else TableDataset
+        )
+        return dataset_class
 
     @property
     def options(self) -> TableOptions:

@@ -57,7 +57,8 @@ def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndar
     numbers = fitted.class_numbers(column)
     unknown = np.flatnonzero(numbers < 0)
     if len(unknown):
-        row, classes = int(unknown[0]), fitted.classes[name]
+        row = int(unknown[0])
+        classes = fitted.classes[name]
         text = column.text(row)
         raise DataError(
             f"column {name!r} has the class {text!r} in {part.row_location(row)}, which the run "

@@ -82,21 +82,21 @@ class NormalizeColumns(tf_keras.layers.Layer):
     def __init__(self, columns: Sequence[NumberFit], **kwargs: Any) -> None:
         super().__init__(dtype="float32", **kwargs)
         self._columns = columns
-        self._lacking = [place for place, one in enumerate(columns) if one.has_missing]
+        self._lacking = [place for place, column in enumerate(columns) if column.has_missing]
 
     def build(self, input_shape: Any) -> None:
         """Creates the means and factors, which are saved with the weights."""
-        self.mean = self._constant("mean", [one.mean for one in self._columns])
-        self.factor = self._constant("factor", [1 / one.deviation for one in self._columns])
+        self.mean = self._constant("mean", [column.mean for column in self._columns])
+        self.factor = self._constant("factor", [1 / column.deviation for column in self._columns])
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns normalized columns, float32 [batch, columns + lacking]."""
         missing = tf.math.is_nan(inputs)
-        found = tf.where(missing, 0.0, (inputs - self.mean) * self.factor)
+        normalized = tf.where(missing, 0.0, (inputs - self.mean) * self.factor)
         if not self._lacking:
-            return found
+            return normalized
         lacking = tf.gather(missing, self._lacking, axis=1)
-        return tf.concat([found, tf.cast(lacking, tf.float32)], axis=1)
+        return tf.concat([normalized, tf.cast(lacking, tf.float32)], axis=1)
 
     def _constant(self, name: str, values: Sequence[float]) -> tf.Variable:
         return self.add_weight(
@@ -114,7 +114,9 @@ class EncodeCategories(tf_keras.layers.Layer):
         self, sizes: Sequence[int], max_one_hot: int, width: int | None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self._sizes, self._most, self._width = sizes, max_one_hot, width
+        self._sizes = sizes
+        self._most = max_one_hot
+        self._width = width
         self.tables: list[Any] = []
 
     def build(self, input_shape: Any) -> None:
@@ -147,7 +149,8 @@ class CategoryWeights(tf_keras.layers.Layer):
 
     def __init__(self, sizes: Sequence[int], width: int, **kwargs: Any) -> None:
         super().__init__(dtype="float32", **kwargs)
-        self._sizes, self._units = sizes, width
+        self._sizes = sizes
+        self._units = width
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights of all columns, one below the other."""
@@ -186,7 +189,8 @@ def _encoded_inputs(
     fitted: Preprocessing, max_one_hot: int, width: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the inputs by name, and what the layers see of them."""
-    inputs, parts = {}, {}
+    inputs = {}
+    parts = {}
     if fitted.numeric:
         inputs[NUMERIC] = tf_keras.Input((len(fitted.numeric),), dtype="float32", name=NUMERIC)
         normalize = NormalizeColumns([*fitted.numeric.values()], name="normalize")
@@ -236,13 +240,15 @@ def _head(name: str, width: int) -> Any:
 
 
 def _rescale_outputs(outputs: Mapping[str, Any], fitted: Preprocessing) -> dict[str, Any]:
-    found = dict(outputs)
+    rescaled = dict(outputs)
     for name, scale in fitted.scales.items():
-        found[name] = Rescale(scale, name=f"{_layer_name(name)}_unit")(outputs[name])
-    return found
+        rescaled[name] = Rescale(scale, name=f"{_layer_name(name)}_unit")(outputs[name])
+    return rescaled
 
 
 def _layer_name(name: str) -> str:
     """Returns the name of a target as that of a layer, which allows few characters."""
-    text = "".join(one if one.isascii() and one.isalnum() else "_" for one in name)
+    text = "".join(
+        character if character.isascii() and character.isalnum() else "_" for character in name
+    )
     return f"target_{text}"

@@ -80,16 +80,16 @@ class RowPredictor:
         """Returns the value of each column, or what is wrong."""
         if row.problem:
             return row.problem
-        found: list[Any] = []
+        values: list[Any] = []
         for name, _, is_number in self._columns:
             if name not in row.values:
                 return f"has no column {name!r}"
             try:
                 text = row.text(name)
-                found.append(_number_of(name, text) if is_number else text)
+                values.append(_number_of(name, text) if is_number else text)
             except ValueError as error:
                 return str(error)
-        return found
+        return values
 
     def _predict_rows(self, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         columns = zip(*rows, strict=True)
@@ -97,9 +97,9 @@ class RowPredictor:
             argument: tf.constant(values, tf.float32 if is_number else tf.string)
             for (_, argument, is_number), values in zip(self._columns, columns, strict=True)
         }
-        found = {name: value.numpy() for name, value in self._signature(**inputs).items()}
+        outputs = {name: value.numpy() for name, value in self._signature(**inputs).items()}
         return [
-            {name: found[output][row] for name, (output, _) in self._classes.items()}
+            {name: outputs[output][row] for name, (output, _) in self._classes.items()}
             for row in range(len(rows))
         ]
 

@@ -78,7 +78,8 @@ def _recode(column: Column, texts: Sequence[str], *, first: int, other: int) -> 
 
 def fit(config: TabularConfig) -> Preprocessing:
     """Fits the values on the training rows. Raises `DataError` if they cannot be read."""
-    part, kinds = load_part(config, "train_data"), feature_kinds(config)
+    part = load_part(config, "train_data")
+    kinds = feature_kinds(config)
     regression = {target.column for target in config.targets if target.type == REGRESSION}
     return Preprocessing(
         numeric={n: _fit_number(part.column(n)) for n, kind in kinds.items() if kind == NUMBER},
@@ -89,7 +90,9 @@ def fit(config: TabularConfig) -> Preprocessing:
             if target.column not in regression
         },
         scales={name: _fit_number(part.column(name)) for name in sorted(regression)},
-        texts={one.column: fit_text(one, part.column(one.column)) for one in config.features.text},
+        texts={
+            text.column: fit_text(text, part.column(text.column)) for text in config.features.text
+        },
     )
 
 
@@ -209,12 +212,13 @@ def _load_text(fit: Mapping[str, Any]) -> TextFit:
 
 def _settings(config: TabularConfig) -> Any:
     """Returns the settings that the result depends on besides the files, as JSON values."""
-    data, features = config.train_data, config.features.as_dict()
+    data = config.train_data
+    features = config.features.as_dict()
     # Files from before these settings existed do not have them.
     for name in ("text", "exclude"):
         if not features[name]:
             del features[name]
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "features": features,
         "targets": [target.as_dict() for target in config.targets],
         "split": None if config.split is None else config.split.as_dict(),
@@ -225,14 +229,14 @@ def _settings(config: TabularConfig) -> Any:
         "missing_values": list(data.missing_values),
     }
     if data.files:
-        found["files"] = data.class_files
+        settings["files"] = data.class_files
     if data.mixture:
-        found["mixture"] = [one.as_dict() for one in data.mixture]
-    return json.loads(json.dumps(found))
+        settings["mixture"] = [source.as_dict() for source in data.mixture]
+    return json.loads(json.dumps(settings))
 
 
 def _file_status(datasets: Sequence[TableDataset]) -> list[tuple[str, int, int]]:
-    if not all(one.files for one in datasets):
+    if not all(dataset.files for dataset in datasets):
         return []
-    status = [(path.absolute(), path.stat()) for one in datasets for path in one.files]
-    return [(str(path), one.st_size, one.st_mtime_ns) for path, one in status]
+    status = [(path.absolute(), path.stat()) for dataset in datasets for path in dataset.files]
+    return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in status]

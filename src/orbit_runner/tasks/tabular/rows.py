@@ -99,7 +99,9 @@ def file_rows(
 def _binary_format(head: bytes) -> Any:
     """Returns the class that reads files with these first bytes; None if they are texts."""
     tables = (entry.load() for entry in TABLE_SOURCES.registered())
-    return next((one for one in tables if one.file_start and head.startswith(one.file_start)), None)
+    return next(
+        (table for table in tables if table.file_start and head.startswith(table.file_start)), None
+    )
 
 
 def _format_of(path: str, text_column: str) -> str:
@@ -147,7 +149,8 @@ def csv_rows(
 
     `missing` are the texts that mean that a value is missing.
     """
-    number, absent = 0, {"", *missing, *(text.strip() for text in missing)}
+    number = 0
+    absent = {"", *missing, *(text.strip() for text in missing)}
     for cells, problem in _cells(lines, delimiter):
         if not header and not problem:
             header = cells
@@ -203,7 +206,9 @@ def json_rows(where: str, lines: Iterable[str], missing: Collection[str] = ()) -
             yield Row(place, {}, str(error).removeprefix(f"{place}: "))
             continue
         if absent:
-            values = {n: None if _is_missing(one, absent) else one for n, one in values.items()}
+            values = {
+                n: None if _is_missing(value, absent) else value for n, value in values.items()
+            }
         yield Row(place, values)
 
 

@@ -21,12 +21,12 @@ class Vocabularies(tf.Module):
 
     def __init__(self, texts: Sequence[Sequence[str]]) -> None:
         super().__init__(name="vocabularies")
-        self.tables = [_table(one) for one in texts]
+        self.tables = [_table(column_texts) for column_texts in texts]
 
     def codes(self, columns: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns codes, int32 [n, columns], of texts [n]; 0 for unknown texts."""
         pairs = zip(self.tables, columns, strict=True)
-        return tf.stack([table.lookup(tf.strings.strip(one)) for table, one in pairs], axis=1)
+        return tf.stack([table.lookup(tf.strings.strip(column)) for table, column in pairs], axis=1)
 
 
 def _table(texts: Sequence[str]) -> tf.lookup.StaticHashTable:
@@ -48,7 +48,8 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     """
     arguments = argument_names([*fitted.numeric, *fitted.categorical, *fitted.texts])
     outputs = argument_names([*fitted.classes, *fitted.scales])
-    numbers, categories = len(fitted.numeric), len(fitted.categorical)
+    numbers = len(fitted.numeric)
+    categories = len(fitted.categorical)
     vocabularies = Vocabularies(list(fitted.categorical.values()))
     tokenizers = [text.make_tokenizer() for text in fitted.texts.values()]
 
@@ -61,9 +62,9 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         if fitted.texts:
             texts = zip(fitted.texts.values(), tokenizers, values[-len(tokenizers) :], strict=True)
             inputs[TOKENS] = tf.concat([fit.encode(*pair) for fit, *pair in texts], axis=1)
-        found = model(inputs, training=False)
-        answers = {outputs[name]: tf.nn.softmax(found[name]) for name in fitted.classes}
-        return answers | {outputs[name]: found[name] for name in fitted.scales}
+        predicted = model(inputs, training=False)
+        answers = {outputs[name]: tf.nn.softmax(predicted[name]) for name in fitted.classes}
+        return answers | {outputs[name]: predicted[name] for name in fitted.scales}
 
     kinds = [tf.float32] * numbers + [tf.string] * (categories + len(fitted.texts))
     specs = [
@@ -101,19 +102,22 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
 
 def argument_names(names: Sequence[str]) -> Mapping[str, str]:
     """Returns an identifier of ASCII characters for each name; all are different."""
-    found: dict[str, str] = {}
+    identifiers: dict[str, str] = {}
     for name in names:
-        text = "".join(one if one.isascii() and one.isalnum() else "_" for one in name)
+        text = "".join(
+            character if character.isascii() and character.isalnum() else "_" for character in name
+        )
         if not text or text[0].isdigit() or text[0] == "_" or keyword.iskeyword(text):
             text = f"c{text}" if text.startswith("_") else f"c_{text}"
-        unique, number = text, 1
-        while unique in found.values():
+        unique = text
+        number = 1
+        while unique in identifiers.values():
             number += 1
             unique = f"{text}_{number}"
-        found[name] = unique
-    return found
+        identifiers[name] = unique
+    return identifiers
 
 
 def texts_of(value: Any) -> list[str]:
     """Returns the texts of a string tensor."""
-    return [one.decode() for one in value.numpy()]
+    return [raw.decode() for raw in value.numpy()]

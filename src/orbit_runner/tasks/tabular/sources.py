@@ -108,8 +108,10 @@ def load_part(config: TabularConfig, section: str) -> TablePart:
     data = getattr(config, section)
     split = None if config.split is None else config.split.row_split([*feature_kinds(config)])
     parts = tuple(
-        part_of_table(source, None if one.traits.is_generated else split, one.part)
-        for one, source in zip(data.sources, load_sources(config, section), strict=True)
+        part_of_table(
+            source, None if source_config.traits.is_generated else split, source_config.part
+        )
+        for source_config, source in zip(data.sources, load_sources(config, section), strict=True)
     )
     return _join(parts) if data.mixture else parts[0]
 
@@ -207,12 +209,14 @@ def _load(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSou
 def source_files(config: TabularConfig, section: str) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its columns if there are none."""
     datasets = load_datasets(config, section)
-    files = describe_files([path for one in datasets for path in one.files], content_digest)
-    if all(one.files for one in datasets) or getattr(config, section).traits.is_generated:
+    files = describe_files([path for dataset in datasets for path in dataset.files], content_digest)
+    if all(dataset.files for dataset in datasets) or getattr(config, section).traits.is_generated:
         return files
     for dataset, source in zip(datasets, load_sources(config, section), strict=True):
         if not dataset.files:
-            files += describe_arrays({n: value_bits(one) for n, one in source.columns.items()})
+            files += describe_arrays(
+                {n: value_bits(column) for n, column in source.columns.items()}
+            )
     return files
 
 

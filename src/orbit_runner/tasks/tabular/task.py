@@ -90,7 +90,8 @@ class TabularTask(TableTask):
         total = []
         for target in self.task_config.targets:
             name = target.column
-            label, output = labels[name], model_outputs[name]
+            label = labels[name]
+            output = model_outputs[name]
             if target.type == CLASSIFICATION:
                 loss = tf.nn.sparse_softmax_cross_entropy_with_logits(label, output)
             else:
@@ -106,14 +107,15 @@ class TabularTask(TableTask):
         return [metric for _, metric in self._metrics()]
 
     def _metrics(self) -> list[tuple[str, tf_keras.metrics.Metric]]:
-        targets, found = self.task_config.targets, []
+        targets = self.task_config.targets
+        metrics = []
         for target in targets:
             start = f"{target.column}_" if len(targets) > 1 else ""
             kinds: dict[str, Any] = {"mae": AbsoluteError, "rmse": RootSquaredError}
             if target.type == CLASSIFICATION:
                 kinds = {"accuracy": SparseAccuracy}
-            found += [(target.column, make(f"{start}{name}")) for name, make in kinds.items()]
-        return found
+            metrics += [(target.column, make(f"{start}{name}")) for name, make in kinds.items()]
+        return metrics
 
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
         """Updates the metrics of each target with a batch.
@@ -128,7 +130,7 @@ class TabularTask(TableTask):
     @functools.cached_property
     def _class_target(self) -> str:
         targets = self.task_config.targets
-        return next(one.column for one in targets if one.type == CLASSIFICATION)
+        return next(target.column for target in targets if target.type == CLASSIFICATION)
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which takes columns by name, and descriptions."""
@@ -164,7 +166,7 @@ class TabularTask(TableTask):
 
     @functools.cached_property
     def _metric_targets(self) -> list[str]:
-        found = []
+        columns = []
         for target in self.task_config.targets:
-            found += [target.column] * (1 if target.type == CLASSIFICATION else 2)
-        return found
+            columns += [target.column] * (1 if target.type == CLASSIFICATION else 2)
+        return columns

@@ -19,7 +19,8 @@ class TokenMean(tf_keras.layers.Layer):
 
     def __init__(self, size: int, width: int, **kwargs: Any) -> None:
         super().__init__(dtype="float32", **kwargs)
-        self._size, self._width = size, width
+        self._size = size
+        self._width = width
 
     def build(self, input_shape: Any) -> None:
         """Creates the embeddings."""

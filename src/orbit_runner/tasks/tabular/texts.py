@@ -101,9 +101,9 @@ def fit_text(config: TextColumnConfig, column: Column) -> TextFit:
 
 def _pad_rows(rows: Ragged, width: int) -> np.ndarray:
     """Returns the first tokens of each row, padded with 0: int32 [n, width]."""
-    found = np.full((rows.size, width), PAD, np.int32)
+    padded = np.full((rows.size, width), PAD, np.int32)
     places = np.arange(len(rows.values)) - np.repeat(rows.offsets[:-1], rows.lengths)
     inside = places < width
     numbers = np.repeat(np.arange(rows.size), rows.lengths)
-    found[numbers[inside], places[inside]] = rows.values[inside]
-    return found
+    padded[numbers[inside], places[inside]] = rows.values[inside]
+    return padded

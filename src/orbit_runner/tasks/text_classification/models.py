@@ -37,7 +37,8 @@ class TextTransformerConfig(TextClassifierConfig):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields sizes that do not fit together."""
-        width, heads = self.embedding_width, self.num_attention_heads
+        width = self.embedding_width
+        heads = self.num_attention_heads
         if width % 2:
             yield "embedding_width", f"got {width}, expected an even number, for sines and cosines"
         if width % heads:
@@ -59,6 +60,7 @@ class BertConfig(TextClassifierConfig):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields heads that do not divide the width."""
-        width, heads = self.embedding_width, self.num_attention_heads
+        width = self.embedding_width
+        heads = self.num_attention_heads
         if width % heads:
             yield "num_attention_heads", f"got {heads}, expected a divisor of the width, {width}"

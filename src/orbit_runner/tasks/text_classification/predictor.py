@@ -35,8 +35,10 @@ class TextPredictor:
         data: TableDataConfig,
         top_k: int | None = None,
     ) -> None:
-        self._classify, self._names = signatures[TEXT], texts_of(signatures[NAMES]()["names"])
-        self._column, self._data = column, data
+        self._classify = signatures[TEXT]
+        self._names = texts_of(signatures[NAMES]()["names"])
+        self._column = column
+        self._data = data
         self._top_k = min(top_k or _TOP_K, len(self._names))
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
@@ -60,8 +62,10 @@ class TextPredictor:
         """Returns each text's labels with probabilities, the most probable first, or its error."""
         parsed = [self._parse_row(row) for row in items]
         texts = [text for text, problem in parsed if not problem]
-        found = self._classify(text=tf.constant(texts))["probabilities"].numpy() if texts else []
-        answers = iter(found)
+        probabilities = (
+            self._classify(text=tf.constant(texts))["probabilities"].numpy() if texts else []
+        )
+        answers = iter(probabilities)
         return [
             row.error_prediction(problem) if problem else self._prediction(row, text, next(answers))
             for row, (text, problem) in zip(items, parsed, strict=True)
@@ -78,15 +82,17 @@ class TextPredictor:
         except ValueError as error:
             return "", str(error)
 
-    def _prediction(self, row: Row, text: str, found: Any) -> Prediction:
-        if not np.isfinite(found).all():
+    def _prediction(self, row: Row, text: str, probabilities: Any) -> Prediction:
+        if not np.isfinite(probabilities).all():
             return row.error_prediction("the prediction is not finite")
-        best = sorted(range(len(found)), key=lambda index: -found[index])[: self._top_k]
+        best = sorted(range(len(probabilities)), key=lambda index: -probabilities[index])[
+            : self._top_k
+        ]
         answers = [
-            {"label": self._names[k], "class": k, "probability": float(f"{found[k]:.6g}")}
+            {"label": self._names[k], "class": k, "probability": float(f"{probabilities[k]:.6g}")}
             for k in best
         ]
-        labels = "  ".join(f"{self._names[k]} {found[k]:.4f}" for k in best)
+        labels = "  ".join(f"{self._names[k]} {probabilities[k]:.4f}" for k in best)
         place = {"row": row.where} if row.where else {}
         return Prediction(
             f"{labels}  {shorten(text, _MAX_TEXT_WIDTH)}".rstrip(),

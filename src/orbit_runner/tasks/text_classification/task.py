@@ -101,20 +101,20 @@ class TextClassificationTask(TableTask):
         """Returns the confusion matrix, and the texts of the worst mistakes."""
         part = self.table.part(self.task_config.validation_data)
         texts = part.column(self.task_config.text.column)
-        found = find_mistakes(model, batches, max_mistakes=_MISTAKES)
+        mistakes = find_mistakes(model, batches, max_mistakes=_MISTAKES)
         return ReportExamples(
-            note=found.note(part.size),
-            confusion=found.confusion,
+            note=mistakes.note(part.size),
+            confusion=mistakes.confusion,
             classes=self.class_names,
             head=("label", "prediction", "probability", "place", "text"),
             rows=[
                 (
-                    *one.classes(self.class_names),
-                    f"{one.probability:.2f}",
-                    part.row_location(one.number),
-                    shorten(texts.text(one.number), _MAX_TEXT_WIDTH),
+                    *mistake.classes(self.class_names),
+                    f"{mistake.probability:.2f}",
+                    part.row_location(mistake.number),
+                    shorten(texts.text(mistake.number), _MAX_TEXT_WIDTH),
                 )
-                for one in found.worst
+                for mistake in mistakes.worst
             ],
         )
 
@@ -138,13 +138,14 @@ class TextClassificationTask(TableTask):
         """Returns tokens and labels of a section as arrays, which are created once."""
         name = "train" if params.is_training else "validation"
         if name not in self._arrays:
-            found = self.table.arrays(params)
-            features, targets = found.arrays["features"], found.arrays["targets"]
+            source = self.table.arrays(params)
+            features = source.arrays["features"]
+            targets = source.arrays["targets"]
             arrays = {
                 "features": features[TOKENS],
                 "targets": targets[self.task_config.label_column],
             }
-            self._arrays[name] = dataclasses.replace(found, arrays=arrays)
+            self._arrays[name] = dataclasses.replace(source, arrays=arrays)
         return self._arrays[name]
 
     @functools.cached_property

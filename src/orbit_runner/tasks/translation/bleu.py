@@ -28,8 +28,8 @@ class CorpusBleu:
         """
         if not translations:
             return [0] * (2 + 2 * MAX_NGRAM_ORDER)
-        found = self._metric.corpus_score(translations, [list(references)])
-        return [found.sys_len, found.ref_len, *found.counts, *found.totals]
+        bleu = self._metric.corpus_score(translations, [list(references)])
+        return [bleu.sys_len, bleu.ref_len, *bleu.counts, *bleu.totals]
 
     def score(self, counts: Sequence[int]) -> float:
         """Returns BLEU, 0 to 100, from the result of `counts` or a sum of results.
@@ -39,7 +39,8 @@ class CorpusBleu:
         translated, reference, *ngrams = counts
         if not translated:
             return 0.0
-        matches, totals = ngrams[:MAX_NGRAM_ORDER], ngrams[MAX_NGRAM_ORDER:]
+        matches = ngrams[:MAX_NGRAM_ORDER]
+        totals = ngrams[MAX_NGRAM_ORDER:]
         smoothing = self._metric.smooth_method
-        found = BLEU.compute_bleu(matches, totals, translated, reference, smooth_method=smoothing)
-        return float(found.score)
+        bleu = BLEU.compute_bleu(matches, totals, translated, reference, smooth_method=smoothing)
+        return float(bleu.score)

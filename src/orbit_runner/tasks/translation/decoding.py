@@ -53,8 +53,8 @@ class Translations:
         """
         self.sentences += sum(int(count) for count in logs[SENTENCES])
         for ids, outputs in zip(logs.get(IDS, ()), logs.get(OUTPUTS, ()), strict=True):
-            found = zip(ids.numpy().tolist(), outputs.numpy(), strict=True)
-            self._rows.update({number: row for number, row in found if number != _NOT_SELECTED})
+            pairs = zip(ids.numpy().tolist(), outputs.numpy(), strict=True)
+            self._rows.update({number: row for number, row in pairs if number != _NOT_SELECTED})
 
     def ids(self) -> list[int]:
         """Returns the numbers of the sentences in ascending order."""

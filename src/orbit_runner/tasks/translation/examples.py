@@ -56,9 +56,9 @@ class PairExamples:
 
     def find(self, text: str) -> int:
         """Returns the index of the pair with a line, in a file of either language."""
-        found = index_of(text, self._pairs.size)
-        if found is not None:
-            return found
+        index = index_of(text, self._pairs.size)
+        if index is not None:
+            return index
         rows = [row for files in self._places if (row := _find_row(files, text)) is not None]
         if not rows:
             raise unknown_id_error(text, self.id_help, known=self._candidate_names(text))
@@ -81,16 +81,16 @@ class PairExamples:
     def _describe(self, pair: int, text: bool) -> dict[str, Any]:
         if pair < 0:
             return {"padding": True}
-        found: dict[str, Any] = {}
+        description: dict[str, Any] = {}
         sides = (self._pairs.sources, self._pairs.targets)
         names = _SIDES if self._places[1:] else ("record",)
         for name, files in zip(names, self._places, strict=False):
-            found[name] = _format_place(files, int(self._rows[pair]))
-        found["tokens"] = [int(side.lengths[pair]) for side in sides]
+            description[name] = _format_place(files, int(self._rows[pair]))
+        description["tokens"] = [int(side.lengths[pair]) for side in sides]
         if text:
             texts = [self._text(side.row(pair).tolist()) for side in sides]
-            found["text"] = dict(zip(_SIDES, texts, strict=True))
-        return found
+            description["text"] = dict(zip(_SIDES, texts, strict=True))
+        return description
 
     @functools.cached_property
     def _rows(self) -> np.ndarray:
@@ -106,7 +106,9 @@ def make_order(
     pairs: PairSource, data: TranslationDataConfig, excluded: np.ndarray = NO_EXAMPLES
 ) -> StepOrder:
     """Returns the order of `train_pairs` with these settings, without the excluded pairs."""
-    shuffle, seed, multiple = data.shuffle_buffer_size > 1, data.seed or 0, data.batch_rows_multiple
+    shuffle = data.shuffle_buffer_size > 1
+    seed = data.seed or 0
+    multiple = data.batch_rows_multiple
     tokens = data.batch_tokens
     if tokens and not data.static_batch:
         plan = plan_batches(
@@ -130,7 +132,8 @@ def _format_place(files: Sequence[FileRows], row: int) -> str:
 
 def _find_row(files: Sequence[FileRows], text: str) -> int | None:
     """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
-    place, before = place_of(text), 0
+    place = place_of(text)
+    before = 0
     for path, count, first in files if place else ():
         if place and is_same_file(str(path), place[0]) and first <= place[1] < first + count:
             return before + place[1] - first

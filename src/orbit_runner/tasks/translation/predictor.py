@@ -76,9 +76,11 @@ class LinePredictor:
         return [answers[n] for n in range(len(items))]
 
     def _translate_rows(self, texts: Sequence[str]) -> list[tuple[str, float]]:
-        found = self._translate(text=tf.constant(list(texts)))
-        translations = [raw.decode("utf-8", "replace") for raw in found["translations"].numpy()]
-        return list(zip(translations, found["scores"].numpy().tolist(), strict=True))
+        translated = self._translate(text=tf.constant(list(texts)))
+        translations = [
+            raw.decode("utf-8", "replace") for raw in translated["translations"].numpy()
+        ]
+        return list(zip(translations, translated["scores"].numpy().tolist(), strict=True))
 
 
 def _answer(source: str, answer: tuple[str, float] | str) -> Prediction:

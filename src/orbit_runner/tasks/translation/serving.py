@@ -39,8 +39,11 @@ def translation_serving(
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def text(text: tf.Tensor) -> dict[str, tf.Tensor]:
-        found = translate(model, tokenizer.encode(text, max_length))
-        return {"translations": tokenizer.decode(found["outputs"]), "scores": found["scores"]}
+        translated = translate(model, tokenizer.encode(text, max_length))
+        return {
+            "translations": tokenizer.decode(translated["outputs"]),
+            "scores": translated["scores"],
+        }
 
     return Serving(
         {TEXT: text, TOKENS: tokens},
@@ -57,5 +60,5 @@ def translate(model: tf_keras.Model, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
     """
     # Only TPUs need a known number of rows, and a served model need not run on one.
     with unpadded_decoding_scope(model):
-        found = model({"inputs": inputs}, training=False)
-    return {"outputs": found["outputs"], "scores": tf.cast(found["scores"], tf.float32)}
+        decoded = model({"inputs": inputs}, training=False)
+    return {"outputs": decoded["outputs"], "scores": tf.cast(decoded["scores"], tf.float32)}

@@ -62,7 +62,8 @@ class TranslationTask(Task):
 
     def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
         """Returns the lines of a pair of the validation data."""
-        config, pair = self.task_config, int(inputs[1]["id"][0])
+        config = self.task_config
+        pair = int(inputs[1]["id"][0])
         return PairExamples(config, config.validation_data, self.logging_dir).place(pair)
 
     def build_inputs(
@@ -154,7 +155,8 @@ class TranslationTask(Task):
         if references is None or not self._bleu_examples:
             return logs
         assert self.vocabulary is not None
-        metric, ids = self._bleu, aggregated_logs.ids()
+        metric = self._bleu
+        ids = aggregated_logs.ids()
         translations = self.vocabulary.decode(aggregated_logs.rows())
         # A proxy, because `tf.Module` would wrap a dict.
         self._translations = types.MappingProxyType(dict(zip(ids, translations, strict=True)))
@@ -227,7 +229,8 @@ class TranslationTask(Task):
 
     @property
     def _bleu_examples(self) -> int:
-        selected, references = self.task_config.bleu_examples, self._references
+        selected = self.task_config.bleu_examples
+        references = self._references
         available = len(references) if references is not None else 0
         return available if selected is None else min(selected, available)
 
