@@ -26,7 +26,8 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Adds the default of each flag to its help text."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        text, default = action.help or "", action.default
+        text = action.help or ""
+        default = action.default
         if not action.option_strings or default in (None, False, "", argparse.SUPPRESS):
             return text
         return f"{text} (default: {default})".lstrip()
@@ -250,8 +251,8 @@ class CommandGroup:
             examples = [line for command in self.commands for line in command.command_lines()]
             print(f"{self.help}\n\n{_format_examples(examples)}")
             return 0
-        found = self.find(arguments)
-        if found is None:
+        selection = self.find(arguments)
+        if selection is None:
             raise RunnerError(unknown_name_message(self.kind, first, self.names()) + self.advice)
-        command, rest = found
+        command, rest = selection
         return command.main(rest)

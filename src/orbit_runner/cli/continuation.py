@@ -52,7 +52,8 @@ def format_continuation(place: str, command: Sequence[str]) -> str:
 
 def change_flags(command: Sequence[str], values: Mapping[str, str | None]) -> list[str]:
     """Returns a command with other values of some flags; None removes a flag."""
-    rest, skips = list[str](), False
+    rest = list[str]()
+    skips = False
     for word in command:
         name, equals, _ = word.partition("=")
         is_changed = name.startswith("--") and name[2:].replace("-", "_") in values

@@ -154,7 +154,8 @@ def _dispatch(arguments: list[str]) -> int:
         print(_HELP.format(commands=commands), end="")
         return 0
     if first.startswith("-"):
-        first, rest = "run", arguments
+        first = "run"
+        rest = arguments
     else:
         rest = arguments[1:]
     if first not in COMMANDS:

@@ -44,7 +44,8 @@ class SelectedModel:
 
 def add_model_flags(parser: Parser) -> None:
     """Adds the flags that select a model of a run."""
-    parser.settings, parser.settings_rule = _SETTINGS, _SETTINGS_RULE
+    parser.settings = _SETTINGS
+    parser.settings_rule = _SETTINGS_RULE
     group = parser.add_argument_group(
         "model of the run", "--task.NAME=VALUE changes a setting of the task"
     )

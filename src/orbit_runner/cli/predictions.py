@@ -17,7 +17,8 @@ from orbit_runner.utils.log import detail
 from orbit_runner.utils.streams import check_stdout, use_utf8
 
 ERROR = "error"
-_FIRST_SECONDS, _INTERVAL_SECONDS = 2.0, 10.0
+_FIRST_SECONDS = 2.0
+_INTERVAL_SECONDS = 10.0
 
 
 def print_predictions(
@@ -33,7 +34,8 @@ def print_predictions(
         batch_size = 1
     if as_json:
         use_utf8()
-    progress, failed = _ProgressLog(), 0
+    progress = _ProgressLog()
+    failed = 0
     for batch in _batches(predictor.items(arguments, _read_lines()), batch_size):
         answers = predictor.predict(batch)
         if len(answers) != len(batch):

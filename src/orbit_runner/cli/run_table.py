@@ -47,7 +47,8 @@ class RunColumns:
     """
 
     def __init__(self, runs: Sequence[RunSummary], now: float | None = None) -> None:
-        self._runs, self._now = runs, time.time() if now is None else now
+        self._runs = runs
+        self._now = time.time() if now is None else now
         self._metrics = {name for run in runs for name in (*run.metrics, *run.best)}
         self._fields: Mapping[str, Callable[[RunSummary], Value]] = {
             "run": lambda run: os.path.relpath(run.path),
@@ -171,7 +172,8 @@ def parse_condition(text: str, columns: RunColumns) -> Condition:
 
 class _Parser:
     def __init__(self, text: str, columns: RunColumns) -> None:
-        self._text, self._columns = text, columns
+        self._text = text
+        self._columns = columns
 
     def condition(self, node: ast.expr) -> Condition:
         """Returns the condition that a node of the expression states."""
@@ -208,7 +210,8 @@ class _Parser:
         try:
             return bool(compare(left, right))
         except TypeError:
-            part, problem = ast.unparse(node), f"cannot compare {left!r} with {right!r}"
+            part = ast.unparse(node)
+            problem = f"cannot compare {left!r} with {right!r}"
             where = "" if part == self._text.strip() else f"{part}: "
             raise _error(self._text, f"{where}{problem}") from None
 

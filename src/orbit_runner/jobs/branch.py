@@ -69,7 +69,7 @@ _EARLIER_ASSETS = ("preprocessing.json", "vocabulary.model")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BranchPlan:
-    """A branch that has not been made yet."""
+    """A branch that has not been created yet."""
 
     parent: Path  # run directory of the run to continue
     directory: Path  # new run directory
@@ -296,9 +296,9 @@ def staging_directory(directory: Path) -> Path:
     return whole.with_name(f".{whole.name}.branch")
 
 
-def _clear_directory(folder: Path) -> bool:
+def _clear_directory(directory: Path) -> bool:
     """Removes what an earlier process left, except for the lock; returns whether there was any."""
-    entries = [path for path in folder.iterdir() if path.name != ".lock"]
+    entries = [path for path in directory.iterdir() if path.name != ".lock"]
     for path in entries:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -307,28 +307,28 @@ def _clear_directory(folder: Path) -> bool:
     return bool(entries)
 
 
-def _fill_directory(plan: BranchPlan, mode: str, folder: Path, progress: Any) -> Branch:
-    after = _copy_start(plan, folder)
+def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Any) -> Branch:
+    after = _copy_start(plan, directory)
     if after < plan.step:
-        _repeat_steps(plan, folder, after, progress)
-        _check_repeated_steps(plan, folder, after)
-    checkpoints = CheckpointFolder(RunDirectory(folder).checkpoints, keep=None, run=folder)
+        _repeat_steps(plan, directory, after, progress)
+        _check_repeated_steps(plan, directory, after)
+    checkpoints = CheckpointFolder(RunDirectory(directory).checkpoints, keep=None, run=directory)
     checkpoints.remove_others([plan.step])
     record = checkpoints.record(plan.step)
     assert record is not None, "the checkpoint was copied or saved with a record"
-    return _write_records(plan, mode, folder, record)
+    return _write_records(plan, mode, directory, record)
 
 
-def _copy_start(plan: BranchPlan, folder: Path) -> int:
+def _copy_start(plan: BranchPlan, directory: Path) -> int:
     """Copies the nearest checkpoint and the history up to it; returns its step, -1 for none."""
     if plan.start is not None:
-        _copy_history(plan.parent, plan.start.step, folder)
+        _copy_history(plan.parent, plan.start.step, directory)
         return plan.start.step
     earlier = read_branch(plan.parent)
     if earlier is None:
         return -1
     with branch_point_scope(plan.parent, earlier) as source:
-        _copy_history(source, earlier.step, folder)
+        _copy_history(source, earlier.step, directory)
     return earlier.step
 
 
@@ -348,15 +348,15 @@ def branch_point_scope(run: Path, branch: Branch) -> Iterator[Path]:
         yield run
         return
     with tempfile.TemporaryDirectory(prefix="branch-") as above:
-        folder = Path(above) / "run"
+        directory = Path(above) / "run"
         arguments = [
             str(branch.parent),
             f"--at={branch.step}",
-            f"--model_dir={folder}",
+            f"--model_dir={directory}",
             "--prepare",
         ]
         code, _ = run_child(["branch", *arguments])
-        record = checkpoints_of(folder).record(branch.step) if code == 0 else None
+        record = checkpoints_of(directory).record(branch.step) if code == 0 else None
         if record is None or record.state != branch.state:
             problem = (
                 "has another state at that step now" if record else "cannot be repeated up to it"
@@ -367,14 +367,14 @@ def branch_point_scope(run: Path, branch: Branch) -> Iterator[Path]:
             )
             error.exit_code = code or exit_codes.DIFFERENT
             raise error
-        yield folder
+        yield directory
 
 
-def _copy_history(source: Path, step: int, folder: Path) -> None:
+def _copy_history(source: Path, step: int, directory: Path) -> None:
     """Copies a checkpoint of a run, and the records of the steps up to it."""
-    copy_checkpoint(checkpoints_of(source), step, folder, what="RUN")
+    copy_checkpoint(checkpoints_of(source), step, directory, what="RUN")
     there = RunDirectory(source)
-    here = RunDirectory(folder)
+    here = RunDirectory(directory)
     for old, new in ((there.metrics, here.metrics), (there.fingerprints, here.fingerprints)):
         if old.is_file():
             shutil.copyfile(old, new)
@@ -383,33 +383,33 @@ def _copy_history(source: Path, step: int, folder: Path) -> None:
         shutil.copytree(there.settings, here.settings)
     for name in _EARLIER_ASSETS:
         if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+            shutil.copyfile(source / name, directory / name)
     best = read_setting(source, "trainer.best_checkpoint_export_subdir")
     if best and isinstance(best, str):
-        _copy_best(source / best, folder / best, step)
+        _copy_best(source / best, directory / best, step)
 
 
-def _copy_best(source: Path, folder: Path, until: int) -> None:
+def _copy_best(source: Path, directory: Path, until: int) -> None:
     """Copies the best checkpoints up to a step; later ones may have replaced some of them."""
     there = CheckpointFolder(source, name=BEST, keep=None)
-    here = CheckpointFolder(folder, name=BEST, keep=None)
+    here = CheckpointFolder(directory, name=BEST, keep=None)
     steps = [step for step in steps_by_rank(there) if step <= until and not there.damage(step)]
     if not steps:
         return
-    folder.mkdir(parents=True)
+    directory.mkdir(parents=True)
     for step in steps:
         for path in there.files(step):
-            shutil.copyfile(path, folder / path.name)
+            shutil.copyfile(path, directory / path.name)
     here.remove_others(steps)
     with contextlib.suppress(OSError, ValueError):
         if read_json_object(source / "info.json").get("best_ckpt_global_step") in steps:
-            shutil.copyfile(source / "info.json", folder / "info.json")
+            shutil.copyfile(source / "info.json", directory / "info.json")
 
 
-def _repeat_steps(plan: BranchPlan, folder: Path, after: int, progress: Any) -> None:
+def _repeat_steps(plan: BranchPlan, directory: Path, after: int, progress: Any) -> None:
     resolved = convert_to_single_process(plan.before, plan.reference.strategy)
     original = dataclasses.replace(plan.original, resolved=resolved)
-    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, folder)
+    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory)
     check_data(original)
     with progress.shown_scope():
         begin = "the beginning" if after < 0 else f"the checkpoint of step {after}"
@@ -419,13 +419,13 @@ def _repeat_steps(plan: BranchPlan, folder: Path, after: int, progress: Any) -> 
         with setting_error_scope(resolved):
             with paused_collection_scope():
                 from orbit_runner.jobs.rerun import rerun
-            result = rerun(resolved, plan.history, folder, progress, step=plan.step, after=after)
+            result = rerun(resolved, plan.history, directory, progress, step=plan.step, after=after)
     if result.error is not None:
         raise result.error
 
 
-def _check_repeated_steps(plan: BranchPlan, folder: Path, after: int) -> None:
-    parting = compare_runs(plan.history, read_history(folder), step=plan.step, after=after)
+def _check_repeated_steps(plan: BranchPlan, directory: Path, after: int) -> None:
+    parting = compare_runs(plan.history, read_history(directory), step=plan.step, after=after)
     if parting.first is None:
         return
     reasons = inexact_reasons(plan)
@@ -439,7 +439,9 @@ def _check_repeated_steps(plan: BranchPlan, folder: Path, after: int) -> None:
     raise error
 
 
-def _write_records(plan: BranchPlan, mode: str, folder: Path, record: CheckpointRecord) -> Branch:
+def _write_records(
+    plan: BranchPlan, mode: str, directory: Path, record: CheckpointRecord
+) -> Branch:
     """Writes the config and the records of the branch; `record` is that of its checkpoint."""
     earlier = read_branch(plan.parent)
     config = plan.resolved.config
@@ -453,17 +455,17 @@ def _write_records(plan: BranchPlan, mode: str, folder: Path, record: Checkpoint
         changes=tuple(plan.changes),
         attempts=plan.history.attempts,
     )
-    ConfigWriter(folder, plan.resolved).on_run_begin(None)
-    data = DataRecord(folder, plan.fingerprint).clear_comparison()
+    ConfigWriter(directory, plan.resolved).on_run_begin(None)
+    data = DataRecord(directory, plan.fingerprint).clear_comparison()
     data.earlier = [change for change in plan.data.earlier if change["step"] <= plan.step]
     data.on_run_begin(None)
-    write_branch(folder, branch)
-    path = RunDirectory(folder).record(mode)
+    write_branch(directory, branch)
+    path = RunDirectory(directory).record(mode)
     path.unlink(missing_ok=True)  # that of the repeated steps
     started = RunRecord(path, ["runner", *sys.argv[1:]], mode, config.runtime.seed)
-    code = read_code_version(folder)
+    code = read_code_version(directory)
     started.update(
-        **describe_run(plan.resolved, folder, mode, code),
+        **describe_run(plan.resolved, directory, mode, code),
         train_steps=config.trainer.train_steps or None,
     )
     started.finish(f"stopped: branched off at step {plan.step}", step=plan.step)

@@ -170,18 +170,18 @@ def _find_obstacle(run: RunSummary) -> str:
     return ""
 
 
-def steps_to_keep(folder: CheckpointFolder, count: int) -> list[int]:
+def steps_to_keep(checkpoints: CheckpointFolder, count: int) -> list[int]:
     """Returns the newest complete checkpoints, and those after them, in ascending order."""
-    complete = folder.committed_steps()
+    complete = checkpoints.committed_steps()
     if not complete:
-        return folder.steps()
+        return checkpoints.steps()
     first = complete[-count:][0]
-    return [step for step in folder.steps() if step >= first]
+    return [step for step in checkpoints.steps() if step >= first]
 
 
-def best_steps_to_keep(folder: CheckpointFolder, count: int) -> list[int]:
+def best_steps_to_keep(checkpoints: CheckpointFolder, count: int) -> list[int]:
     """Returns the best checkpoints, the best one last."""
-    return steps_by_rank(folder)[-count:]
+    return steps_by_rank(checkpoints)[-count:]
 
 
 def best_folder(run: Path) -> CheckpointFolder:
@@ -198,30 +198,37 @@ def _find_surplus_items(run: Path, rules: Rules) -> Iterator[Item | None]:
     if rules.keep_last is not None:
         last = rules.keep_last
         why = f"older than the last {last}"
-        for folder, noun in ((checkpoints_of(run), "checkpoint"), (average_folder(run), "average")):
-            yield _make_surplus_item(run, folder, steps_to_keep(folder, last), noun, why)
+        for checkpoints, noun in (
+            (checkpoints_of(run), "checkpoint"),
+            (average_folder(run), "average"),
+        ):
+            yield _make_surplus_item(run, checkpoints, steps_to_keep(checkpoints, last), noun, why)
     if rules.keep_best is not None:
-        folder = best_folder(run)
+        checkpoints = best_folder(run)
         why = f"not among the best {rules.keep_best}"
         yield _make_surplus_item(
-            run, folder, best_steps_to_keep(folder, rules.keep_best), "best checkpoint", why
+            run,
+            checkpoints,
+            best_steps_to_keep(checkpoints, rules.keep_best),
+            "best checkpoint",
+            why,
         )
 
 
 def _make_surplus_item(
     run: Path,
-    folder: CheckpointFolder,
+    checkpoints: CheckpointFolder,
     kept: Sequence[int],
     noun: str,
     reason: str,
 ) -> Item | None:
-    if folder.path.is_symlink() or not folder.path.is_dir():
+    if checkpoints.path.is_symlink() or not checkpoints.path.is_dir():
         return None
-    surplus = [step for step in folder.steps() if step not in kept]
+    surplus = [step for step in checkpoints.steps() if step not in kept]
     if not surplus:
         return None
     files = tuple(
-        path.relative_to(run).as_posix() for step in surplus for path in folder.files(step)
+        path.relative_to(run).as_posix() for step in surplus for path in checkpoints.files(step)
     )
     label = f"{len(surplus)} {noun}{'s' if len(surplus) > 1 else ''}: {_format_steps(surplus)}"
     return Item(label, reason, files, _total_size(run, files))
@@ -271,23 +278,28 @@ def _delete_under_lock(plan: Plan, rules: Rules) -> str:
 
 def _delete_checkpoints(run: Path, rules: Rules) -> str:
     if rules.keep_last is not None:
-        for folder in (CheckpointFolder(checkpoints_of(run).path, run=run), average_folder(run)):
-            problem = _keep_only(folder, steps_to_keep(folder, rules.keep_last))
+        for checkpoints in (
+            CheckpointFolder(checkpoints_of(run).path, run=run),
+            average_folder(run),
+        ):
+            problem = _keep_only(checkpoints, steps_to_keep(checkpoints, rules.keep_last))
             if problem:
                 return problem
     if rules.keep_best is not None:
-        folder = best_folder(run)
-        return _keep_only(folder, best_steps_to_keep(folder, rules.keep_best))
+        checkpoints = best_folder(run)
+        return _keep_only(checkpoints, best_steps_to_keep(checkpoints, rules.keep_best))
     return ""
 
 
-def _keep_only(folder: CheckpointFolder, kept: list[int]) -> str:
+def _keep_only(checkpoints: CheckpointFolder, kept: list[int]) -> str:
     """Deletes all other checkpoints if one of those to keep is intact; returns why not, or ""."""
-    if folder.path.is_symlink() or set(folder.steps()) <= set(kept):
+    if checkpoints.path.is_symlink() or set(checkpoints.steps()) <= set(kept):
         return ""
-    if all(current_damage(folder, step) != "" for step in kept):
-        return f"no intact checkpoint would be left in {folder.path}; run `runner verify` on it"
-    folder.remove_others(kept)
+    if all(current_damage(checkpoints, step) != "" for step in kept):
+        return (
+            f"no intact checkpoint would be left in {checkpoints.path}; run `runner verify` on it"
+        )
+    checkpoints.remove_others(kept)
     return ""
 
 

@@ -83,7 +83,7 @@ def fine_tune_continuously(
 
 
 def checkpoints_iterator(
-    folder: Path,
+    directory: Path,
     timeout: float | None,
     last_step: int | None,
     clock: Callable[[], float] = time.monotonic,
@@ -98,7 +98,7 @@ def checkpoints_iterator(
     step = -1
     since = clock()
     while True:
-        newest = newest_checkpoint(folder)
+        newest = newest_checkpoint(directory)
         if newest is not None and newest != seen:
             seen = newest
             step = _step_of(newest)
@@ -110,17 +110,17 @@ def checkpoints_iterator(
         if timeout is not None and clock() - since > timeout:
             if not last_step:
                 return
-            note(f"step {step} of {last_step}: still waiting for checkpoints in {folder}")
+            note(f"step {step} of {last_step}: still waiting for checkpoints in {directory}")
             since = clock()
         sleep(_POLL_SECONDS)
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
+def newest_checkpoint(directory: Path) -> Path | None:
     """Returns the newest complete checkpoint, without suffix, or None.
 
-    `folder` is a run directory of this runner or of Model Garden, or a directory of checkpoints.
+    `directory` is a run directory of this runner or of Model Garden, or a directory of checkpoints.
     """
-    for place in (folder, RunDirectory(folder).checkpoints):
+    for place in (directory, RunDirectory(directory).checkpoints):
         with contextlib.suppress(OSError):
             latest = _LATEST_PATH.search(read_file(place / "checkpoint").decode())
             path = place / latest[1] if latest else place

@@ -236,15 +236,15 @@ class _Specs:
         return [sys.executable, "-m", "orbit_runner", "run", *plan.run_arguments, *added]
 
 
-def _create_directory(folder: Path) -> bool:
+def _create_directory(directory: Path) -> bool:
     """Creates a directory. Returns False if it exists already."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir()
     except FileExistsError:
         return False
     except OSError as error:
-        raise RunnerError(f"--model_dir: cannot create {folder}: {error.strerror}") from error
+        raise RunnerError(f"--model_dir: cannot create {directory}: {error.strerror}") from error
     return True
 
 

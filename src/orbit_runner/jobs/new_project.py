@@ -36,17 +36,17 @@ _RULE = "ASCII letters, digits and _, from a letter to a letter or digit"
 _RESERVED_NAMES = ("data", "experiments", "runs", "tests")
 
 
-def write_project(folder: Path, name: str) -> dict[str, str]:
+def write_project(directory: Path, name: str) -> dict[str, str]:
     """Writes all files of a project, or none, and returns the purpose of each.
 
     Args:
-        folder: The directory; it is created if it does not exist.
+        directory: The directory; it is created if it does not exist.
         name: The name of the package.
 
     Raises:
         RunnerError: The directory contains files, or cannot be written.
     """
-    _check_empty(folder)
+    _check_empty(directory)
     texts = {
         _fill_placeholders(path, name): _fill_placeholders(_read_template(path), name)
         for path in FILES
@@ -54,28 +54,28 @@ def write_project(folder: Path, name: str) -> dict[str, str]:
     try:
         with contextlib.ExitStack() as undo:
             for path, text in texts.items():
-                _make_directory((folder / path).parent, undo)
-                undo.callback((folder / path).unlink, missing_ok=True)
-                (folder / path).write_text(text, encoding="utf-8")
+                _make_directory((directory / path).parent, undo)
+                undo.callback((directory / path).unlink, missing_ok=True)
+                (directory / path).write_text(text, encoding="utf-8")
             undo.pop_all()
     except OSError as error:
         raise RunnerError(
-            f"DIR: cannot write {error.filename or folder}: {error.strerror}\n"
+            f"DIR: cannot write {error.filename or directory}: {error.strerror}\n"
             "nothing was written; use a directory that can be created or is empty"
         ) from None
     return {_fill_placeholders(path, name): purpose for path, purpose in FILES.items()}
 
 
-def package_name(folder: Path, name: str | None) -> str:
-    """Returns the name of the package: `name`, or one made from the last part of `folder`.
+def package_name(directory: Path, name: str | None) -> str:
+    """Returns the name of the package: `name`, or one made from the last part of `directory`.
 
     Raises `RunnerError`, with a suggestion, if no package can have the name.
     """
-    candidate = _make_identifier(folder.resolve().name) if name is None else name
+    candidate = _make_identifier(directory.resolve().name) if name is None else name
     if name is None and not candidate:
         raise RunnerError(
-            f"DIR: got {str(folder)!r}, which has no ASCII letters or digits to name the package "
-            "after\npass a name, such as --name=my_project"
+            f"DIR: got {str(directory)!r}, which has no ASCII letters or digits to name the "
+            "package after\npass a name, such as --name=my_project"
         )
     problem = _name_problem(candidate)
     if not problem:
@@ -87,27 +87,27 @@ def package_name(folder: Path, name: str | None) -> str:
     )
 
 
-def _check_empty(folder: Path) -> None:
-    if not os.path.lexists(folder):
+def _check_empty(directory: Path) -> None:
+    if not os.path.lexists(directory):
         return
-    if not os.path.isdir(folder):
+    if not os.path.isdir(directory):
         raise RunnerError(
-            f"DIR: {folder} is not a directory\nuse one that is empty or does not exist"
+            f"DIR: {directory} is not a directory\nuse one that is empty or does not exist"
         )
     try:
         # A repository that has just been created contains only .git.
-        names = sorted(name for name in os.listdir(folder) if name != ".git")
+        names = sorted(name for name in os.listdir(directory) if name != ".git")
     except OSError as error:
-        raise RunnerError(f"DIR: cannot read {folder}: {error.strerror}") from None
+        raise RunnerError(f"DIR: cannot read {directory}: {error.strerror}") from None
     if names:
         raise RunnerError(
-            f"DIR: {folder} contains files, which `runner init` does not overwrite\n"
+            f"DIR: {directory} contains files, which `runner init` does not overwrite\n"
             f"{format_list(names, 3)}\nuse a directory that is empty or does not exist"
         )
 
 
-def _make_directory(folder: Path, undo: contextlib.ExitStack) -> None:
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+def _make_directory(directory: Path, undo: contextlib.ExitStack) -> None:
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir()
         undo.callback(path.rmdir)

@@ -115,26 +115,26 @@ def resolve_saved_config(
     return written, resolve(dataclasses.replace(request, flags=changes)) if changes else written
 
 
-def _start_step(folder: CheckpointFolder, newest: int, last: int) -> int:
+def _start_step(checkpoints: CheckpointFolder, newest: int, last: int) -> int:
     if last < 1:
         raise RunnerError(f"--last: got {last}, allowed: at least 1")
-    record = latest_intact_record(folder, at_most=newest - last)
+    record = latest_intact_record(checkpoints, at_most=newest - last)
     if record is None:
         raise RunnerError(
             f"--last: got {last}, but no intact checkpoint is at or before step {newest - last}\n"
-            f"available steps: {', '.join(map(str, folder.steps()))}\n"
+            f"available steps: {', '.join(map(str, checkpoints.steps()))}\n"
             "use a smaller number, or omit --last to start from the beginning"
         )
     return record.step
 
 
-def check_outside(folder: Path, run: Path) -> None:
+def check_outside(directory: Path, run: Path) -> None:
     """Raises `RunnerError` if the directory of a new run is inside that of another one."""
-    inside = folder.resolve()
+    inside = directory.resolve()
     parent = run.resolve()
     if inside.is_relative_to(parent):
         place = "the directory of RUN itself" if inside == parent else f"inside RUN, {run}"
-        raise RunnerError(f"--model_dir: {folder} is {place}\nuse another directory")
+        raise RunnerError(f"--model_dir: {directory} is {place}\nuse another directory")
 
 
 def check_data(original: OriginalRun) -> DataRecord:
@@ -179,17 +179,17 @@ def difference_reasons(original: OriginalRun) -> list[str]:
     return reasons + describe_changes(record.numerics, describe_numerics(config.runtime))
 
 
-def leave_best_out(folder: Path, trainer: TrainerConfig) -> None:
+def leave_best_out(directory: Path, trainer: TrainerConfig) -> None:
     """Prepares the copy of a run whose best checkpoint stays with the original.
 
     With an empty `info.json`, the copied run does not warn that it is missing.
     """
     if trainer.best_checkpoint_export_subdir:
-        write_atomically(folder / trainer.best_checkpoint_export_subdir / "info.json", "{}\n")
+        write_atomically(directory / trainer.best_checkpoint_export_subdir / "info.json", "{}\n")
 
 
 def copy_checkpoint(
-    checkpoints: CheckpointFolder, step: int, folder: Path, *, what: str = "--last"
+    checkpoints: CheckpointFolder, step: int, directory: Path, *, what: str = "--last"
 ) -> None:
     """Copies a checkpoint and the assets of its run to another run directory.
 
@@ -197,9 +197,9 @@ def copy_checkpoint(
 
     `what` is the flag or argument that selects it.
     """
-    copied = checkpoints_of(folder)
+    copied = checkpoints_of(directory)
     copied.path.mkdir(parents=True, exist_ok=True)
-    copy_assets(checkpoints.path.parent, folder)
+    copy_assets(checkpoints.path.parent, directory)
     with contextlib.suppress(FileNotFoundError):
         for path in checkpoints.files(step):
             shutil.copyfile(path, copied.path / path.name)

@@ -43,7 +43,7 @@ _MODE = "train"
 
 
 def reproduce_run(
-    original: OriginalRun, folder: Path, progress: Any
+    original: OriginalRun, directory: Path, progress: Any
 ) -> tuple[Reproduction, Exception | None]:
     """Repeats a run in a new directory, and compares the checkpoints of both.
 
@@ -51,13 +51,13 @@ def reproduce_run(
     result, and not such an error.
     """
     check_before_start(
-        limit_steps(original.resolved, original.record.step), original.history.mode, folder
+        limit_steps(original.resolved, original.record.step), original.history.mode, directory
     )
     data = check_data(original)
     if original.start is not None:
         with _source_scope(original) as source:
-            copy_checkpoint(checkpoints_of(source), original.start, folder)
-        leave_best_out(folder, original.resolved.config.trainer)
+            copy_checkpoint(checkpoints_of(source), original.start, directory)
+        leave_best_out(directory, original.resolved.config.trainer)
     differences = [*difference_reasons(original), *data.notes()]
     with progress.shown_scope():
         if differences:
@@ -68,7 +68,7 @@ def reproduce_run(
         progress.phase("importing tensorflow")
         prepare_environment(original.resolved.config.runtime)
         with setting_error_scope(original.resolved):
-            return _repeat_and_compare(original, folder, progress, differences)
+            return _repeat_and_compare(original, directory, progress, differences)
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def _source_scope(original: OriginalRun) -> Iterator[Path]:
 
 
 def _repeat_and_compare(
-    original: OriginalRun, folder: Path, progress: Any, differences: list[str]
+    original: OriginalRun, directory: Path, progress: Any, differences: list[str]
 ) -> tuple[Reproduction, Exception | None]:
     with paused_collection_scope():
         from orbit_runner.jobs.rerun import rerun
@@ -93,24 +93,24 @@ def _repeat_and_compare(
     record = original.record
     after = original.after
     rerun_result = rerun(
-        original.resolved, history, folder, progress, step=record.step, after=after
+        original.resolved, history, directory, progress, step=record.step, after=after
     )
     progress.phase("comparing checkpoints")
     parting = compare_runs(
         history,
-        read_history(folder),
+        read_history(directory),
         step=record.step,
         after=after,
         summary_interval=original.resolved.config.trainer.summary_interval,
     )
     if record.strategy not in ("", rerun_result.strategy):
         differences = [*differences, f"strategy: {record.strategy} → {rerun_result.strategy}"]
-    again = latest_intact_record(checkpoints_of(folder))
+    again = latest_intact_record(checkpoints_of(directory))
     if again is not None and (names := changed_modules(record.code, again.code)):
         differences = [*differences, f"changed code: {format_names(names)}"]
     result = Reproduction(
         run=str(history.folder),
-        again=str(folder),
+        again=str(directory),
         start=original.start,
         notes=tuple(differences),
         error=rerun_result.error_text,
@@ -126,7 +126,7 @@ class PublishedReproduction:
     experiment: str
     step: int  # last step, as published
     published: str  # SHA-256 of the weights
-    weights: str  # the same, found here
+    weights: str  # the same, computed here
     versions: str  # that the published fingerprint holds for
     notes: tuple[str, ...]  # reasons for different weights that were known before the start
     again: str  # run directory; "" if it was deleted
@@ -158,19 +158,19 @@ def names_published_run(text: str) -> bool:
 
 
 def reproduce_published(
-    name: str, folder: Path, progress: Any, *, imports: tuple[str, ...] = ()
+    name: str, directory: Path, progress: Any, *, imports: tuple[str, ...] = ()
 ) -> PublishedReproduction:
     """Trains an experiment up to its published step in a new directory, and compares."""
     published = read_published()
     run = published.runs[name]
     resolved = portable_experiment(name, run.step, imports=imports)
-    check_before_start(resolved, _MODE, folder)
+    check_before_start(resolved, _MODE, directory)
     notes = tuple(_find_notes(resolved, run, published.numerics))
     with progress.shown_scope(), setting_error_scope(resolved):
         if notes:
             progress.note(f"note: differences from what was published:\n{format_list(notes)}")
         progress.phase("importing tensorflow")
-        weights = train_experiment(resolved, folder, progress)
+        weights = train_experiment(resolved, directory, progress)
     return PublishedReproduction(
         experiment=name,
         step=run.step,
@@ -178,7 +178,7 @@ def reproduce_published(
         weights=weights,
         versions=published.versions(),
         notes=notes,
-        again=str(folder),
+        again=str(directory),
     )
 
 
@@ -193,13 +193,13 @@ def portable_experiment(
     return resolve(Request(experiment=name, flags=tuple(flags), imports=imports))
 
 
-def train_experiment(resolved: ResolvedConfig, folder: Path, progress: Any) -> str:
+def train_experiment(resolved: ResolvedConfig, directory: Path, progress: Any) -> str:
     """Trains an experiment. Returns the SHA-256 of the weights."""
     job = Job(
         resolved=resolved,
         config=resolved.config,
         mode=_MODE,
-        model_dir=folder,
+        model_dir=directory,
     )
     prepare_process(job)
     _, results = run_job(job, progress)

@@ -48,7 +48,7 @@ class RerunResult:
 def rerun(
     resolved: ResolvedConfig,
     history: RunHistory,
-    folder: Path,
+    directory: Path,
     progress: Callback,
     *,
     step: int,
@@ -57,30 +57,30 @@ def rerun(
 ) -> RerunResult:
     """Repeats a run up to `step`. Returns how it ended.
 
-    Resumes from the checkpoint in `folder`, if it has one: `after` is its step, or -1 for the
+    Resumes from the checkpoint in `directory`, if it has one: `after` is its step, or -1 for the
     beginning. `history` is that of the original run. `callbacks` are called last. Raises
     `RunnerError` if the run cannot start or was interrupted; returns other errors.
     """
     config = resolved.config
     mode = history.mode
-    code = read_code_version(folder)
+    code = read_code_version(directory)
     bind_gin(resolved)
-    strategy, task = train_lib.prepare(config, str(folder))
+    strategy, task = train_lib.prepare(config, str(directory))
     replicas = strategy.num_replicas_in_sync
     done = RerunResult(describe_strategy(strategy))
     record = RunRecord(
-        RunDirectory(folder).record(mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
+        RunDirectory(directory).record(mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
     )
     record.update(
-        **describe_run(resolved, folder, mode, code),
+        **describe_run(resolved, directory, mode, code),
         devices=describe_devices(),
         replicas=replicas,
         train_steps=step,
     )
-    all_callbacks = [progress, ConfigWriter(folder, resolved), *callbacks]
+    all_callbacks = [progress, ConfigWriter(directory, resolved), *callbacks]
     try:
         for stage in _split_stages(config, history, step, after):
-            stage.run(strategy, task, mode, folder, all_callbacks)
+            stage.run(strategy, task, mode, directory, all_callbacks)
     except Exception as error:
         record.finish(f"{type(error).__name__}: {error}")
         if isinstance(error, RunnerError) and not isinstance(error, Diverged):
@@ -99,7 +99,7 @@ class _Stage:
     stops_early: bool
 
     def run(
-        self, strategy: Any, task: Any, mode: str, folder: Path, callbacks: list[Callback]
+        self, strategy: Any, task: Any, mode: str, directory: Path, callbacks: list[Callback]
     ) -> None:
         steps = self.step + 1 if self.stops_early else self.step
         trainer = self.config.trainer.replace(
@@ -120,7 +120,7 @@ class _Stage:
                 mode,
                 # A repeated run must not continue the tracked run of the original.
                 self.config.replace(trainer=trainer, trackers=()),
-                str(folder),
+                str(directory),
                 enable_async_checkpointing=True,
                 callbacks=callbacks,
                 stop_at_step=self.step if self.stops_early else None,

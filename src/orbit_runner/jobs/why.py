@@ -56,9 +56,9 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
     end = _find_end(runs, parting)
     if end <= start:
         raise RunnerError("they have no steps in common")
-    with temporary_scope() as folder:
+    with temporary_scope() as temporary_directory:
         for name, run in zip("AB", runs, strict=True):
-            directory = folder / name.lower()
+            directory = temporary_directory / name.lower()
             directory.mkdir()
             _check_can_rerun(name, run, directory)
             if source is not None:
@@ -66,8 +66,8 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
                 assert run.resolved is not None, "_check_can_rerun raises an error otherwise"
                 leave_best_out(directory, run.resolved.config.trainer)
         phase(f"running both again from step {start} to {end}")
-        with side_pair_scope(runs, folder, imports) as pair:
-            return _compare(pair, runs, folder, start, end, phase)
+        with side_pair_scope(runs, temporary_directory, imports) as pair:
+            return _compare(pair, runs, temporary_directory, start, end, phase)
 
 
 def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
@@ -99,14 +99,14 @@ def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | N
     for step in sorted((step for step in parting.compared if step <= last), reverse=True):
         if left[step] == right[step]:
             for run in runs:
-                folder = run.history.checkpoints
-                is_there = step in folder.steps() and step not in run.edits
+                checkpoints = run.history.checkpoints
+                is_there = step in checkpoints.steps() and step not in run.edits
                 if (
                     is_there
-                    and current_damage(folder, step) == ""
-                    and folder.record(step) is not None
+                    and current_damage(checkpoints, step) == ""
+                    and checkpoints.record(step) is not None
                 ):
-                    return step, folder
+                    return step, checkpoints
     return 0, None
 
 
@@ -117,7 +117,7 @@ def _find_end(runs: Pair, parting: RunDiff) -> int:
 
 
 def _compare(
-    pair: SidePair, runs: Pair, folder: Path, start: int, end: int, phase: Phase
+    pair: SidePair, runs: Pair, directory: Path, start: int, end: int, phase: Phase
 ) -> Reruns:
     first = pair.read_answers()
     reports = StepState.from_answer(first[0]), StepState.from_answer(first[1])
@@ -137,7 +137,7 @@ def _compare(
         number = max(step, start + 1)
         phase(f"comparing the tensors of step {number}")
         try:
-            tensor, is_usual = _first_tensor(pair, folder, number)
+            tensor, is_usual = _first_tensor(pair, directory, number)
             if not is_usual:
                 notes.append(
                     f"recording the tensors of step {number} changes its last bits, so the first "
@@ -157,14 +157,16 @@ def _compare(
     )
 
 
-def _first_tensor(pair: SidePair, folder: Path, step: int) -> tuple[TensorDifference | None, bool]:
+def _first_tensor(
+    pair: SidePair, directory: Path, step: int
+) -> tuple[TensorDifference | None, bool]:
     """Returns the first tensor of a step that differs, and whether recording kept the weights.
 
     A graph that returns its tensors may be optimized differently.
     """
     usual = pair.advance(step)
     pair.go_back()
-    paths = folder / "a.npz", folder / "b.npz"
+    paths = directory / "a.npz", directory / "b.npz"
     recorded = pair.record(paths)
     is_usual = [state.weights for state in usual] == [state.weights for state in recorded]
     return first_difference(*paths), is_usual
@@ -313,9 +315,9 @@ class SidePair:
 
 @contextlib.contextmanager
 def side_pair_scope(
-    runs: tuple[RecordedRun, RecordedRun], folder: Path, imports: tuple[str, ...]
+    runs: tuple[RecordedRun, RecordedRun], directory: Path, imports: tuple[str, ...]
 ) -> Iterator[SidePair]:
-    """Starts both processes, in the directories `a` and `b` of `folder`, and ends them.
+    """Starts both processes, in the directories `a` and `b` of `directory`, and ends them.
 
     Start from the checkpoints in these directories, if there are any. The first answers are the
     reports of the state at the start.
@@ -323,7 +325,7 @@ def side_pair_scope(
     with contextlib.ExitStack() as stack:
         sides = []
         for name, run in zip("AB", runs, strict=True):
-            side = SideProcess(name, run, folder / name.lower(), imports)
+            side = SideProcess(name, run, directory / name.lower(), imports)
             stack.callback(side.end)
             sides.append(side)
         yield SidePair(*sides)
@@ -332,5 +334,5 @@ def side_pair_scope(
 @contextlib.contextmanager
 def temporary_scope() -> Iterator[Path]:
     """Yields a directory that is deleted at the end."""
-    with tempfile.TemporaryDirectory(prefix="why-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+    with tempfile.TemporaryDirectory(prefix="why-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)

@@ -108,36 +108,38 @@ def _output_lines(
     if order.placement.note:
         print(f"note: {order.placement.note}", file=sys.stderr)
     most = None if flags.all or flags.json else _ROWS
-    found = (
+    steps = (
         order.step(step, worker=flags.worker, most=most, text=flags.text)
         for step in range(first, last + 1)
     )
     if flags.images:
         _write_images(flags, resolved, order)
-    return _format_json(order, found) if flags.json else _format_steps(resolved, order, found)
+    return _format_json(order, steps) if flags.json else _format_steps(resolved, order, steps)
 
 
 def _format_steps(
     resolved: ResolvedConfig, order: TrainingOrder, steps: Iterator[StepExamples]
 ) -> Iterator[str]:
-    for number, found in enumerate(steps):
-        examples = order.examples(found.recoveries)
+    for number, step in enumerate(steps):
+        examples = order.examples(step.recoveries)
         assert examples is not None
         if number:
             yield ""
         name = str(resolved.config.name)
-        yield from section_lines([step_section(found, name, examples.source)])
+        yield from section_lines([step_section(step, name, examples.source)])
 
 
 def _format_json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterator[str]:
     placement = order.placement
     shared = {"order": "computed", "replicas": placement.replicas, "workers": placement.workers}
-    found = []
+    step_objects = []
     for step in steps:
         values = dataclasses.asdict(step)
         del values["count"], values["chosen"]
-        found.append(values | shared | {"batch_size": values.pop("rows"), "rows": step.chosen})
-    yield json.dumps(found[0] if len(found) == 1 else found, indent=1)
+        step_objects.append(
+            values | shared | {"batch_size": values.pop("rows"), "rows": step.chosen}
+        )
+    yield json.dumps(step_objects[0] if len(step_objects) == 1 else step_objects, indent=1)
 
 
 def _replayed_lines(
@@ -156,18 +158,20 @@ def _replayed_lines(
     with _pipeline_scope(flags, resolved, order, first, last) as (task, batches):
         from orbit_runner.step.batches import replayed_step
 
-        found = [replayed_step(task, step, batch) for step, batch in enumerate(batches, first)]
+        replayed_steps = [
+            replayed_step(task, step, batch) for step, batch in enumerate(batches, first)
+        ]
     if flags.images:
-        _write_picture_sheet(flags, found[0].images)
+        _write_picture_sheet(flags, replayed_steps[0].images)
     if flags.json:
-        values = [one.as_dict() for one in found]
+        values = [step.as_dict() for step in replayed_steps]
         yield json.dumps(values[0] if len(values) == 1 else values, indent=1)
         return
     from orbit_runner.reporting.inspection import replayed_section
 
     name = str(resolved.config.name)
     most = None if flags.all else _ROWS
-    shown = [step if flags.text else dataclasses.replace(step, text=()) for step in found]
+    shown = [step if flags.text else dataclasses.replace(step, text=()) for step in replayed_steps]
     yield from section_lines(replayed_section(step, name, most) for step in shown)
 
 

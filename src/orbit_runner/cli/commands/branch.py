@@ -59,7 +59,8 @@ the first excluded example."""
 def main(flags: argparse.Namespace) -> int:
     """Creates a branch and trains it. Returns the exit code."""
     started = time.monotonic()
-    run, directory = Path(flags.run), Path(flags.model_dir)
+    run = Path(flags.run)
+    directory = Path(flags.model_dir)
     refuse_streams(flags, "a branch reads it more than once")
     before, resolved = _resolve_configs(flags, run)
     with messages_scope(flags):
@@ -205,7 +206,8 @@ def _choose_branch_step(before: ResolvedConfig, resolved: ResolvedConfig, run: P
 
 
 def _train_branch(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
-    flags.resume, flags.enable_async_checkpointing = "same", "true"
+    flags.resume = "same"
+    flags.enable_async_checkpointing = "true"
     return start_run(flags, resolved, started)
 
 

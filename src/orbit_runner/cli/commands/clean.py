@@ -37,22 +37,22 @@ def main(flags: argparse.Namespace) -> int:
     rules = _make_rules(flags)
     roots = [require_directory(name) for name in flags.directories or ["runs"]]
     plans = [make_plan(run, rules) for run in _select_runs(read_summaries(roots), flags)]
-    found = [plan for plan in plans if plan.items]
+    nonempty_plans = [plan for plan in plans if plan.items]
     use_utf8()
     if not flags.json:
-        _print_table(found, "would delete")
+        _print_table(nonempty_plans, "would delete")
     untouched = {
         str(plan.run.path): plan.untouched_reason for plan in plans if plan.untouched_reason
     }
-    is_agreed = bool(found) and (flags.yes or (not flags.json and _confirm()))
+    is_agreed = bool(nonempty_plans) and (flags.yes or (not flags.json and _confirm()))
     deleted: list[Plan] = []
     if is_agreed:
-        untouched |= _delete_all(found, rules)
-        deleted = [plan for plan in found if str(plan.run.path) not in untouched]
+        untouched |= _delete_all(nonempty_plans, rules)
+        deleted = [plan for plan in nonempty_plans if str(plan.run.path) not in untouched]
     if flags.json:
-        print(json.dumps(_as_dict(found, deleted, untouched), indent=2))
+        print(json.dumps(_as_dict(nonempty_plans, deleted, untouched), indent=2))
     else:
-        _print_report(found, deleted, advice="" if is_agreed else " (--yes deletes it)")
+        _print_report(nonempty_plans, deleted, advice="" if is_agreed else " (--yes deletes it)")
     for path, reason in untouched.items():
         print(f"not touched: {os.path.relpath(path)}: {reason}", file=sys.stderr)
     return 0
@@ -204,15 +204,15 @@ def _print_table(plans: Sequence[Plan], title: str) -> None:
             print(f"{os.path.relpath(plan.run.path)} keeps files of other programs: {shown}")
 
 
-def _print_report(found: Sequence[Plan], deleted: Sequence[Plan], advice: str) -> None:
-    if not found:
+def _print_report(plans: Sequence[Plan], deleted: Sequence[Plan], advice: str) -> None:
+    if not plans:
         print("nothing to delete")
         return
-    total = format_size(sum(plan.bytes for plan in deleted or found))
+    total = format_size(sum(plan.bytes for plan in deleted or plans))
     if deleted:
         print(f"deleted {total} of {_format_run_count(len(deleted))}")
     else:
-        print(f"total: {total} of {_format_run_count(len(found))}; nothing was deleted{advice}")
+        print(f"total: {total} of {_format_run_count(len(plans))}; nothing was deleted{advice}")
 
 
 def _format_run_count(count: int) -> str:
@@ -229,7 +229,7 @@ def format_size(count: float) -> str:
 
 
 def _as_dict(
-    found: Sequence[Plan], deleted: Sequence[Plan], untouched: dict[str, str]
+    plans: Sequence[Plan], deleted: Sequence[Plan], untouched: dict[str, str]
 ) -> dict[str, Any]:
     runs = [
         {
@@ -243,11 +243,11 @@ def _as_dict(
             ],
             "left": plan.unknown_files,
         }
-        for plan in found
+        for plan in plans
     ]
     return {
         "runs": runs,
-        "bytes": sum(plan.bytes for plan in found),
+        "bytes": sum(plan.bytes for plan in plans),
         "bytes_deleted": sum(plan.bytes for plan in deleted),
         "not_touched": {os.path.relpath(path): reason for path, reason in untouched.items()},
     }

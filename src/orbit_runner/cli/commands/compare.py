@@ -119,9 +119,9 @@ def _find_run_paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
     if is_remote(name):
         return [stack.enter_context(local_run_scope(name, "RUN", None))]
     path = stack.enter_context(local_run_scope(name, "RUN"))
-    found = list(find_runs(path))
-    if found:
-        return found
+    run_paths = list(find_runs(path))
+    if run_paths:
+        return run_paths
     if not path.is_dir():
         problem = "is not a directory" if path.exists() else "does not exist"
     else:
@@ -147,7 +147,7 @@ def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
 def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[Curve]:
     """Returns the curves that `--metric` names."""
     known = comparison.curve_keys()
-    found = []
+    curves = []
     for name in requested:
         matching = [
             (split, metric) for split, metric in known if name in (metric, f"{split}/{metric}")
@@ -158,8 +158,8 @@ def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[
                 f"--metric: unknown metric {name!r}{nearest_name_hint(name, names)}\n"
                 f"allowed: {', '.join(names) or 'none, because no run has records'}"
             )
-        found += matching
-    return list(dict.fromkeys(found))
+        curves += matching
+    return list(dict.fromkeys(curves))
 
 
 def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, Any]:
@@ -197,7 +197,9 @@ def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, An
 
 
 def _csv_rows(comparison: RunComparison) -> Iterator[list[Any]]:
-    settings, metrics, best = comparison.settings(), comparison.metrics(), comparison.best()
+    settings = comparison.settings()
+    metrics = comparison.metrics()
+    best = comparison.best()
     titles = ["run", "status", "step", "seconds", "steps_per_second", "weights"]
     yield [*titles, *settings, *metrics, *(f"best.{name}" for name in best)]
     for index, run in enumerate(comparison.runs):

@@ -64,15 +64,15 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 
 def _print_candidates(words: Sequence[str]) -> None:
     """Prints a candidate and a tab and its description per line; nothing if anything fails."""
-    found: list[tuple[str, str]] = []
+    completions: list[tuple[str, str]] = []
     # What imported modules print would become candidates.
     with (
         contextlib.suppress(Exception, SystemExit),
         contextlib.redirect_stdout(io.StringIO()),
         _blocked_imports_scope(),
     ):
-        found = candidates(words)
-    for text, help in found:
+        completions = candidates(words)
+    for text, help in completions:
         if text.isprintable():
             print(f"{text}\t{' '.join(help.split())}")
 
@@ -98,14 +98,14 @@ class _Line:
 
     def flags(self) -> list[tuple[str, str]]:
         """Returns (name without dashes, value) of each flag with a value."""
-        found = []
+        flags_with_values = []
         for index, word in enumerate(self.words):
             name, equals, value = word.lstrip("-").partition("=")
             if word.startswith("-") and equals:
-                found.append((name, value))
+                flags_with_values.append((name, value))
             elif self._takes_next(word) and index + 1 < len(self.words):
-                found.append((name, self.words[index + 1]))
-        return found
+                flags_with_values.append((name, self.words[index + 1]))
+        return flags_with_values
 
     def arguments(self) -> list[str]:
         """Returns the words that are neither flags nor their values."""
@@ -127,8 +127,8 @@ class _Line:
     def action(self, name: str) -> argparse.Action | None:
         """Returns the declaration of a flag, given without dashes."""
         options = (f"--{name.replace('-', '_')}", f"-{name}")
-        found = (a for a in self.parser.arguments if {*options} & {*a.option_strings})
-        return next(found, None)
+        matches = (a for a in self.parser.arguments if {*options} & {*a.option_strings})
+        return next(matches, None)
 
     def _takes_next(self, word: str) -> bool:
         if not word.startswith("-") or "=" in word or word == "--":
@@ -158,8 +158,8 @@ def candidates(words: Sequence[str]) -> list[tuple[str, str]]:
         RunnerError: If an experiment or a config file on the line has an error.
     """
     *before, word = [_remove_quotes(text) for text in words] or [""]
-    found = dict(_all_candidates(before, word))
-    return [(text, help) for text, help in found.items() if text.startswith(word)]
+    completions = dict(_all_candidates(before, word))
+    return [(text, help) for text, help in completions.items() if text.startswith(word)]
 
 
 def _all_candidates(before: Sequence[str], word: str) -> Candidates:
@@ -167,16 +167,17 @@ def _all_candidates(before: Sequence[str], word: str) -> Candidates:
         return COMMANDS.items()
     name, rest = (before[0], [*before[1:]]) if before else ("run", [])
     if name.startswith("-"):
-        name, rest = "run", [*before]
+        name = "run"
+        rest = [*before]
     if name not in COMMANDS:
         return []
     command = load_command(name)
     if isinstance(command, CommandGroup) and not rest:
         return [(name, "") for name in command.names()]
-    found = command.find(rest)
-    if found is None:
+    selection = command.find(rest)
+    if selection is None:
         return []
-    chosen, words = found
+    chosen, words = selection
     if chosen.after_dashes and "--" in words:
         return _all_candidates([chosen.after_dashes, *words[words.index("--") + 1 :]], word)
     return _command_candidates(_Line(tuple(words), chosen.parser()), word)
@@ -188,8 +189,8 @@ def _command_candidates(line: _Line, word: str) -> Candidates:
     if word.startswith("-"):
         name, equals, value = word.partition("=")
         if equals:
-            found = _value_candidates(line, name.lstrip("-"), value)
-            return [(f"{name}={text}", help) for text, help in found]
+            completions = _value_candidates(line, name.lstrip("-"), value)
+            return [(f"{name}={text}", help) for text, help in completions]
         return [*_flag_candidates(line.parser), *_path_candidates(line, word.lstrip("-"), "--")]
     return _argument_candidates(line, word)
 
@@ -234,7 +235,12 @@ def _values(line: _Line, action: argparse.Action, word: str) -> Candidates:
 
 
 def _setting_value_candidates(line: _Line, path: str, word: str) -> Candidates:
-    listed = [value for one in _known_settings(line) if one.path == path for value in one.values]
+    listed = [
+        value
+        for setting in _known_settings(line)
+        if setting.path == path
+        for value in setting.values
+    ]
     if listed:
         return [(value, "") for value in listed]
     return path_setting_values(path, word)
@@ -249,11 +255,15 @@ def _path_candidates(line: _Line, word: str, dashes: str) -> Iterator[tuple[str,
     if dashes and not above:  # Without reading the experiment, which takes longer.
         yield from ((f"{dashes}{name}.", "") for name in {t.partition(".")[0]: "" for t in taken})
         return
-    for one in _known_settings(line):
-        parent = one.path.rpartition(".")[0]
-        if parent != above or "[" in one.path or (dashes and not _has_overlap(one.path, taken)):
+    for setting in _known_settings(line):
+        parent = setting.path.rpartition(".")[0]
+        if (
+            parent != above
+            or "[" in setting.path
+            or (dashes and not _has_overlap(setting.path, taken))
+        ):
             continue
-        yield f"{dashes}{one.path}{'.' if one.is_section else '='}", one.help
+        yield f"{dashes}{setting.path}{'.' if setting.is_section else '='}", setting.help
 
 
 def _has_overlap(path: str, taken: Sequence[str]) -> bool:
@@ -272,10 +282,10 @@ def _known_settings(line: _Line) -> list[Setting]:
         experiment = next(iter(line.arguments()), experiment)
     if experiment is None or experiment.startswith(OFFICIAL):
         import_modules(imports, Origin("--import"))
-        found = declared_settings(ExperimentConfig())
+        settings = declared_settings(ExperimentConfig())
         if experiment is not None:  # The settings of its task would require TensorFlow.
-            return [one for one in found if not one.path.startswith("task.")]
-        return [one for one in found if _fits_names(one, dict(named))]
+            return [setting for setting in settings if not setting.path.startswith("task.")]
+        return [setting for setting in settings if _fits_names(setting, dict(named))]
     files = tuple(text for name, text in given if name == "config_file")
     flags = tuple((f"--{path}", path, text) for path, text in named)
     request = Request(experiment=experiment, config_files=files, flags=flags, imports=imports)

@@ -32,9 +32,9 @@ def _add_list_flags(parser: Parser) -> None:
 
 def _list(flags: argparse.Namespace) -> int:
     if flags.json:
-        found = {name: _describe(data) for name, data in SETS.items()}
+        descriptions = {name: _describe(data) for name, data in SETS.items()}
         use_utf8()
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(descriptions, indent=2, ensure_ascii=False))
         return 0
     width = max(map(len, SETS))
     for data in SETS.values():
@@ -69,9 +69,9 @@ def _get(flags: argparse.Namespace) -> int:
         raise RunnerError(
             f"{data.name} cannot be downloaded automatically\n{_manual_download_advice(data)}"
         )
-    folder = Path(flags.dir or data.folder).expanduser()
+    directory = Path(flags.dir or data.folder).expanduser()
     options = DownloadOptions(
-        folder=folder,
+        folder=directory,
         source=parse_source(flags.origin),
         replace=flags.replace,
         keep_archives=flags.keep_archives,
@@ -79,7 +79,7 @@ def _get(flags: argparse.Namespace) -> int:
     with messages_scope(flags):
         note(f"terms: {data.terms}")
     try:
-        with progress_of(flags, f"data get {data.name}", str(folder)).shown_scope():
+        with progress_of(flags, f"data get {data.name}", str(directory)).shown_scope():
             new = download_dataset(data, options)
     except DownloadError as error:
         raise DownloadError(f"{data.name}: {error}\n{_download_advice(data, options)}") from None
@@ -91,7 +91,7 @@ def _get(flags: argparse.Namespace) -> int:
         )
         print(f"runner: {message}", file=sys.stderr)
         return 130
-    _print_report(data, folder, new)
+    _print_report(data, directory, new)
     return 0
 
 
@@ -120,12 +120,12 @@ def _add_get_flags(parser: Parser) -> None:
     add_progress_flags(parser)
 
 
-def _print_report(data: PublicDataset, folder: Path, new: bool) -> None:
-    print(f"{data.name}: {'complete' if new else 'already complete'}, in {folder}")
+def _print_report(data: PublicDataset, directory: Path, new: bool) -> None:
+    print(f"{data.name}: {'complete' if new else 'already complete'}, in {directory}")
     for name in data.results:
         print(f"  {name}")
     for name in data.experiments[:1]:
-        print(f"to use it: runner --experiment={name} --data_dir={folder}")
+        print(f"to use it: runner --experiment={name} --data_dir={directory}")
 
 
 def _download_advice(data: PublicDataset, options: DownloadOptions) -> str:

@@ -18,11 +18,11 @@ from orbit_runner.config.serialize import Difference, differences
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the settings that differ between two experiments, files or runs. Returns 0."""
-    found = differences(*_resolve_both((flags.left, flags.right), tuple(flags.imports or ())))
+    changes = differences(*_resolve_both((flags.left, flags.right), tuple(flags.imports or ())))
     if flags.json:
-        print(json.dumps({item.path: [item.left, item.right] for item in found}, indent=2))
+        print(json.dumps({item.path: [item.left, item.right] for item in changes}, indent=2))
     else:
-        print("\n".join(format_differences(found, flags.left, flags.right)) or "no differences")
+        print("\n".join(format_differences(changes, flags.left, flags.right)) or "no differences")
     return 0
 
 
@@ -52,11 +52,11 @@ def _resolve_both(names: tuple[str, str], imports: tuple[str, ...]) -> list[Expe
     return configs
 
 
-def format_differences(found: Sequence[Difference], left: str, right: str) -> list[str]:
+def format_differences(changes: Sequence[Difference], left: str, right: str) -> list[str]:
     """Returns the lines of a three-column table, with `left` and `right` as headings."""
-    if not found:
+    if not changes:
         return []
-    rows = [("", left, right), *((item.path, item.left, item.right) for item in found)]
+    rows = [("", left, right), *((item.path, item.left, item.right) for item in changes)]
     first, second = (min(48, max(len(row[column]) for row in rows)) for column in (0, 1))
     return [f"{path:<{first}}  {a:<{second}}  {b}".rstrip() for path, a, b in rows]
 

@@ -18,16 +18,16 @@ def main(flags: argparse.Namespace) -> int:
     from orbit_runner.reporting.run_record import describe_devices, describe_software
 
     prepare_environment(RuntimeConfig())
-    found = {
+    environment = {
         **describe_software(),
         **_describe_code(),
         **describe_devices(),
         "portable_numerics": _describe_portable(),
     }
     if flags.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(environment, indent=2))
     else:
-        for name, value in found.items():
+        for name, value in environment.items():
             shown = ", ".join(value) or "none" if isinstance(value, list) else value
             print(f"{name:<20} {shown}")
     return 0

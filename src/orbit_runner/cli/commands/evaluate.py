@@ -158,9 +158,9 @@ def _write(place: str, selected: SelectedModel, values: Mapping[str, Any]) -> st
         return str(write_evaluation(Path(strip_file_scheme(place)), step, values))
     from orbit_runner.storage.objects import blame_scope, open_store
 
-    with tempfile.TemporaryDirectory() as folder, blame_scope("RUN"):
-        path = write_evaluation(Path(folder), step, values)
-        name = path.relative_to(folder).as_posix()
+    with tempfile.TemporaryDirectory() as directory, blame_scope("RUN"):
+        path = write_evaluation(Path(directory), step, values)
+        name = path.relative_to(directory).as_posix()
         open_store(place, "RUN").upload(path, name)
     return f"{place.rstrip('/')}/{name}"
 

@@ -38,12 +38,12 @@ def main(flags: argparse.Namespace) -> int:
         print_notes(resolved)
     # A resolved config has the classes of its own task; otherwise all tasks are described.
     known = describe_settings(resolved.config if resolved is not None else ExperimentConfig())
-    found = [setting for name in flags.setting for setting in _find_settings(name, known)]
+    settings = [setting for name in flags.setting for setting in _find_settings(name, known)]
     use_utf8()
     if flags.json:
-        print(json.dumps([_as_dict(setting, resolved) for setting in found], indent=2))
+        print(json.dumps([_as_dict(setting, resolved) for setting in settings], indent=2))
         return 0
-    print("\n\n".join("\n".join(_setting_lines(setting, known, resolved)) for setting in found))
+    print("\n\n".join("\n".join(_setting_lines(setting, known, resolved)) for setting in settings))
     return 0
 
 
@@ -64,15 +64,15 @@ def _find_settings(name: str, known: Sequence[Setting]) -> list[Setting]:
     # All items of a list have the same settings: `callbacks[0]` is described as `callbacks[]`.
     wanted = re.sub(r"\[\d+\]", "[]", name.lstrip("-").partition("=")[0])
     paths = SETTINGS_OF_FLAG.get(wanted, (wanted,))
-    found = [setting for setting in known if setting.path in paths]
-    found = found or [setting for setting in known if setting.path.endswith(f".{wanted}")]
-    if not found:
+    matches = [setting for setting in known if setting.path in paths]
+    matches = matches or [setting for setting in known if setting.path.endswith(f".{wanted}")]
+    if not matches:
         names = {setting.path.rpartition(".")[2] for setting in known}
         near = nearest_name_hint(wanted, [*(setting.path for setting in known), *names])
         raise RunnerError(
             f"unknown setting {name!r}{near}\n`runner explain trainer` lists a section"
         )
-    return found
+    return matches
 
 
 def _setting_lines(

@@ -111,9 +111,9 @@ def _export_formats(
 ) -> list[dict[str, Any]]:
     names = [export_name(selected.choice.place.step, name) for name in formats]
     if not is_remote(place):
-        folder = Path(strip_file_scheme(place))
-        _check_not_existing(folder, names, selected)
-        return _export_to_directory(selected, folder, formats, flags)
+        directory = Path(strip_file_scheme(place))
+        _check_not_existing(directory, names, selected)
+        return _export_to_directory(selected, directory, formats, flags)
     from orbit_runner.storage.objects import blame_scope, open_store
     from orbit_runner.storage.staging import upload_scope
 
@@ -121,31 +121,31 @@ def _export_formats(
         with blame_scope("--to"):
             if open_store(f"{place}/{name}", "--to").list():
                 raise RunnerError(_exists_message(f"{place}/{name}", f"{place}-{selected.weights}"))
-    with upload_scope(place, "--to", last=saved_model.FORMAT.file) as folder:
-        records = _export_to_directory(selected, folder, formats, flags)
+    with upload_scope(place, "--to", last=saved_model.FORMAT.file) as directory:
+        records = _export_to_directory(selected, directory, formats, flags)
     return [
         {**record, "path": f"{place}/{name}"} for record, name in zip(records, names, strict=True)
     ]
 
 
-def _check_not_existing(folder: Path, names: Sequence[str], selected: SelectedModel) -> None:
+def _check_not_existing(directory: Path, names: Sequence[str], selected: SelectedModel) -> None:
     for name in names:
-        if (folder / name).exists():
-            other = folder.with_name(f"{folder.name}-{selected.weights}")
-            raise RunnerError(_exists_message(str(folder / name), str(other)))
-    if folder.exists() and not folder.is_dir():
-        raise RunnerError(f"--to: {folder} is a file, expected a directory")
+        if (directory / name).exists():
+            alternative = directory.with_name(f"{directory.name}-{selected.weights}")
+            raise RunnerError(_exists_message(str(directory / name), str(alternative)))
+    if directory.exists() and not directory.is_dir():
+        raise RunnerError(f"--to: {directory} is a file, expected a directory")
 
 
-def _exists_message(place: str, other: str) -> str:
+def _exists_message(place: str, alternative: str) -> str:
     return (
         f"--to: {place} already exists\n"
-        f"use another directory, such as --to={other}, or delete the existing export"
+        f"use another directory, such as --to={alternative}, or delete the existing export"
     )
 
 
 def _export_to_directory(
-    selected: SelectedModel, folder: Path, formats: Sequence[str], flags: argparse.Namespace
+    selected: SelectedModel, directory: Path, formats: Sequence[str], flags: argparse.Namespace
 ) -> list[dict[str, Any]]:
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -174,7 +174,7 @@ def _export_to_directory(
             )
             with loaded as model:
                 return export_all(
-                    formats, model, adapt(task), config, selected.run, folder, options
+                    formats, model, adapt(task), config, selected.run, directory, options
                 )
 
 

@@ -22,13 +22,13 @@ def main(flags: argparse.Namespace) -> int:
     """Writes a project and prints its files. Returns 0."""
     if not flags.project:
         raise RunnerError("DIR: is empty; specify the directory of the new project")
-    folder = Path(flags.project)
-    name = package_name(folder, flags.name)
-    files = write_project(folder, name)
+    directory = Path(flags.project)
+    name = package_name(directory, flags.name)
+    files = write_project(directory, name)
     commands = [f"cd {shlex.quote(flags.project)}", "make test", "make run"]
     if flags.json:
-        found = {"directory": flags.project, "name": name, "files": files, "next": commands}
-        print(json.dumps(found, indent=2))
+        summary = {"directory": flags.project, "name": name, "files": files, "next": commands}
+        print(json.dumps(summary, indent=2))
         return 0
     print(
         "\n".join(

@@ -51,7 +51,9 @@ to a run directory.
 With --workers, also show what each replica of a cluster would compute, read and send. These figures
 are computed; nothing is started on other machines."""
 _DATA_SECTIONS = ("task.train_data", "task.validation_data")
-_MOST_WORKERS, _MOST_GPUS = 65536, 1024  # As in the settings.
+# As in the settings.
+_MOST_WORKERS = 65536
+_MOST_GPUS = 1024
 # Read when TensorFlow starts. The default allocator of a CPU does not count.
 _COUNTING_ALLOCATOR = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 
@@ -67,19 +69,19 @@ def main(flags: argparse.Namespace) -> int:
     if not missing:
         _report_changed_data(flags, resolved)
     with messages_scope(flags):
-        found = _inspect(flags, resolved, missing, scale)
+        inspection = _inspect(flags, resolved, missing, scale)
     if flags.peak_only:
-        print(json.dumps(found))
+        print(json.dumps(inspection))
         return 0
     if flags.images:
-        _write_images(flags.images, found)
-    sections = [*inspection_sections(found)]
+        _write_images(flags.images, inspection)
+    sections = [*inspection_sections(inspection)]
     if flags.html:
-        title = f"{found.name or 'experiment'}: inspection"
+        title = f"{inspection.name or 'experiment'}: inspection"
         write_flag_output("--html", flags.html, page(title, sections))
     use_utf8()
     if flags.json:
-        print(json.dumps(found.as_dict(), indent=2))
+        print(json.dumps(inspection.as_dict(), indent=2))
     else:
         print("\n".join(section_lines(sections, shutil.get_terminal_size((100, 24)).columns)))
     return 0
@@ -214,12 +216,12 @@ def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
     """Returns the problems with data. Raises `ConfigError` for all other problems."""
     config = resolved.config
     with setting_error_scope(resolved):
-        found = [*localize(config).preflight("train_and_eval")]
+        problem_pairs = [*localize(config).preflight("train_and_eval")]
     replicas = config.runtime.num_replicas()
-    found += batch_problems(config, replicas) if replicas else ()
-    found += config.trainer.length_problems()
-    problems = [Problem(path, message, resolved.origin(path)) for path, message in found]
-    data = [one for one in problems if _is_data_problem(one)]
+    problem_pairs += batch_problems(config, replicas) if replicas else ()
+    problem_pairs += config.trainer.length_problems()
+    problems = [Problem(path, message, resolved.origin(path)) for path, message in problem_pairs]
+    data = [problem for problem in problems if _is_data_problem(problem)]
     if len(data) != len(problems):
         raise ConfigError(problems)
     return data
@@ -292,7 +294,7 @@ def _inspect(
             from orbit_runner.inspection.experiment import inspect_experiment, measure_peak
 
             bind_gin(resolved)
-        problems = [(one.path, one.message) for one in missing]
+        problems = [(problem.path, problem.message) for problem in missing]
         try:
             if flags.peak_only:
                 return measure_peak(resolved.config, problems=problems, run=run_of(flags))
@@ -312,10 +314,10 @@ def _inspect(
             raise ConfigError(missing) from error
 
 
-def _write_images(path: str, found: Any) -> None:
+def _write_images(path: str, inspection: Any) -> None:
     from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 
-    batch = found.batches["training"]
+    batch = inspection.batches["training"]
     if batch.images is None:
         reason = batch.problem or "the training batch has no pictures"
         raise RunnerError(f"--images: {reason}\nremove the flag")

@@ -127,10 +127,10 @@ def _run_manifest(place: str, flags: argparse.Namespace) -> str:
         raise RunnerError("--sweep: write --sweep=FILE on the command line")
     resolved = resolve(_build_cluster_request(flags))
     config = resolved.config
-    found = [*config_problems(config, place)] or [*_fit_problems(resolved, flags.mode)]
+    problem_pairs = [*config_problems(config, place)] or [*_fit_problems(resolved, flags.mode)]
     if flags.mode in TRAINING:
-        found += config.trainer.length_problems()
-    problems = [Problem(path, message, resolved.origin(path)) for path, message in found]
+        problem_pairs += config.trainer.length_problems()
+    problems = [Problem(path, message, resolved.origin(path)) for path, message in problem_pairs]
     return manifest(
         place,
         Job(
@@ -214,8 +214,8 @@ def _fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[tuple[str, st
 def _sweep_manifest(place: str, flags: argparse.Namespace) -> str:
     file, base = sweep.load_sweep(flags)
     trials = new_sweep(file, base)
-    found = [*_trial_problems(base, place)]
-    problems = [Problem(path, message, base.origin(path)) for path, message in found]
+    problem_pairs = [*_trial_problems(base, place)]
+    problems = [Problem(path, message, base.origin(path)) for path, message in problem_pairs]
     problems += _worker_problems(flags, trials.trials * len(trials.seeds))
     gpus = max(base.config.runtime.num_gpus, 0)
     problems += _gpu_problems(flags, gpus)
@@ -296,9 +296,9 @@ def _checked_fields(
     name = flags.name or job_name(prefix + config.name)
     image = getattr(flags, "image", None) or ""
     model_dir = flags.model_dir or default_model_dir(place, name)
-    found = [Problem(*pair) for pair in job_problems(place, name, image, model_dir)]
-    if problems or found:
-        raise ConfigError([*problems, *found])
+    field_problems = [Problem(*pair) for pair in job_problems(place, name, image, model_dir)]
+    if problems or field_problems:
+        raise ConfigError([*problems, *field_problems])
     grace = max(120, math.ceil(config.runtime.grace_period))
     return {"name": name, "image": image, "model_dir": model_dir, "grace": grace}
 
@@ -317,8 +317,8 @@ def _given_flags(parser: Parser, flags: argparse.Namespace, names: Sequence[str]
         value = getattr(flags, action.dest, None)
         if action.dest not in names or value == action.default:
             continue
-        for one in value if isinstance(value, list) else [value]:
-            yield action.option_strings[0] + ("" if one is True else f"={one}")
+        for flag_value in value if isinstance(value, list) else [value]:
+            yield action.option_strings[0] + ("" if flag_value is True else f"={flag_value}")
 
 
 COMMAND = CommandGroup(

@@ -74,14 +74,17 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     flags = parse_flags(parser, options)
     if not words:
         raise RunnerError(f"the following arguments are required: WHERE\nusage: {_USAGE}")
-    flags.where, flags.items = words[0], words[1:]
+    flags.where = words[0]
+    flags.items = words[1:]
     resolve_paths(parser.arguments, flags)
     return flags
 
 
 def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separates flags from words: argparse does not accept words on both sides of a flag."""
-    options, words, rest = list[str](), list[str](), list(arguments)
+    options = list[str]()
+    words = list[str]()
+    rest = list(arguments)
     while rest:
         first = rest.pop(0)
         if first == "--":

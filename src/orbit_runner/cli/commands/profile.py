@@ -45,7 +45,8 @@ Show where the time of a training step goes: by op, by layer, and whether the in
 A RUN was profiled with trainer.profile_steps; its newest trace is read. An EXPERIMENT is profiled
 now: a few steps run in a temporary directory, without evaluations and checkpoints. Pass a run as
 --experiment to profile its config now."""
-_STEPS, _ROWS = 20, 10
+_STEPS = 20
+_ROWS = 10
 # Steps before the profiled ones. The first builds the graph, and the pipeline fills its buffers.
 _WARM_UP = 10
 _MODE = "train"
@@ -127,11 +128,11 @@ def _profile_experiment(flags: argparse.Namespace) -> Profile:
         directory = Path(place)
         check_before_start(resolved, _MODE, directory)
         _train(flags, resolved, directory)
-        found = dataclasses.replace(read_profile(directory), trace="")
+        profile = dataclasses.replace(read_profile(directory), trace="")
         if flags.keep:
-            found = dataclasses.replace(found, trace=flags.keep)
+            profile = dataclasses.replace(profile, trace=flags.keep)
             _copy_trace(directory / "train", Path(flags.keep))
-    return found
+    return profile
 
 
 def _require_single_process(resolved: ResolvedConfig) -> None:

@@ -74,7 +74,8 @@ def main(flags: argparse.Namespace) -> int:
 
 
 def _add_flags(parser: Parser) -> None:
-    parser.settings, parser.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
+    parser.settings = MACHINE_SETTINGS
+    parser.settings_rule = _SETTINGS_RULE
     parser.add_argument("run", type=RUN, help="run directory")
     parser.add_argument("--step", type=parse_step, required=True, metavar="N", help="the step")
     parser.add_argument(

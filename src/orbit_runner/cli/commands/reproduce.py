@@ -69,11 +69,11 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
         imports=tuple(flags.imports or ()),
         changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
     )
-    with _directory_scope(flags.model_dir, original.history.folder) as folder:
+    with _directory_scope(flags.model_dir, original.history.folder) as directory:
         progress = progress_of(flags, "reproduce", flags.run)
-        result, error = reproduce_run(original, folder, progress)
+        result, error = reproduce_run(original, directory, progress)
         if result.equal and not flags.model_dir:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")
         if is_remote(flags.run):
             result = dataclasses.replace(result, run=flags.run)
@@ -94,13 +94,13 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
             f"{given[0]}: cannot be combined with the published experiment {flags.run!r}, whose "
             "steps and settings are fixed\nremove it"
         )
-    with messages_scope(flags), _directory_scope(flags.model_dir, Path(flags.run)) as folder:
+    with messages_scope(flags), _directory_scope(flags.model_dir, Path(flags.run)) as directory:
         progress = progress_of(flags, "reproduce", flags.run)
         result = reproduce_published(
-            flags.run, folder, progress, imports=tuple(flags.imports or ())
+            flags.run, directory, progress, imports=tuple(flags.imports or ())
         )
         if result.equal and not flags.model_dir:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")
         if flags.json:
             print(json.dumps(result.as_dict(), indent=2))
@@ -110,7 +110,8 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
 
 
 def _add_flags(parser: Parser) -> None:
-    parser.settings, parser.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
+    parser.settings = MACHINE_SETTINGS
+    parser.settings_rule = _SETTINGS_RULE
     parser.add_argument(
         "run",
         type=RUN,
@@ -138,21 +139,21 @@ def _directory_scope(model_dir: str | None, run: Path) -> Iterator[Path]:
     if model_dir is not None:
         yield _require_new_directory(Path(model_dir), run)
         return
-    folder = Path(tempfile.mkdtemp(prefix="reproduce-"))
+    directory = Path(tempfile.mkdtemp(prefix="reproduce-"))
     try:
-        yield folder
+        yield directory
     except (RunnerError, KeyboardInterrupt):
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
-def _require_new_directory(folder: Path, run: Path) -> Path:
-    check_outside(folder, run)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+def _require_new_directory(directory: Path, run: Path) -> Path:
+    check_outside(directory, run)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise RunnerError(
-            f"--model_dir: {folder} is not empty\nuse a new directory, or omit the flag"
+            f"--model_dir: {directory} is not empty\nuse a new directory, or omit the flag"
         )
-    return folder
+    return directory
 
 
 def _print_published(result: PublishedReproduction) -> None:

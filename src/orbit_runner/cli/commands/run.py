@@ -160,7 +160,8 @@ def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) ->
         return
     from orbit_runner.run_directory.remote_runs import evaluation_scope, training_scope
 
-    url, trainer = flags.model_dir, resolved.config.trainer
+    url = flags.model_dir
+    trainer = resolved.config.trainer
     if resolve_cluster(resolved.config.runtime, os.environ) is not None:
         raise RunnerError(f"--model_dir: got {url!r}, expected a local path\n{SHARED}")
     if flags.mode not in TRAINING:
@@ -169,13 +170,13 @@ def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) ->
             url,
             summaries=trainer.validation_summary_subdir,
             follows=flags.mode == "continuous_eval",
-        ) as folder:
-            yield folder
+        ) as directory:
+            yield directory
         return
     # Check before anything is downloaded.
     check_before_start(resolved, flags.mode, local_run_directory(url))
-    with training_scope(url, keep=retention_of(trainer)) as folder:
-        yield folder
+    with training_scope(url, keep=retention_of(trainer)) as directory:
+        yield directory
 
 
 def _make_job(flags: argparse.Namespace, resolved: ResolvedConfig, model_dir: Path) -> Job:

@@ -50,7 +50,8 @@ def main(flags: argparse.Namespace) -> int:
     names_in_tree: list[str] = []
     if flags.tree:
         rows = tree_rows(chosen, can_draw_lines="utf" in (sys.stdout.encoding or "").lower())
-        chosen, names_in_tree = [run for run, _ in rows], [name for _, name in rows]
+        chosen = [run for run, _ in rows]
+        names_in_tree = [name for _, name in rows]
     use_utf8()
     if flags.json:
         print(json.dumps([_as_dict(run, columns, names) for run in chosen], indent=2))
@@ -62,8 +63,8 @@ def main(flags: argparse.Namespace) -> int:
         cells = [[columns.text(run, name) for name in names] for run in chosen]
         if names_in_tree:
             names = ["run", *(name for name in names if name != "run")]
-            others = [[columns.text(run, name) for name in names[1:]] for run in chosen]
-            cells = [[name, *row] for name, row in zip(names_in_tree, others, strict=True)]
+            other_cells = [[columns.text(run, name) for name in names[1:]] for run in chosen]
+            cells = [[name, *row] for name, row in zip(names_in_tree, other_cells, strict=True)]
         print("\n".join(_format_table(cells, names)))
     if not chosen:
         where = ", ".join(flags.directories or ["runs"])
@@ -191,8 +192,8 @@ def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict
         "branch_step": run.branch_step,
     }
     more = {name: columns.value(run, name) for name in names if name not in DEFAULT_COLUMNS}
-    found: dict[str, Any] = to_jsonable({**known, **more})
-    return found
+    values: dict[str, Any] = to_jsonable({**known, **more})
+    return values
 
 
 def _csv_value(value: Any) -> Any:

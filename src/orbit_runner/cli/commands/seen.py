@@ -54,24 +54,26 @@ def main(flags: argparse.Namespace) -> int:
         until = flags.until or order.last_step()
         if not until:
             raise RunnerError("--until: is not set, and the experiment has no trainer.train_steps")
-        found = order.occurrences(number, until)
-        about = _describe_example(order, found)
+        occurrences = order.occurrences(number, until)
+        about = _describe_example(order, occurrences)
     if order.placement.note:
         print(f"note: {order.placement.note}", file=sys.stderr)
     use_utf8()
     if flags.json:
         values = {"example": number, "until": until, "reached": order.reached_step, **about}
         values |= {"excluded": True} if is_excluded else {}
-        print(json.dumps(values | {"occurrences": found}, indent=1))
+        print(json.dumps(values | {"occurrences": occurrences}, indent=1))
         return 0
     title = ", ".join(f"{name} {value}" for name, value in about.items())
     print(f"example {number:,} of {examples.source}{f' ({title})' if title else ''}")
     if is_excluded:
         print("in no step: task.train_data.exclude leaves it out")
         return 0
-    counts = f"in {len(found):,} of the steps 1 to {until:,}{_format_counts(order, found)}"
-    shown = found if flags.all else found[:_ROWS]
-    print("\n".join(section_lines([Section(counts, limited_examples(shown, len(found)))])))
+    counts = (
+        f"in {len(occurrences):,} of the steps 1 to {until:,}{_format_counts(order, occurrences)}"
+    )
+    shown = occurrences if flags.all else occurrences[:_ROWS]
+    print("\n".join(section_lines([Section(counts, limited_examples(shown, len(occurrences)))])))
     return 0
 
 
@@ -95,19 +97,21 @@ def _add_flags(parser: Parser) -> None:
     add_config_flags(parser)
 
 
-def _describe_example(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _describe_example(
+    order: TrainingOrder, occurrences: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """Returns what does not change between steps: where the example comes from, and its label."""
-    if not found:
+    if not occurrences:
         return {}
-    about = order.describe_example(found[0]["step"], found[0]["row"])
+    about = order.describe_example(occurrences[0]["step"], occurrences[0]["row"])
     return {name: value for name, value in about.items() if name != "drawn"}
 
 
-def _format_counts(order: TrainingOrder, found: Sequence[dict[str, Any]]) -> str:
+def _format_counts(order: TrainingOrder, occurrences: Sequence[dict[str, Any]]) -> str:
     if order.run is None:
         return ""
-    past = sum(one["step"] <= order.reached_step for one in found)
-    return f": {past:,} up to step {order.reached_step:,}, {len(found) - past:,} after it"
+    past = sum(occurrence["step"] <= order.reached_step for occurrence in occurrences)
+    return f": {past:,} up to step {order.reached_step:,}, {len(occurrences) - past:,} after it"
 
 
 COMMAND = Command("seen", _DESCRIPTION, _add_flags, ["digits --example=0 --until=1000"], main)

@@ -104,12 +104,12 @@ def _find_cluster(flags: argparse.Namespace) -> Cluster:
         if flags.role is None:
             raise RunnerError(f"--role: is not set; allowed: {', '.join(_ROLES)}")
         return check_cluster(jobs, flags.role, _require_index(flags, jobs), "--cluster")
-    found = _describe_cluster(flags)
+    cluster = _describe_cluster(flags)
     if flags.role is None and flags.index is None:
-        return found
-    role = flags.role or found.me.role
-    index = flags.index if flags.index is not None else _default_index(found, role)
-    return check_cluster(found.jobs, role, index, found.source)
+        return cluster
+    role = flags.role or cluster.me.role
+    index = flags.index if flags.index is not None else _default_index(cluster, role)
+    return check_cluster(cluster.jobs, role, index, cluster.source)
 
 
 def _describe_cluster(flags: argparse.Namespace) -> Cluster:
@@ -128,8 +128,8 @@ def _describe_cluster(flags: argparse.Namespace) -> Cluster:
     return from_config(runtime.replace(**changes))
 
 
-def _default_index(found: Cluster, role: str) -> int:
-    return found.me.index if role == found.me.role else 0
+def _default_index(cluster: Cluster, role: str) -> int:
+    return cluster.me.index if role == cluster.me.role else 0
 
 
 def _require_index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:

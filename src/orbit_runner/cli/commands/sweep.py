@@ -130,7 +130,8 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import Signals
 
-    directory, signals = SweepDirectory(Path(flags.model_dir)), Signals()
+    directory = SweepDirectory(Path(flags.model_dir))
+    signals = Signals()
     changes = Changes(
         more_steps=flags.more_steps or 0,
         exclude=tuple(flags.exclude or ()),

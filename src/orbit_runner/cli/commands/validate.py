@@ -33,9 +33,9 @@ def main(flags: argparse.Namespace) -> int:
     problems: list[Problem] = []
     request = build_request(flags)
     for name in flags.files:
-        found = _find_problems(name, request)
-        problems += found
-        if not found:
+        file_problems = _find_problems(name, request)
+        problems += file_problems
+        if not file_problems:
             print(f"{name}: ok")
     if problems:
         raise ConfigError(problems, show_all=True)
@@ -70,10 +70,10 @@ def _find_problems(name: str, request: Request) -> list[Problem]:
     bases = [request.experiment] if request.experiment else [*experiment_files()]
     attempts = (_resolve_problems(dataclasses.replace(over, experiment=base)) for base in bases)
     best = alone
-    for found in attempts:
-        if not found:
+    for problems in attempts:
+        if not problems:
             return []
-        best = found if best is alone or len(found) < len(best) else best
+        best = problems if best is alone or len(problems) < len(best) else best
     return alone if _lacks_task(best) else best
 
 

@@ -34,17 +34,19 @@ is 4 if anything differs or is not finite."""
 def main(flags: argparse.Namespace) -> int:
     """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
     with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
-        found, data = _verify(run, flags)
+        verification, data = _verify(run, flags)
     if flags.json:
-        print(json.dumps(_as_dict(found, flags.run) | _data_as_dict(data), indent=2))
+        print(json.dumps(_as_dict(verification, flags.run) | _data_as_dict(data), indent=2))
     else:
         lines = [
-            *format_verdicts(found.verdicts),
-            *_summary_lines(found, flags.run),
+            *format_verdicts(verification.verdicts),
+            *_summary_lines(verification, flags.run),
             *_data_lines(data),
         ]
         print("\n".join(lines))
-    return 0 if found.is_intact and (data is None or data.is_intact) else exit_codes.DIFFERENT
+    return (
+        0 if verification.is_intact and (data is None or data.is_intact) else exit_codes.DIFFERENT
+    )
 
 
 def _add_flags(parser: Parser) -> None:
@@ -72,34 +74,35 @@ def _verify(run: Path, flags: argparse.Namespace) -> tuple[Verification, DataVer
         return verify(run), data
 
 
-def _data_as_dict(found: DataVerification | None) -> dict[str, object]:
-    if found is None:
+def _data_as_dict(data: DataVerification | None) -> dict[str, object]:
+    if data is None:
         return {}
-    differences = dataclasses.asdict(found.difference)
-    return {
-        "data": {"well": found.is_intact, "files": found.files, "read": found.read, **differences}
-    }
+    differences = dataclasses.asdict(data.difference)
+    return {"data": {"well": data.is_intact, "files": data.files, "read": data.read, **differences}}
 
 
-def _data_lines(found: DataVerification | None) -> Iterator[str]:
-    if found is None:
+def _data_lines(data: DataVerification | None) -> Iterator[str]:
+    if data is None:
         return
-    if found.difference.changes:
-        yield f"data: changed since the run last started\n{format_list(found.difference.changes)}"
-    elif found.difference.notes:
-        notes = format_list(found.difference.notes)
+    if data.difference.changes:
+        yield f"data: changed since the run last started\n{format_list(data.difference.changes)}"
+    elif data.difference.notes:
+        notes = format_list(data.difference.notes)
         yield f"data: sizes are the same, contents are unknown\n{notes}"
     else:
-        what = "contents are" if found.read else "sizes and times are"
-        yield f"data: {what} as recorded, {found.files:,} files"
+        what = "contents are" if data.read else "sizes and times are"
+        yield f"data: {what} as recorded, {data.files:,} files"
 
 
-def _as_dict(found: Verification, run: str) -> dict[str, object]:
-    verdicts = [{**dataclasses.asdict(one), "well": one.is_intact} for one in found.verdicts]
+def _as_dict(verification: Verification, run: str) -> dict[str, object]:
+    verdicts = [
+        {**dataclasses.asdict(verdict), "well": verdict.is_intact}
+        for verdict in verification.verdicts
+    ]
     return {
         "run": run,
-        "well": found.is_intact,
-        "config_problem": found.config_problem,
+        "well": verification.is_intact,
+        "config_problem": verification.config_problem,
         "checkpoints": verdicts,
     }
 
@@ -107,9 +110,14 @@ def _as_dict(found: Verification, run: str) -> dict[str, object]:
 def format_verdicts(verdicts: Sequence[Verdict]) -> list[str]:
     """Returns one line per checkpoint, below a heading."""
     rows = [("checkpoint", "weights", "state", "")]
-    for one in verdicts:
+    for verdict in verdicts:
         rows.append(
-            (one.name, one.weights[:12] or "-", one.state[:12] or "-", describe_verdict(one))
+            (
+                verdict.name,
+                verdict.weights[:12] or "-",
+                verdict.state[:12] or "-",
+                describe_verdict(verdict),
+            )
         )
     return table_lines(rows)
 
@@ -127,27 +135,33 @@ def describe_verdict(verdict: Verdict) -> str:
     return "intact" if verdict.recorded else "no fingerprint"
 
 
-def _summary_lines(found: Verification, run: str) -> Iterator[str]:
-    if found.config_problem:
-        yield found.config_problem
-    yield _summary_line(found, run)
+def _summary_lines(verification: Verification, run: str) -> Iterator[str]:
+    if verification.config_problem:
+        yield verification.config_problem
+    yield _summary_line(verification, run)
 
 
-def _summary_line(found: Verification, run: str) -> str:
-    count = len(found.verdicts)
-    if found.is_intact:
-        bare = sum(not one.recorded for one in found.verdicts)
+def _summary_line(verification: Verification, run: str) -> str:
+    count = len(verification.verdicts)
+    if verification.is_intact:
+        bare = sum(not verdict.recorded for verdict in verification.verdicts)
         foreign = f"; {bare} of them without a fingerprint to compare with" if bare else ""
         return f"{run}: intact, {count} checkpoint{'s' if count != 1 else ''} read{foreign}"
-    damaged = sum(bool(one.damage) for one in found.verdicts)
-    others = sum(one.other_config and not one.damage for one in found.verdicts)
+    damaged = sum(bool(verdict.damage) for verdict in verification.verdicts)
+    with_other_config = sum(
+        verdict.other_config and not verdict.damage for verdict in verification.verdicts
+    )
     parts = [f"{damaged} of {count} damaged"] if damaged else []
-    non_finite = sum(bool(one.non_finite) and not one.damage for one in found.verdicts)
+    non_finite = sum(
+        bool(verdict.non_finite) and not verdict.damage for verdict in verification.verdicts
+    )
     if non_finite:
         parts.append(f"{non_finite} of {count} not finite")
-    if others:
-        parts.append(f"{others} of {count} made with a different config than config.yaml")
-    if found.config_problem:
+    if with_other_config:
+        parts.append(
+            f"{with_other_config} of {count} made with a different config than config.yaml"
+        )
+    if verification.config_problem:
         parts.append("config.yaml does not load")
     return f"{run}: {', '.join(parts)}"
 

@@ -36,15 +36,15 @@ def main(flags: argparse.Namespace) -> int:
     with messages_scope(flags), contextlib.ExitStack() as stack:
         left = stack.enter_context(local_run_scope(flags.a, "A"))
         right = stack.enter_context(local_run_scope(flags.b, "B"))
-        found = _explain(flags, left, right)
+        explanation = _explain(flags, left, right)
     use_utf8()
     if flags.json:
-        print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
+        print(json.dumps(explanation.as_dict(), indent=2, allow_nan=False))
     else:
         from orbit_runner.compare.explanation import format_explanation
 
-        print("\n".join(format_explanation(found)))
-    return 0 if found.equal else exit_codes.DIFFERENT
+        print("\n".join(format_explanation(explanation)))
+    return 0 if explanation.equal else exit_codes.DIFFERENT
 
 
 def _add_flags(parser: Parser) -> None:
@@ -64,9 +64,9 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
     imports = tuple(flags.imports or ())
     runs = read_recorded_run(left, "A", imports), read_recorded_run(right, "B", imports)
     recorded = compare_recorded(*runs)
-    found = Explanation(left=flags.a, right=flags.b, recorded=recorded)
+    explanation = Explanation(left=flags.a, right=flags.b, recorded=recorded)
     if flags.recorded or (recorded.parting.compared and recorded.parting.first_weights is None):
-        return found
+        return explanation
     from orbit_runner.jobs.why import rerun_both
 
     progress = progress_of(flags, "why", f"{flags.a} {flags.b}")

@@ -123,27 +123,27 @@ def normalize_driver_flags(arguments: Sequence[str], known: Iterable[str]) -> li
         if argument.startswith("--undefok=")
         for name in argument.partition("=")[2].split(",")
     }
-    found: list[str] = []
+    normalized_arguments: list[str] = []
     for index, argument in enumerate(written):
         name, equals, value = argument.removeprefix("--").partition("=")
         if name == "undefok" or (name in tolerated and name not in names):
             continue
         following = written[index + 1] if index + 1 < len(written) else ""
-        found.append(_normalize_boolean(argument, name, equals, value, following))
-    return found
+        normalized_arguments.append(_normalize_boolean(argument, name, equals, value, following))
+    return normalized_arguments
 
 
 def _expand_flagfiles(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> list[str]:
-    found: list[str] = []
+    expanded_arguments: list[str] = []
     for argument in arguments:
         name, equals, path = argument.lstrip("-").partition("=")
         if not argument.startswith("-") or name != "flagfile":
-            found.append(argument)
+            expanded_arguments.append(argument)
             continue
         if not equals or path in seen:
             raise RunnerError(f"{argument}: expected --flagfile=FILE, each file once")
-        found += _expand_flagfiles(_read_flagfile(path), (*seen, path))
-    return found
+        expanded_arguments += _expand_flagfiles(_read_flagfile(path), (*seen, path))
+    return expanded_arguments
 
 
 def _read_flagfile(path: str) -> list[str]:
@@ -196,7 +196,8 @@ def check_mode(mode: str | None) -> None:
 
 def set_log_levels(flags: argparse.Namespace) -> None:
     """Sets the log levels that `--verbosity` and `--logger_levels` specify."""
-    verbosity, levels = getattr(flags, "verbosity", None), getattr(flags, "logger_levels", None)
+    verbosity = getattr(flags, "verbosity", None)
+    levels = getattr(flags, "logger_levels", None)
     if verbosity is None and not levels:
         return
     absl_logging: Any = importlib.import_module("absl.logging")

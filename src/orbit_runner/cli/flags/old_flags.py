@@ -234,28 +234,33 @@ def explain_old_flag(name: str, others: Sequence[str] = ()) -> str:
 
     `name` has no dashes. `others` are all arguments that the parser does not know.
     """
-    found = {
+    descriptions = {
         driver: _describe_row(row)
         for driver, rows in _DRIVERS.items()
         for row in rows
         if row.name == name
     }
-    if not found:
+    if not descriptions:
         return ""
     start = f"--{name} is a flag of the older drivers; in runner:"
     size = _size_problem(others) if name in ("resnet_size", "resnet_version") else ""
     if size:
         return f"--{name} is a flag of the older drivers\n{size}"
-    if len({*found.values()}) == 1:
-        return f"{start} {next(iter(found.values()))}"
-    return "\n".join([start, *(f"  of {driver}: {text}" for driver, text in found.items())])
+    if len({*descriptions.values()}) == 1:
+        return f"{start} {next(iter(descriptions.values()))}"
+    return "\n".join([start, *(f"  of {driver}: {text}" for driver, text in descriptions.items())])
 
 
 def _describe_row(row: Row) -> str:
     note = _LINK.sub(r"\1 (docs/\2)", row.note).replace("*_data", _SECTIONS[0])
-    for other in _SEE.findall(note):
+    for other_name in _SEE.findall(note):
         note = next(
-            (found.note for rows in _DRIVERS.values() for found in rows if found.name == other),
+            (
+                other_row.note
+                for rows in _DRIVERS.values()
+                for other_row in rows
+                if other_row.name == other_name
+            ),
             note,
         )
     if row.new == NONE:

@@ -90,7 +90,8 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
     """
     problems = []
     for action in arguments:
-        value, given = action.type, getattr(flags, action.dest, None)
+        value = action.type
+        given = getattr(flags, action.dest, None)
         if not isinstance(value, PathValue):
             continue
         name = value.name or next(iter(action.option_strings), str(action.metavar))
@@ -110,14 +111,14 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
 
 
 def _expand_user(text: str, shown: str) -> str:
-    found = os.path.expanduser(text)
-    if found.startswith("~"):
-        user = found.partition("/")[0]
+    expanded_path = os.path.expanduser(text)
+    if expanded_path.startswith("~"):
+        user = expanded_path.partition("/")[0]
         raise RunnerError(
             f"{shown}: got {text!r}, but {user} is not a home directory on this machine\n"
             f"use the full path, or ./{text} for a name that begins with ~"
         )
-    return found
+    return expanded_path
 
 
 def _output_problem(text: str, kind: str) -> str:
@@ -141,7 +142,9 @@ def _output_problem(text: str, kind: str) -> str:
     elif problem := _directory_problem(text):
         return problem
     # Missing directories are created.
-    parent = next(one for one in Path(text).absolute().parents if os.path.lexists(one))
+    parent = next(
+        ancestor for ancestor in Path(text).absolute().parents if os.path.lexists(ancestor)
+    )
     if not os.path.isdir(parent):
         return f"cannot write {text}: {parent} is not a directory"
     if not os.access(parent, os.W_OK):
@@ -181,8 +184,8 @@ def _directory_entries(word: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         return
     above, slash, begins = word.rpartition("/")
     try:
-        with os.scandir(os.path.expanduser(above + slash) or ".") as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(os.path.expanduser(above + slash) or ".") as unsorted_entries:
+            entries = sorted(unsorted_entries, key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
@@ -213,7 +216,7 @@ def _runs(word: str) -> Iterator[tuple[str, str]]:
 def _experiments(word: str) -> Iterator[tuple[str, str]]:
     yield from ((name, "experiment") for name in experiment_files())
     yield from _runs(word)
-    yield from (found for found in _files(word, SUFFIXES) if not found[0].endswith("/"))
+    yield from (candidate for candidate in _files(word, SUFFIXES) if not candidate[0].endswith("/"))
 
 
 def _fragments(word: str) -> Iterator[tuple[str, str]]:
