@@ -29,7 +29,7 @@ _ATTEMPT_KEYS = ("argv", "mode", "started", "finished", "outcome", "step")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Branch:
-    """Where a run branched off from another one.
+    """Where a run branched off from another run.
 
     Attributes:
         parent: The run directory of the other run. In the file, it is relative to the run.
@@ -52,8 +52,8 @@ class Branch:
 
     def values(self) -> dict[str, Any]:
         """Returns the values of the settings that the branch changed, by dotted path."""
-        set_now = [one for one in self.changes if one.right != ABSENT]
-        return {one.path: parse_value(one.right, NAME) for one in set_now}
+        set_now = [change for change in self.changes if change.right != ABSENT]
+        return {change.path: parse_value(change.right, NAME) for change in set_now}
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values in a form that JSON supports."""
@@ -65,10 +65,12 @@ class Branch:
             "state": self.state,
             "configs": list(self.configs),
             "changes": [
-                {"path": one.path, "from": one.left, "to": one.right} for one in self.changes
+                {"path": change.path, "from": change.left, "to": change.right}
+                for change in self.changes
             ],
             "attempts": [
-                {name: one[name] for name in _ATTEMPT_KEYS if name in one} for one in self.attempts
+                {name: attempt[name] for name in _ATTEMPT_KEYS if name in attempt}
+                for attempt in self.attempts
             ],
         }
 
@@ -93,10 +95,10 @@ def read_branch(run: Path) -> Branch | None:
             state=str(values["state"]),
             configs=tuple(map(str, values["configs"])),
             changes=tuple(
-                Difference(str(one["path"]), str(one["from"]), str(one["to"]))
-                for one in values["changes"]
+                Difference(str(change["path"]), str(change["from"]), str(change["to"]))
+                for change in values["changes"]
             ),
-            attempts=tuple(one for one in values["attempts"] if isinstance(one, dict)),
+            attempts=tuple(attempt for attempt in values["attempts"] if isinstance(attempt, dict)),
         )
         branch.values()  # Raises an error if a value cannot be read.
     except (OSError, ValueError, KeyError, TypeError, OverflowError, ConfigError):
@@ -109,24 +111,25 @@ def ancestry(run: Path) -> Ancestry:
 
     The value is the last step that the run has in common with it; None for the run itself.
     """
-    found: Ancestry = {}
-    at, until = run.resolve(), None
-    while at not in found:
-        found[at] = until
-        branch = read_branch(at)
+    ancestors: Ancestry = {}
+    ancestor = run.resolve()
+    until = None
+    while ancestor not in ancestors:
+        ancestors[ancestor] = until
+        branch = read_branch(ancestor)
         if branch is None:
             break
         # A branch never begins before the step at which its parent branched off.
         until = branch.step
-        at = branch.parent.resolve()
-    return found
+        ancestor = branch.parent.resolve()
+    return ancestors
 
 
 def last_common_step(left: Ancestry, right: Ancestry) -> int | None:
     """Returns the last step that two runs have in common; None if they have none.
 
-    One may continue the other, or both a third one.
+    One may continue the other, or both a third run.
     """
     shared = [(left[run], right[run]) for run in left if run in right]
-    steps = [[step for step in both if step is not None] for both in shared]
-    return max((min(found) for found in steps if found), default=None)
+    steps = [[step for step in pair if step is not None] for pair in shared]
+    return max((min(pair_steps) for pair_steps in steps if pair_steps), default=None)

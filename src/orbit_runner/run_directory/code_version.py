@@ -25,7 +25,9 @@ from orbit_runner.errors import first_line
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_atomically
 
-_MAX_FILE, _MAX_PATCH, _MAX_FILES = 256 * 2**10, 2**20, 300
+_MAX_FILE = 256 * 2**10
+_MAX_PATCH = 2**20
+_MAX_FILES = 300
 _MAX_NAMES = 300  # in each list of the record
 _MAX_PATCHES = 20  # in a run directory
 # Untracked files with these suffixes are code or config. Notebooks contain outputs.
@@ -79,11 +81,12 @@ class CodeVersion:
 
 def read_code_version(run: Path | None = None) -> CodeVersion:
     """Returns the version of the code in the current directory, without the files in `run`."""
-    git, changes = Git(), _Changes()
+    git = Git()
+    changes = _Changes()
     try:
-        found = git.output("rev-parse", "--show-toplevel", "--revs-only", "HEAD",
+        output = git.output("rev-parse", "--show-toplevel", "--revs-only", "HEAD",
                            "--symbolic-full-name", "HEAD")  # fmt: skip
-        head = _HEAD.fullmatch(found)
+        head = _HEAD.fullmatch(output)
         if head is None:
             return CodeVersion(notes=("the git repository has no commit",))
         git.root = Path(os.fsdecode(head[1]))
@@ -115,7 +118,8 @@ def keep_patch(code: CodeVersion, run: Path) -> dict[str, Any]:
 
     An earlier start may have left a patch. It is kept, and shared if it is equal.
     """
-    entry, note = code.as_dict(), ""
+    entry = code.as_dict()
+    note = ""
     if code.patch:
         try:
             entry["patch"] = _patch_file(code.patch, run)
@@ -146,7 +150,8 @@ def code_differences(
     if they contain no revision.
     """
     before = code_of(attempts, step)
-    revision, files = before.get("revision"), before.get("changed")
+    revision = before.get("revision")
+    files = before.get("changed")
     if not isinstance(revision, str):
         return
     if now.revision is None:
@@ -165,11 +170,15 @@ def code_differences(
 
 def code_of(attempts: Sequence[Mapping[str, Any]], step: int) -> Mapping[str, Any]:
     """Returns the section `code` of the last start that trained, which reached `step`."""
-    trained = [one for one in attempts if one.get("train_steps")]
+    trained = [attempt for attempt in attempts if attempt.get("train_steps")]
     # Later starts of a finished run train no further.
-    ended = (one for one in trained if (one.get("outcome"), one.get("step")) == ("done", step))
-    found = next(ended, trained[-1] if trained else {}).get("code")
-    return found if isinstance(found, dict) else {}
+    ended = (
+        attempt
+        for attempt in trained
+        if (attempt.get("outcome"), attempt.get("step")) == ("done", step)
+    )
+    code = next(ended, trained[-1] if trained else {}).get("code")
+    return code if isinstance(code, dict) else {}
 
 
 class _Changes:
@@ -219,7 +228,7 @@ def _add_tracked(changes: _Changes, git: Git, own: bytes | None) -> None:
 
 def diffs_by_file(diff: bytes) -> dict[bytes, bytes]:
     """Returns the parts of a diff by file. A file that became a link has two, which are joined."""
-    found: dict[bytes, bytes] = {}
+    parts: dict[bytes, bytes] = {}
     headers = [*_FILE_HEADER.finditer(diff)]
     ends = [*(header.start() for header in headers), len(diff)][1:]
     for header, end in zip(headers, ends, strict=True):
@@ -228,8 +237,8 @@ def diffs_by_file(diff: bytes) -> dict[bytes, bytes]:
         if name.startswith(b'"'):
             name = ast.literal_eval(f"b{name.decode()}")
         name = name.removeprefix(b"a/")
-        found[name] = found.get(name, b"") + diff[header.start() : end]
-    return found
+        parts[name] = parts.get(name, b"") + diff[header.start() : end]
+    return parts
 
 
 def _skip_reason(text: bytes) -> str:
@@ -244,7 +253,8 @@ def _run_directory_prefix(run: Path | None, root: Path) -> bytes | None:
     if run is None:
         return None
     # Unlike `Path.resolve`, this accepts links that form a loop.
-    path, top = Path(os.path.realpath(run)), Path(os.path.realpath(root))
+    path = Path(os.path.realpath(run))
+    top = Path(os.path.realpath(root))
     if not path.is_relative_to(top):
         return None
     below = path.relative_to(top)
@@ -355,13 +365,13 @@ class Git:
                 )  # fmt: skip
             except FileNotFoundError:
                 raise GitError("git is not installed") from None
-            found = self._read_output(process)
+            output = self._read_output(process)
             errors.seek(0)
             message = errors.read(1000).decode("utf-8", "backslashreplace").strip()
         # `diff --no-index` exits with 1 if there is a difference.
-        is_difference = process.returncode == 1 and found.startswith(b"diff --git ")
-        if process.returncode == 0 or is_difference or len(found) > _MAX_OUTPUT:
-            return found
+        is_difference = process.returncode == 1 and output.startswith(b"diff --git ")
+        if process.returncode == 0 or is_difference or len(output) > _MAX_OUTPUT:
+            return output
         if time.monotonic() >= self._end:
             raise GitTimeoutError(f"git took longer than {_MAX_SECONDS:g} seconds")
         if "not a git repository" in message:

@@ -38,7 +38,7 @@ _MOST_CHANGES = 12
 def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
     """Returns whether a checkpoint was made with `config`, as far as its weights are concerned.
 
-    `fingerprint` is the one in the checkpoint's record; "" if it has none, which matches any
+    `fingerprint` is that in the checkpoint's record; "" if it has none, which matches any
     config. The steps that a branch has in common with another run were made with the config of that
     run, so its config matches, too.
     """
@@ -60,7 +60,7 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
 def check_same_config(run: Path, fingerprint: str, config: ExperimentConfig) -> None:
     """Raises `RunnerError` if the latest checkpoint of a run was made with a different config.
 
-    `fingerprint` is the one in the checkpoint's record.
+    `fingerprint` is that in the checkpoint's record.
     """
     if is_made_with(run, fingerprint, config):
         return

@@ -22,7 +22,8 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # PyYAML raises others than its own for values such as `!!int ""`.
 _ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 # The limits of config files.
-_MOST_BYTES, _MOST_VALUES = 2**20, 20_000
+_MOST_BYTES = 2**20
+_MOST_VALUES = 20_000
 
 
 def read_settings(run: Path) -> dict[str, Any]:
@@ -33,9 +34,9 @@ def read_settings(run: Path) -> dict[str, Any]:
 def parse_settings(text: str) -> dict[str, Any]:
     """Returns the settings in the text of a `config.yaml`; empty if it cannot be read."""
     try:
-        found = yaml.load(text, Loader=_Loader)
+        content = yaml.load(text, Loader=_Loader)
         # Aliases, which a run never writes, could expand it to more than the memory.
-        values = _flatten(found, "") if isinstance(found, dict) else ()
+        values = _flatten(content, "") if isinstance(content, dict) else ()
         return dict(itertools.islice(values, _MOST_VALUES))
     except _ERRORS:
         return {}

@@ -47,10 +47,14 @@ class DataRecord(Callback):
     """
 
     def __init__(self, model_dir: Path, now: Fingerprint) -> None:
-        self._path, self._now = RunDirectory(model_dir).data, now
-        self.damage, self.known = "", False
-        self.difference, self.earlier = DataDifference(), list[dict[str, Any]]()
-        self._written, self._reported = False, set[str]()
+        self._path = RunDirectory(model_dir).data
+        self._now = now
+        self.damage = ""
+        self.known = False
+        self.difference = DataDifference()
+        self.earlier = list[dict[str, Any]]()
+        self._written = False
+        self._reported = set[str]()
         try:
             before, self.earlier = read_record(model_dir)
         except FileNotFoundError:
@@ -63,7 +67,8 @@ class DataRecord(Callback):
 
     def clear_comparison(self) -> DataRecord:
         """Clears the comparison and returns `self`: a new run has no weights from earlier data."""
-        self.difference, self.earlier = DataDifference(), []
+        self.difference = DataDifference()
+        self.earlier = []
         return self
 
     def check(self) -> None:
@@ -137,14 +142,15 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
     Raises `FileNotFoundError` if the record does not exist, `OSError` if it cannot be read, and
     `ValueError` if it is damaged.
     """
-    found = parse_json(read_file(RunDirectory(model_dir).data).decode())
+    content = parse_json(read_file(RunDirectory(model_dir).data).decode())
     try:
-        if found["format"] != _FORMAT:
-            raise ValueError(f"unsupported format {found['format']!r}")
+        if content["format"] != _FORMAT:
+            raise ValueError(f"unsupported format {content['format']!r}")
         sections = {
-            str(name): [_parse_row(row) for row in rows] for name, rows in found["sections"].items()
+            str(name): [_parse_row(row) for row in rows]
+            for name, rows in content["sections"].items()
         }
-        changes = [{**change, "step": int(change["step"])} for change in found["changes"]]
+        changes = [{**change, "step": int(change["step"])} for change in content["changes"]]
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a data record: {error!r}") from None
     return sections, changes
@@ -154,7 +160,7 @@ def difference_from_record(task: Any, model_dir: Path) -> DataDifference:
     """Returns how the data of a task, the section of a config, differs from that of a run.
 
     There is no difference if the run has no record that can be read. Raises `DataError` if a file
-    cannot be read, `SettingError` if a setting does not name one.
+    cannot be read, `SettingError` if a setting names no file.
     """
     try:
         before, _ = read_record(model_dir)
@@ -240,7 +246,8 @@ def _excluded_ids(task: Any) -> dict[str, list[DataFile]]:
 
 def _named_files(section: Any, path: str = "") -> Iterator[tuple[str, list[DataFile]]]:
     for field in dataclasses.fields(section):
-        value, place = getattr(section, field.name), f"{path}{field.name}"
+        value = getattr(section, field.name)
+        place = f"{path}{field.name}"
         if dataclasses.is_dataclass(value):
             yield from _named_files(value, f"{place}.")
         elif field.name == "tfds_name":
@@ -256,8 +263,8 @@ def _matches(value: Any) -> list[str]:
         named = patterns(value)
     except (TypeError, AttributeError, RecursionError):
         return []
-    found = (match for p in named if is_local(p) for match in sorted(glob.glob(p)))
-    return [match for match in dict.fromkeys(found) if os.path.isfile(match)]
+    matches = (match for p in named if is_local(p) for match in sorted(glob.glob(p)))
+    return [match for match in dict.fromkeys(matches) if os.path.isfile(match)]
 
 
 def _prepared_files(name: Any, data_dir: Any) -> list[DataFile]:

@@ -37,7 +37,8 @@ from orbit_runner.utils.files import (
 )
 
 _VALIDATION, _TRAINING = "task.validation_data.", "task.train_data."
-_STEPS, _DROPS = "trainer.validation_steps", f"{_VALIDATION}drop_remainder"
+_STEPS = "trainer.validation_steps"
+_DROPS = f"{_VALIDATION}drop_remainder"
 _BATCH_SIZE = "global_batch_size"
 # Settings of the task that change neither its validation data nor what is measured on them.
 _OTHER = ("task.model", "task.init_", "task.metrics", "task.class_weights")
@@ -90,7 +91,8 @@ def find_other_data(
     `config` is that of the evaluation. The result is empty if they are the same, or if the
     directory has no `config.yaml`, so that there is nothing to compare with.
     """
-    own, now = read_settings(run), parse_settings(to_yaml(config))
+    own = read_settings(run)
+    now = parse_settings(to_yaml(config))
     if not own:
         return OtherData()
     compares_data = _compares_data(run, config)
@@ -162,13 +164,14 @@ def set_evaluations_apart(records: Path, now: OtherData) -> None:
 
 def write_evaluation(run: Path, step: int, values: Mapping[str, Any]) -> Path:
     """Writes the result of an evaluation to a file of its own. Returns the path."""
-    folder = RunDirectory(run).evaluations
-    folder.mkdir(parents=True, exist_ok=True)
-    name, number = f"{step}-{time.strftime('%Y%m%d-%H%M%S')}", 1
-    path = folder / f"{name}.json"
+    directory = RunDirectory(run).evaluations
+    directory.mkdir(parents=True, exist_ok=True)
+    name = f"{step}-{time.strftime('%Y%m%d-%H%M%S')}"
+    number = 1
+    path = directory / f"{name}.json"
     while path.exists():
         number += 1
-        path = folder / f"{name}-{number}.json"
+        path = directory / f"{name}-{number}.json"
     write_atomically(path, json.dumps(to_jsonable(values), indent=2) + "\n")
     return path
 

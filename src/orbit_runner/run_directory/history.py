@@ -52,19 +52,21 @@ class RunHistory:
     @property
     def mode(self) -> str:
         """The mode in which the run last trained; `train_and_eval` if none is recorded."""
-        modes = [mode for one in self.attempts if (mode := one.get("mode")) in TRAINING]
+        modes = [mode for attempt in self.attempts if (mode := attempt.get("mode")) in TRAINING]
         return modes[-1] if modes else "train_and_eval"
 
     @property
     def ends(self) -> list[int]:
         """The steps at which the run was complete; it may have been resumed for more steps."""
-        done = (one.get("step") for one in self.attempts if one.get("outcome") == "done")
+        done = (
+            attempt.get("step") for attempt in self.attempts if attempt.get("outcome") == "done"
+        )
         return sorted({step for step in done if isinstance(step, int)})
 
     @property
     def is_overridden(self) -> bool:
         """Whether the run was resumed with another config, or from part of a checkpoint."""
-        arguments = [one.get("argv") for one in self.attempts]
+        arguments = [attempt.get("argv") for attempt in self.attempts]
         words = (str(word) for argv in arguments if isinstance(argv, list) for word in argv)
         return any(word in _OVERRIDES for word in words)
 
@@ -85,19 +87,19 @@ def steps_with_other_weights(
     ]
 
 
-def read_history(folder: Path) -> RunHistory:
+def read_history(run: Path) -> RunHistory:
     """Returns the history of a run; it is empty if the files are missing."""
     return RunHistory(
-        folder=folder,
-        fingerprints={**_read_records(folder), **_read_trail(RunDirectory(folder).fingerprints)},
+        folder=run,
+        fingerprints={**_read_records(run), **_read_trail(RunDirectory(run).fingerprints)},
         losses={
             line["step"]: line["training_loss"]
-            for line in _read_step_records(RunDirectory(folder).metrics)
+            for line in _read_step_records(RunDirectory(run).metrics)
             if line.get("split") == "train"
             and AVERAGED_STEPS not in line  # means over other steps
             and _is_loss(line.get("training_loss", ""))
         },
-        attempts=tuple(_read_attempts(RunDirectory(folder).record("train"))),
+        attempts=tuple(_read_attempts(RunDirectory(run).record("train"))),
     )
 
 
@@ -109,20 +111,21 @@ def _read_trail(path: Path) -> dict[int, Fingerprints]:
     }
 
 
-def _read_records(folder: Path) -> dict[int, Fingerprints]:
+def _read_records(run: Path) -> dict[int, Fingerprints]:
     """Returns the fingerprints in the records of the checkpoints.
 
     A process may be killed before it appends them to `fingerprints.jsonl`.
     """
-    found, checkpoints = {}, checkpoints_of(folder)
+    fingerprints = {}
+    checkpoints = checkpoints_of(run)
     for step in checkpoints.steps():
         try:
             record = checkpoints.record(step)
         except (OSError, ValueError):
             continue
         if record is not None:
-            found[step] = Fingerprints(record.weights, record.state)
-    return found
+            fingerprints[step] = Fingerprints(record.weights, record.state)
+    return fingerprints
 
 
 def _read_step_records(path: Path) -> Iterator[dict[str, Any]]:
@@ -136,11 +139,11 @@ def _read_step_records(path: Path) -> Iterator[dict[str, Any]]:
 def _parse_step_records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
-            found = parse_json(line)
+            record = parse_json(line)
         except ValueError:
             continue  # A process was killed while it wrote the line.
-        if isinstance(found, dict) and isinstance(found.get("step"), int):
-            yield found
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            yield record
 
 
 def _is_loss(value: Any) -> bool:
@@ -150,20 +153,20 @@ def _is_loss(value: Any) -> bool:
 
 def _read_attempts(path: Path) -> list[Mapping[str, Any]]:
     try:
-        found = read_json_object(path)["attempts"]
+        attempts = read_json_object(path)["attempts"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    if not isinstance(found, list):
+    if not isinstance(attempts, list):
         return []
-    return [_drop_unusable(one) for one in found if isinstance(one, dict)]
+    return [_drop_unusable(attempt) for attempt in attempts if isinstance(attempt, dict)]
 
 
 def _drop_unusable(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    usable: dict[str, Any] = {
         name: value
         for name, value in attempt.items()
         if isinstance(value, _ATTEMPT_TYPES.get(name, object))
     }
-    if not isinstance(found.get("devices", {}).get("gpus", []), list):
-        del found["devices"]
-    return found
+    if not isinstance(usable.get("devices", {}).get("gpus", []), list):
+        del usable["devices"]
+    return usable

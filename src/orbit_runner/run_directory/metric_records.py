@@ -36,14 +36,17 @@ _LONGEST_TAIL = 1024 * 1024
 
 SPEED = "steps_per_second"
 # Values of training records that describe the training itself and the machine, not the model.
-WATCH, SYSTEM = "watch/", "system/"
+WATCH = "watch/"
+SYSTEM = "system/"
 UPDATE_RATIO = f"{WATCH}update_ratio/"  # followed by the name of a layer
 
 Record = Mapping[str, Any]
 # (split, metric) to the values by step, in ascending order of steps.
 Curves = dict[tuple[str, str], dict[int, float]]
 # Events: the run returned to a checkpoint after divergence, was resumed, or skipped a step.
-RECOVERED, RESUMED, SKIPPED = "recovered", "resumed", "skipped"
+RECOVERED = "recovered"
+RESUMED = "resumed"
+SKIPPED = "skipped"
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -59,12 +62,13 @@ def read_last_records(path: Path) -> dict[str, Record]:
     """Returns the last record of each split. Reads only the end of the file."""
     try:
         with open_file(path) as file:
-            end, size = file.seek(0, os.SEEK_END), _TAIL_BYTES
+            end = file.seek(0, os.SEEK_END)
+            size = _TAIL_BYTES
             while True:
                 file.seek(max(0, end - size))
-                found = _find_last_records(file.read())
-                if size >= min(end, _LONGEST_TAIL) or len(found) == len(SPLITS):
-                    return found
+                records = _find_last_records(file.read())
+                if size >= min(end, _LONGEST_TAIL) or len(records) == len(SPLITS):
+                    return records
                 size *= 8
     except OSError:
         return {}
@@ -81,7 +85,8 @@ def read_curves(path: Path, most_points: int | None = None) -> Curves:
     groups: dict[tuple[str, str], _Group] = {}
     for number, record in enumerate(read_records(path)):
         for name, value in metric_values(record).items():
-            key, point = (record["split"], name), (value, record["step"])
+            key = (record["split"], name)
+            point = (value, record["step"])
             curve = curves.setdefault(key, {})
             # Groups of two would save nothing.
             if size <= 2 or name == SPEED or math.isnan(value):
@@ -155,12 +160,12 @@ def is_result(name: str) -> bool:
 
 
 def _find_last_records(lines: bytes) -> dict[str, Record]:
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     for record in _parse_records(reversed(lines.split(b"\n"))):
-        found.setdefault(str(record["split"]), record)
-        if len(found) == len(SPLITS):
+        records.setdefault(str(record["split"]), record)
+        if len(records) == len(SPLITS):
             break
-    return found
+    return records
 
 
 def _parse_records(lines: Iterable[bytes]) -> Iterator[Record]:

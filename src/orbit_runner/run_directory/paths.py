@@ -9,7 +9,8 @@ from pathlib import Path
 
 from orbit_runner.errors import RunnerError
 
-CHECKPOINTS, CONFIG = "checkpoints", "config.yaml"
+CHECKPOINTS = "checkpoints"
+CONFIG = "config.yaml"
 # A directory with one of these contains a run, or one that has just begun.
 _OF_A_RUN = (".lock", CHECKPOINTS, "checkpoint", "metrics.jsonl", "run.json", "params.yaml")
 # What may be in a new run directory before the run begins, such as a log that a shell has opened.

@@ -52,7 +52,8 @@ class WorkingCopy:
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        self.store, self.path = store, local_run_directory(store.url)
+        self.store = store
+        self.path = local_run_directory(store.url)
         self.outbox = self.path.parent / "outbox"
         self._index = self.path.parent / "synced.json"
         self._owner, self.synced = _read_index(self._index)
@@ -176,9 +177,9 @@ class WorkingCopy:
 
 def _read_index(path: Path) -> tuple[str, dict[str, SyncedFile]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        objects = {name: SyncedFile(*entry) for name, entry in found["objects"].items()}
-        return str(found["owner"]), objects
+        content = json.loads(path.read_text(encoding="utf-8"))
+        objects = {name: SyncedFile(*entry) for name, entry in content["objects"].items()}
+        return str(content["owner"]), objects
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "", {}
 
@@ -233,14 +234,14 @@ def groups_of(names: Iterable[str]) -> dict[CheckpointFiles, list[str]]:
 
     A JSON file alone, such as `metrics-300.json`, is not a checkpoint.
     """
-    found: dict[CheckpointFiles, list[str]] = {}
+    groups: dict[CheckpointFiles, list[str]] = {}
     for name in names:
         group = group_of(name)
         if group is not None:
-            found.setdefault(group, []).append(name)
+            groups.setdefault(group, []).append(name)
     return {
         group: group.sort_files(files)
-        for group, files in sorted(found.items())
+        for group, files in sorted(groups.items())
         if any(not name.endswith(".json") for name in files)
     }
 
@@ -286,37 +287,38 @@ def optional_files(names: Iterable[str]) -> set[str]:
     }
 
 
-def list_files(folder: Path) -> dict[str, os.stat_result]:
+def list_files(directory: Path) -> dict[str, os.stat_result]:
     """Returns the files of a run directory that belong to the run, by relative path.
 
     Two consecutive listings must agree: during a listing, a checkpoint may appear in a part that
     has already been read, and the previous one may disappear from a part that has not.
     """
-    before = _list_once(folder)
+    before = _list_once(directory)
     while True:
-        now = _list_once(folder)
+        now = _list_once(directory)
         if now.keys() == before.keys():
             return now
         before = now
 
 
-def _list_once(folder: Path) -> dict[str, os.stat_result]:
-    found = {}
-    for above, folders, files in os.walk(folder):
+def _list_once(directory: Path) -> dict[str, os.stat_result]:
+    stats = {}
+    for above, directories, files in os.walk(directory):
         # Names that begin with a dot are local to this machine: locks, temporary files.
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        directories[:] = [name for name in directories if not name.startswith(".")]
         for file in files:
             if file.startswith(".") or ".tempstate" in file:
                 continue
             path = Path(above, file)
             try:
-                found[path.relative_to(folder).as_posix()] = path.stat()
+                stats[path.relative_to(directory).as_posix()] = path.stat()
             except OSError:
                 continue  # It has just been removed.
-    return found
+    return stats
 
 
-_POLL_SECONDS, _PAUSE_AFTER_FAILURE = 0.5, 15.0
+_POLL_SECONDS = 0.5
+_PAUSE_AFTER_FAILURE = 15.0
 _APPENDED_SECONDS = 30.0
 _NOTICE_SECONDS = 2.0
 # Larger files are not read into memory.
@@ -341,7 +343,9 @@ class Mirror:
     def __init__(
         self, copy: WorkingCopy, holds: Callable[[], bool], *, keep: int | Retention | None
     ) -> None:
-        self._copy, self._store, self._holds = copy, copy.store, holds
+        self._copy = copy
+        self._store = copy.store
+        self._holds = holds
         self._rule = keep if isinstance(keep, Retention) else Retention(max_to_keep=keep)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="run-upload", daemon=True)
@@ -429,11 +433,11 @@ class Mirror:
         return bool(others or new or changed_pointers or deleted)
 
     def _read_pointers(self) -> dict[str, bytes]:
-        found = {}
+        pointers = {}
         for name in filter(is_pointer, list_files(self._copy.path)):
             with contextlib.suppress(OSError):
-                found[name] = (self._copy.path / name).read_bytes()
-        return found
+                pointers[name] = (self._copy.path / name).read_bytes()
+        return pointers
 
     def _changed_files(self, names: Mapping[str, object] | list[str], files: _Files) -> list[str]:
         synced = self._copy.synced
@@ -519,14 +523,14 @@ class Mirror:
         """Returns the files of checkpoints without a local copy that are incomplete or too old."""
         synced = self._copy.synced
         groups = groups_of(synced)
-        found = [n for n in orphaned_files(synced) if not synced[n].is_local]
+        surplus = [n for n in orphaned_files(synced) if not synced[n].is_local]
         for series in {group.series for group in committed_groups(groups)}:
             own = sorted(group for group in committed_groups(groups) if group.series == series)
             # It is unknown when a checkpoint was saved if it is only in the store.
             kept = self._rule.steps_to_keep([group.step for group in own], lambda step: None)
             old = [group for group in own if group.step not in kept]
-            found += [n for g in old for n in groups[g] if not synced[n].is_local]
-        return found
+            surplus += [n for g in old for n in groups[g] if not synced[n].is_local]
+        return surplus
 
     def _remove(self, name: str) -> None:
         self._require_lock()

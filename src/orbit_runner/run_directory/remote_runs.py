@@ -129,38 +129,38 @@ def evaluation_scope(url: str, *, summaries: str, follows: bool) -> Iterator[Pat
     store = _open_store(url)
     above = cache_directory("evaluations")
     above.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=above)) / Path(store.url).name
+    directory = Path(tempfile.mkdtemp(dir=above)) / Path(store.url).name
     try:
-        shutil.copytree(stage(store.url, _WHAT, newest_checkpoints), folder)
-        before = {path: path.stat().st_mtime_ns for path in _records(folder, summaries)}
-        with _following_scope(store, folder) if follows else contextlib.nullcontext():
+        shutil.copytree(stage(store.url, _WHAT, newest_checkpoints), directory)
+        before = {path: path.stat().st_mtime_ns for path in _records(directory, summaries)}
+        with _following_scope(store, directory) if follows else contextlib.nullcontext():
             try:
-                yield folder
+                yield directory
             except RunnerError as error:
-                error.args = (str(error).replace(str(folder), store.url), *error.args[1:])
+                error.args = (str(error).replace(str(directory), store.url), *error.args[1:])
                 raise
         with blame_scope(_WHAT):
-            for path in _records(folder, summaries):
+            for path in _records(directory, summaries):
                 if before.get(path) != path.stat().st_mtime_ns:
-                    store.upload(path, path.relative_to(folder).as_posix())
+                    store.upload(path, path.relative_to(directory).as_posix())
     finally:
-        shutil.rmtree(folder.parent, ignore_errors=True)
+        shutil.rmtree(directory.parent, ignore_errors=True)
 
 
-def _records(folder: Path, summaries: str) -> list[Path]:
-    events = (folder / summaries).rglob("events.out.tfevents*")
-    return [*folder.glob("run.*.json"), *events]
+def _records(directory: Path, summaries: str) -> list[Path]:
+    events = (directory / summaries).rglob("events.out.tfevents*")
+    return [*directory.glob("run.*.json"), *events]
 
 
 @contextlib.contextmanager
-def _following_scope(store: ObjectStore, folder: Path) -> Iterator[None]:
+def _following_scope(store: ObjectStore, directory: Path) -> Iterator[None]:
     stop = threading.Event()
 
     def follow() -> None:
         while not stop.wait(_POLL_SECONDS):
             # Objects that do not exist yet, or no longer exist, are tried again at the next poll.
             with contextlib.suppress(StorageError, OSError):
-                _fetch_newest(store, folder)
+                _fetch_newest(store, directory)
 
     thread = threading.Thread(target=follow, name="run-follow", daemon=True)
     thread.start()
@@ -171,26 +171,30 @@ def _following_scope(store: ObjectStore, folder: Path) -> Iterator[None]:
         thread.join()
 
 
-def _fetch_newest(store: ObjectStore, folder: Path) -> None:
-    found = store.list()
-    chosen = newest_checkpoints(found)
+def _fetch_newest(store: ObjectStore, directory: Path) -> None:
+    objects = store.list()
+    chosen = newest_checkpoints(objects)
     groups = groups_of(chosen)
     for group, names in groups.items():
-        if not (folder / group.index).exists():
+        if not (directory / group.index).exists():
             for name in names:  # The index comes last.
-                store.download(name, folder / name)
+                store.download(name, directory / name)
     for group, names in groups_of(
-        path.relative_to(folder).as_posix() for path in folder.rglob("*-*.*")
+        path.relative_to(directory).as_posix() for path in directory.rglob("*-*.*")
     ).items():
-        older = [other for other in groups if other.series == group.series and other > group]
-        if older and group not in groups:
+        newer = [
+            candidate
+            for candidate in groups
+            if candidate.series == group.series and candidate > group
+        ]
+        if newer and group not in groups:
             for name in reversed(names):
-                (folder / name).unlink(missing_ok=True)
+                (directory / name).unlink(missing_ok=True)
 
 
-def newest_checkpoints(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+def newest_checkpoints(objects: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     """Returns the small files of a run, the newest checkpoint of each series, and all best ones."""
-    groups = committed_groups(groups_of(found))
+    groups = committed_groups(groups_of(objects))
     newest: dict[str, CheckpointFiles] = {}
     for group in groups:
         newest[group.series] = max(group, newest.get(group.series, group))
@@ -200,30 +204,30 @@ def newest_checkpoints(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]
         if group in newest.values() or is_best(group)
         for name in names
     }
-    return _add_small_files(wanted, found)
+    return _add_small_files(wanted, objects)
 
 
-def checkpoint_of_step(step: int, found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+def checkpoint_of_step(step: int, objects: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     """Returns the small files of a run and the checkpoints of one step."""
-    groups = committed_groups(groups_of(found))
+    groups = committed_groups(groups_of(objects))
     wanted = {name for group, names in groups.items() if group.step == step for name in names}
-    return _add_small_files(wanted, found)
+    return _add_small_files(wanted, objects)
 
 
-def all_checkpoints(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+def all_checkpoints(objects: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     """Returns the small files of a run and all files of checkpoints except damaged ones."""
-    in_groups = {name for names in groups_of(found).values() for name in names}
+    in_groups = {name for names in groups_of(objects).values() for name in names}
     damaged = "checkpoints/damaged/"
     wanted = {name for name in in_groups if not name.startswith(damaged)}
-    return _add_small_files(wanted, found)
+    return _add_small_files(wanted, objects)
 
 
-def _add_small_files(wanted: set[str], found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    in_groups = {name for names in groups_of(found).values() for name in names}
-    records = optional_files(found)
+def _add_small_files(wanted: set[str], objects: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+    in_groups = {name for names in groups_of(objects).values() for name in names}
+    records = optional_files(objects)
     return {
         name: info
-        for name, info in found.items()
+        for name, info in objects.items()
         if name in wanted or not (name in in_groups or name in records or name.startswith("."))
     }
 
@@ -259,10 +263,10 @@ def remote_run_scope(
         )
     trainer = params.trainer
     if mode in TRAINING:
-        with training_scope(url, keep=retention_of(trainer)) as folder:
-            yield folder
+        with training_scope(url, keep=retention_of(trainer)) as directory:
+            yield directory
         return
     follows = mode == "continuous_eval"
     subdir = trainer.validation_summary_subdir
-    with evaluation_scope(url, summaries=subdir, follows=follows) as folder:
-        yield folder
+    with evaluation_scope(url, summaries=subdir, follows=follows) as directory:
+        yield directory

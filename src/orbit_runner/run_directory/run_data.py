@@ -44,19 +44,21 @@ class RunData:
     @property
     def seconds(self) -> float | None:
         """The wall time of all starts that ended, in seconds; None if no start ended."""
-        found = [seconds for one in self.history.attempts if (seconds := attempt_seconds(one))]
-        return sum(found) if found else None
+        durations = [
+            seconds for attempt in self.history.attempts if (seconds := attempt_seconds(attempt))
+        ]
+        return sum(durations) if durations else None
 
     @property
     def phase_seconds(self) -> dict[str, float]:
         """The seconds of each phase of all starts that ended; empty if they are not known."""
-        found: dict[str, float] = {}
-        for one in self.history.attempts:
-            times = one.get("seconds")
+        totals: dict[str, float] = {}
+        for attempt in self.history.attempts:
+            times = attempt.get("seconds")
             for name, value in times.items() if isinstance(times, dict) else ():
                 if isinstance(value, (int, float)):
-                    found[str(name)] = found.get(str(name), 0.0) + value
-        return found
+                    totals[str(name)] = totals.get(str(name), 0.0) + value
+        return totals
 
     @property
     def steps_per_second(self) -> float | None:
@@ -75,19 +77,23 @@ class RunData:
     def devices(self) -> str:
         """The devices of the last start."""
         last = self.history.attempts[-1] if self.history.attempts else {}
-        found = last.get("devices")
-        if not isinstance(found, dict):
+        devices = last.get("devices")
+        if not isinstance(devices, dict):
             return ""
-        gpus = [str(name) for name in found.get("gpus") or () if name]
-        threads = found.get("cpu_cores", "?")
+        gpus = [str(name) for name in devices.get("gpus") or () if name]
+        threads = devices.get("cpu_cores", "?")
         return ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
 
     @property
     def software(self) -> Mapping[str, Any]:
         """Versions of packages and the revision of the code at the last start."""
         last = self.history.attempts[-1] if self.history.attempts else {}
-        found, code = last.get("software"), _describe_code(last.get("code"))
-        return {**(found if isinstance(found, dict) else {}), **({"code": code} if code else {})}
+        software = last.get("software")
+        code = _describe_code(last.get("code"))
+        return {
+            **(software if isinstance(software, dict) else {}),
+            **({"code": code} if code else {}),
+        }
 
     @property
     def experiment(self) -> str:

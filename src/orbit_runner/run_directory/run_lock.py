@@ -64,8 +64,10 @@ class RunLock:
     """
 
     def __init__(self, model_dir: str | Path) -> None:
-        self._shown, self._folder = str(model_dir), Path(model_dir).resolve()
-        self.path, self.note = self._folder / ".lock", ""
+        self._shown = str(model_dir)
+        self._folder = Path(model_dir).resolve()
+        self.path = self._folder / ".lock"
+        self.note = ""
 
     def acquire(self) -> None:
         """Acquires the lock until `release` or the end of the process.
@@ -150,12 +152,12 @@ class RunLock:
             ) from error
         try:
             self._lock(file)
-            folder = os.open(self._folder, os.O_RDONLY)
+            directory = os.open(self._folder, os.O_RDONLY)
         except BaseException:
             os.close(file)
             raise
         _write_record(file, _describe_process())
-        return _Held(file, folder)
+        return _Held(file, directory)
 
     def _lock(self, file: int) -> None:
         for last in _lock_attempts():
@@ -254,7 +256,7 @@ def _may_hold(holder: dict[str, Any]) -> bool:
     return True
 
 
-def _refusal(folder: str, holder: dict[str, Any]) -> str:
+def _refusal(directory: str, holder: dict[str, Any]) -> str:
     who = "an unknown process"
     if holder:
         who = (
@@ -262,7 +264,7 @@ def _refusal(folder: str, holder: dict[str, Any]) -> str:
             f"{holder.get('since')}\n  {holder.get('command')}"
         )
     return (
-        f"--model_dir: another process is training in {folder}\n"
+        f"--model_dir: another process is training in {directory}\n"
         f"  {who}\n"
         "wait for it to finish, stop it, or use another --model_dir (evaluation-only modes can run "
         "at the same time)"

@@ -114,7 +114,7 @@ class RunSummary:
 
 
 def find_runs(root: Path, *, inside_runs: bool = False) -> Iterator[Path]:
-    """Yields the run directories in a directory, which may be one itself.
+    """Yields the run directories in a directory, which may be a run itself.
 
     Does not search hidden directories and links to directories, and run directories only with
     `inside_runs`; in these, directories that the run writes are left out.
@@ -151,7 +151,11 @@ def read_summary(path: Path) -> RunSummary:
     # The speed of a run is that of training. Evaluations have one, too, also in old `run.json`.
     evaluated.pop(SPEED, None)
     speed = _numbers({SPEED: last[SPEED]}) if last.get(SPEED) is not None else {}
-    times = [float(one["time"]) for one in records.values() if isinstance(one.get("time"), float)]
+    times = [
+        float(record["time"])
+        for record in records.values()
+        if isinstance(record.get("time"), float)
+    ]
     active = max([*times, *_parse_times(last, "finished")], default=None)
     status, reason = _status(path, last, active)
     non_finite = tuple(name for name, value in evaluated.items() if not math.isfinite(value))
@@ -166,10 +170,11 @@ def read_summary(path: Path) -> RunSummary:
         reason=reason,
         experiment=str(last.get("experiment") or ""),
         mode=str(last.get("mode") or ""),
-        step=_last_step(directory, last, [int(one["step"]) for one in records.values()]),
+        step=_last_step(directory, last, [int(record["step"]) for record in records.values()]),
         train_steps=_as_integer(last.get("train_steps")),
         started=min(
-            (when for one in attempts for when in _parse_times(one, "started")), default=None
+            (when for attempt in attempts for when in _parse_times(attempt, "started")),
+            default=None,
         ),
         active=active,
         metrics={**evaluated, **speed, **_exclude(_results(trained), evaluated)},
@@ -192,10 +197,10 @@ def read_summaries(roots: Sequence[Path], *, inside_runs: bool = False) -> list[
 
     `inside_runs` is whether run directories in other run directories count.
     """
-    found = dict.fromkeys(
+    paths = dict.fromkeys(
         path for root in roots for path in find_runs(root, inside_runs=inside_runs)
     )
-    return [read_summary(path) for path in found]
+    return [read_summary(path) for path in paths]
 
 
 def _read_attempts(directory: RunDirectory) -> list[Mapping[str, Any]]:
@@ -209,15 +214,20 @@ def _read_attempts(directory: RunDirectory) -> list[Mapping[str, Any]]:
 
 def _read_record(path: Path) -> list[Mapping[str, Any]]:
     try:
-        found = read_json_object(path).get("attempts")
+        attempts = read_json_object(path).get("attempts")
     except (OSError, ValueError):
         return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return (
+        [attempt for attempt in attempts if isinstance(attempt, dict)]
+        if isinstance(attempts, list)
+        else []
+    )
 
 
 def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[str, str]:
     """Returns the status and, for some, the reason."""
-    holder, outcome = read_holder(path), last.get("outcome")
+    holder = read_holder(path)
+    outcome = last.get("outcome")
     if holder is not None and not _has_ended_since(last, holder.since):
         if holder.host == "":
             return "running", ""
@@ -252,7 +262,8 @@ def _has_ended_since(last: Mapping[str, Any], since: str) -> bool:
 
     The process keeps the lock until it exits.
     """
-    finished, locked = _parse_times(last, "finished"), _parse_times({"since": since}, "since")
+    finished = _parse_times(last, "finished")
+    locked = _parse_times({"since": since}, "since")
     return bool(finished) and bool(locked) and finished[0] >= locked[0]
 
 
@@ -262,11 +273,11 @@ def _read_best(path: Path, last: Mapping[str, Any]) -> tuple[str, dict[str, floa
     if not isinstance(rule, dict) or not rule.get("metric"):
         return "", {}, None
     try:
-        found = read_json_object(path / str(rule.get("directory")) / "info.json")
+        values = read_json_object(path / str(rule.get("directory")) / "info.json")
     except (OSError, ValueError):
         return str(rule["metric"]), {}, None
-    step = _as_integer(found.pop("best_ckpt_global_step", None))
-    return str(rule["metric"]), _numbers(found), step
+    step = _as_integer(values.pop("best_ckpt_global_step", None))
+    return str(rule["metric"]), _numbers(values), step
 
 
 def _last_step(directory: RunDirectory, last: Mapping[str, Any], recorded: list[int]) -> int:

@@ -73,21 +73,25 @@ def verify(target: Path) -> Verification:
     places = find_checkpoints(target, best)
     count = f"{len(places)} checkpoint{'s' if len(places) > 1 else ''}"
     phase(f"reading the files of {count}")
-    found = [(place, verdict) for place in places if (verdict := _check_files(place, same_config))]
-    verdicts = [verdict for _, verdict in found]
+    checked = [
+        (place, verdict) for place in places if (verdict := _check_files(place, same_config))
+    ]
+    verdicts = [verdict for _, verdict in checked]
     if not all(verdict.damage or verdict.unfinished for verdict in verdicts):
         phase("importing tensorflow")
         import orbit_runner.checkpoint.fingerprint  # noqa: F401
 
         phase(f"reading the tensors of {count}")
-        verdicts = [now for place, verdict in found if (now := _check_tensors(place, verdict))]
+        verdicts = [now for place, verdict in checked if (now := _check_tensors(place, verdict))]
     return Verification(tuple(verdicts), problem)
 
 
 def _run_of(target: Path) -> Path | None:
     """Returns the run directory of a path, which holds `config.yaml`, or None."""
-    folders = [target, target.parent] if target.is_dir() else [*target.parents][:2]
-    return next((folder for folder in folders if RunDirectory(folder).config.is_file()), None)
+    directories = [target, target.parent] if target.is_dir() else [*target.parents][:2]
+    return next(
+        (directory for directory in directories if RunDirectory(directory).config.is_file()), None
+    )
 
 
 def _load_config_check(run: Path | None) -> tuple[SameConfig, str, str]:
@@ -140,17 +144,17 @@ def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | Non
             return None
         return dataclasses.replace(verdict, damage=f"cannot be read: {first_line(error)}")
     known = (record.non_finite if record is not None else None) or ()
-    non_finite = [one for one in content.non_finite if one.name not in known]
-    found = dataclasses.replace(
+    non_finite = [tensor for tensor in content.non_finite if tensor.name not in known]
+    checked = dataclasses.replace(
         verdict,
         weights=content.weights,
         state=content.state,
         non_finite=describe_non_finite(non_finite),
     )
     if record is None:
-        return found
+        return checked
     pairs = [("weights", content.weights, record.weights), ("state", content.state, record.state)]
-    return dataclasses.replace(found, damage=_describe_differences(pairs))
+    return dataclasses.replace(checked, damage=_describe_differences(pairs))
 
 
 def _has_graph(place: CheckpointLocation) -> bool:
@@ -165,9 +169,9 @@ def _has_graph(place: CheckpointLocation) -> bool:
 
 def _describe_differences(pairs: Sequence[tuple[str, str, str]]) -> str:
     words = [
-        f"{what} {found[:12]} on disk, {str(noted)[:12] or 'none'} in its record"
-        for what, found, noted in pairs
-        if found != noted
+        f"{what} {on_disk[:12]} on disk, {str(recorded)[:12] or 'none'} in its record"
+        for what, on_disk, recorded in pairs
+        if on_disk != recorded
     ]
     return "; ".join(words)
 
@@ -204,15 +208,17 @@ def verify_data(run: Path) -> DataVerification:
     problems = [f"{setting}: {message}" for setting, message in config.data.problems()]
     if problems:
         return DataVerification(0, DataDifference(tuple(problems)), read=False)
-    now, damages, count = {}, list[str](), 0
+    now = {}
+    damages = list[str]()
+    count = 0
     for section, rows in fingerprint_of(config.task).items():
         phase(f"reading the files of {section}")
         now[section] = [_recompute_digest(row) for row in rows]
         damages += [f"{section}: {line}" for row in rows for line in _find_damage(row)]
         count += sum(row.files for row in rows)
-    found = compare(before, now)
+    data_difference = compare(before, now)
     read = all(row.digest for rows in now.values() for row in rows)
-    difference = DataDifference((*found.changes, *damages), found.notes)
+    difference = DataDifference((*data_difference.changes, *damages), data_difference.notes)
     return DataVerification(count, difference, read)
 
 

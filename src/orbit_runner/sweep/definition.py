@@ -63,13 +63,15 @@ class Sweep:
         They are the batches of a search that learns; otherwise, the first budget and each
         extension, so that finished trials stay finished.
         """
-        search, found, first = self.file.search, [], 0
+        search = self.file.search
+        brackets = []
+        first = 0
         for budget in self.budgets:
             size = search.batch if search.learns else budget - first
             while first < budget:
-                found.append(range(first, min(first + size, budget)))
-                first = found[-1].stop
-        return found
+                brackets.append(range(first, min(first + size, budget)))
+                first = brackets[-1].stop
+        return brackets
 
     def run_name(self, number: int, seed: int) -> str:
         """Returns the name of a run in file names, such as `0007` or `0007-seed-18`."""
@@ -85,7 +87,7 @@ class Sweep:
 
 
 def has_prefix(values: Sequence[int], first: Sequence[int]) -> bool:
-    """Returns whether a sequence begins with another one."""
+    """Returns whether a sequence begins with another sequence."""
     return [*values[: len(first)]] == [*first]
 
 
@@ -170,7 +172,8 @@ def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, A
 
 
 def _rung_problems(file: SweepFile, config: ExperimentConfig) -> Iterator[Problem]:
-    halving, trainer = file.search.halving, config.trainer
+    halving = file.search.halving
+    trainer = config.trainer
     if halving is None:
         return
     path = "search.halving.rungs"
@@ -193,8 +196,8 @@ def _rung_problems(file: SweepFile, config: ExperimentConfig) -> Iterator[Proble
             f"expected multiples of trainer.validation_interval, {interval}"
         )
         yield Problem(path, message, origin)
-    for one in file.space:
-        if one.path in ("trainer.train_steps", "trainer.validation_interval"):
-            place = Origin(file.label, file.lines.get(one.path))
+    for dimension in file.space:
+        if dimension.path in ("trainer.train_steps", "trainer.validation_interval"):
+            place = Origin(file.label, file.lines.get(dimension.path))
             message = "cannot vary with search.halving, which compares trials at the same steps"
-            yield Problem(f"space.{one.path}", message, place)
+            yield Problem(f"space.{dimension.path}", message, place)

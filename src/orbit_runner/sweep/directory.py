@@ -174,9 +174,11 @@ def _changed_settings(directory: SweepDirectory, base: ResolvedConfig) -> Iterat
             f"{directory.base}: cannot be read: {error}\n"
             "it is the config with which the sweep began; restore it, or use another --model_dir"
         ) from None
-    for found in differences(before, base.config):
-        if can_affect_weights(found.path, before) or can_affect_weights(found.path, base.config):
-            yield f"{found.path}: {found.left} → {found.right}"
+    for difference in differences(before, base.config):
+        if can_affect_weights(difference.path, before) or can_affect_weights(
+            difference.path, base.config
+        ):
+            yield f"{difference.path}: {difference.left} → {difference.right}"
 
 
 def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -184,7 +186,7 @@ def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         path = f"{above}{name}"
         if path == "space":
-            yield from ((f"space.{one['setting']}", one) for one in value)
+            yield from ((f"space.{entry['setting']}", entry) for entry in value)
         elif isinstance(value, dict) and value:
             yield from _flatten(value, f"{path}.")
         else:
@@ -196,14 +198,14 @@ def _format_entry(values: Mapping[str, Any], path: str) -> str:
         return "not set"
     value = values[path]
     if isinstance(value, dict) and "setting" in value:
-        value = {name: one for name, one in value.items() if name != "setting"}
+        value = {name: parameter for name, parameter in value.items() if name != "setting"}
     return inline_yaml(value)
 
 
 def read_original_values(directory: SweepDirectory) -> dict[str, Any]:
     """Returns the content of `sweep.yaml`."""
-    found: dict[str, Any] = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
-    return found
+    content: dict[str, Any] = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
+    return content
 
 
 def read_changes(directory: SweepDirectory) -> list[dict[str, Any]]:
@@ -218,18 +220,18 @@ def read_changes(directory: SweepDirectory) -> list[dict[str, Any]]:
             f"{directory.changes} cannot be read: {reason}\n"
             "restore it: it has the trials and seeds that were added to the sweep"
         ) from None
-    found = []
+    entries = []
     for line in lines:
         try:
-            found.append(json.loads(line))
+            entries.append(json.loads(line))
         except ValueError:
             continue  # A process was killed while it wrote the line, before it acted on it.
-    return [one for one in found if isinstance(one, dict)]
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def add_change(directory: SweepDirectory, change: Mapping[str, Any]) -> None:
     """Appends a change. The lock must be held."""
-    before = [json.dumps(one) for one in read_changes(directory)]
+    before = [json.dumps(earlier) for earlier in read_changes(directory)]
     text = "".join(f"{line}\n" for line in (*before, json.dumps(change)))
     write_atomically(directory.changes, text)
 

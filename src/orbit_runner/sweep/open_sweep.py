@@ -119,13 +119,13 @@ def _record_changes(
                     f"--{flag}: trial {number} has the settings of trial {first}, and is not "
                     f"trained again\nuse --{flag}={first}"
                 )
-    found = [*_new_changes(sweep, changes)]
+    new_changes = [*_new_changes(sweep, changes)]
     for number in changes.force:
         _check_forced(sweep, progress, number)
     if changes.more_steps and _is_new_length(directory, progress, changes.more_steps):
         _check_more_steps(sweep, base, changes.more_steps)
-        found.append({"more_steps": changes.more_steps})
-    for change in found:
+        new_changes.append({"more_steps": changes.more_steps})
+    for change in new_changes:
         add_change(directory, change)
     for number in changes.force:
         for seed in sweep.seeds:
@@ -160,7 +160,7 @@ def _check_forced(sweep: Sweep, progress: SweepProgress, number: int) -> None:
 
 def _is_new_length(directory: SweepDirectory, progress: SweepProgress, more: int) -> bool:
     """Returns whether `more` is a new request: a stopped command may be repeated to resume."""
-    lengths = [one["more_steps"] for one in read_changes(directory) if "more_steps" in one]
+    lengths = [change["more_steps"] for change in read_changes(directory) if "more_steps" in change]
     if lengths and lengths[-1] == more and not progress.is_finished:
         note(f"note: --more_steps={more} is already recorded; the trials continue")
         return False
@@ -169,7 +169,9 @@ def _is_new_length(directory: SweepDirectory, progress: SweepProgress, more: int
 
 def _check_more_steps(sweep: Sweep, base: ResolvedConfig, more: int) -> None:
     """Raises RunnerError if a longer training would change the steps before it."""
-    if not sweep.last_step or any(one.path == "trainer.train_steps" for one in sweep.file.space):
+    if not sweep.last_step or any(
+        dimension.path == "trainer.train_steps" for dimension in sweep.file.space
+    ):
         raise RunnerError("--more_steps: requires trainer.train_steps, the same for all trials")
     steps = sweep.last_step + more
     longer = resolve(
@@ -177,9 +179,9 @@ def _check_more_steps(sweep: Sweep, base: ResolvedConfig, more: int) -> None:
     )
     now = follow_run(base.config, sweep.last_step)
     lines = [
-        f"{one.path}: {one.left} → {one.right}"
-        for one in differences(now, follow_run(longer.config, steps))
-        if can_affect_weights(one.path, base.config)
+        f"{difference.path}: {difference.left} → {difference.right}"
+        for difference in differences(now, follow_run(longer.config, steps))
+        if can_affect_weights(difference.path, base.config)
     ]
     if lines:
         raise RunnerError(

@@ -79,8 +79,12 @@ class TrialResult:
     @property
     def objective(self) -> float | None:
         """The mean of the seeds' objectives; None unless each seed has one."""
-        found = self.objectives
-        return statistics.fmean(found) if found and len(found) == len(self.runs) else None
+        objectives = self.objectives
+        return (
+            statistics.fmean(objectives)
+            if objectives and len(objectives) == len(self.runs)
+            else None
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,14 +121,14 @@ class SweepResults:
     @property
     def best(self) -> TrialResult | None:
         """The finished trial with the best finite objective, the first one of equals."""
-        found = [
+        candidates = [
             (trial.objective if self.mode == "min" else -trial.objective, trial.number, trial)
             for trial in self.trials
             if trial.status == "finished"
             and trial.objective is not None
             and math.isfinite(trial.objective)
         ]
-        return min(found, key=lambda rank: rank[:2])[2] if found else None
+        return min(candidates, key=lambda rank: rank[:2])[2] if candidates else None
 
     def to_json(self) -> str:
         """Returns the text of `sweep.json`."""
@@ -142,7 +146,7 @@ class SweepResults:
 
     @classmethod
     def from_json(cls, text: str) -> SweepResults:
-        """Reads the text of `sweep.json`. Raises ValueError if it is not one."""
+        """Reads the text of `sweep.json`. Raises ValueError if it is another text."""
         values = parse_json(text)
         try:
             values.pop("best")

@@ -55,16 +55,18 @@ class RunState:
 
     def early_end(self, step: int) -> int | None:
         """Returns the step before `step` at which the run stopped early; None if it did not."""
-        found = [one.step for one in self.completed if one.step < min(step, one.train_steps)]
-        return min(found, default=None)
+        steps = [
+            start.step for start in self.completed if start.step < min(step, start.train_steps)
+        ]
+        return min(steps, default=None)
 
     def end(self, train_steps: int) -> int | None:
         """Returns the step at which the run ended; None if it has not trained to `train_steps`.
 
         `train_steps` is 0 if it follows from `train_epochs`.
         """
-        found = [one for one in self.completed if one.train_steps >= train_steps]
-        return min((one.step for one in found), default=None)
+        starts = [start for start in self.completed if start.train_steps >= train_steps]
+        return min((start.step for start in starts), default=None)
 
     def has_reached(self, step: int) -> bool:
         """Returns whether the run was evaluated at a step, and saved there or later."""
@@ -111,10 +113,10 @@ class RunStates:
 def file_version(path: Path) -> tuple[int, ...]:
     """Returns numbers that differ after a file was written or replaced. Clocks may be set back."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return ()
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _read_state(directory: RunDirectory, failure: Path) -> RunState:
@@ -127,7 +129,7 @@ def _read_state(directory: RunDirectory, failure: Path) -> RunState:
             for record in read_records(directory.metrics)
             if record["split"] == "validation"
         },
-        weights={step: found.weights for step, found in history.fingerprints.items()},
+        weights={step: fingerprints.weights for step, fingerprints in history.fingerprints.items()},
         completed=tuple(_completed_starts(attempts)),
         diverged=str(last.get("outcome")).partition(":")[0] == _DIVERGED,
         failure=_read_failure(failure),
@@ -135,12 +137,13 @@ def _read_state(directory: RunDirectory, failure: Path) -> RunState:
 
 
 def _completed_starts(attempts: Sequence[Mapping[str, Any]]) -> list[CompletedStart]:
-    found = []
-    for one in attempts:
-        step, target = one.get("step"), one.get("train_steps")
-        if one.get("outcome") == "done" and isinstance(step, int) and isinstance(target, int):
-            found.append(CompletedStart(step, target))
-    return found
+    starts = []
+    for attempt in attempts:
+        step = attempt.get("step")
+        target = attempt.get("train_steps")
+        if attempt.get("outcome") == "done" and isinstance(step, int) and isinstance(target, int):
+            starts.append(CompletedStart(step, target))
+    return starts
 
 
 def _read_failure(path: Path) -> str:

@@ -102,11 +102,11 @@ class Schedule:
             settings += chosen.values()
             first = {number: self._first_trial(number, chosen[number]) for number in bracket}
             distinct = [number for number in bracket if first[number] == number]
-            found = _Bracket(self._sweep, distinct, states)
-            found.decide()
-            tasks += found.tasks
+            bracket_progress = _Bracket(self._sweep, distinct, states)
+            bracket_progress.decide()
+            tasks += bracket_progress.tasks
             trials += [
-                found.result(number, chosen[number])
+                bracket_progress.result(number, chosen[number])
                 if first[number] == number
                 else self._repeated_trial(number, first[number], chosen[number])
                 for number in bracket
@@ -114,9 +114,9 @@ class Schedule:
             if (
                 self._learner is not None
                 and index == self._reported_batches
-                and found.has_all_outcomes
+                and bracket_progress.has_all_outcomes
             ):
-                self._outcomes |= {number: found.outcome(number) for number in distinct}
+                self._outcomes |= {number: bracket_progress.outcome(number) for number in distinct}
                 for number in bracket:
                     self._learner.tell(number, self._outcomes[first[number]])
                 self._reported_batches += 1
@@ -133,7 +133,8 @@ class Schedule:
         return True
 
     def _settings(self, number: int) -> Mapping[str, Any]:
-        search, space = self._sweep.file.search, self._sweep.file.space
+        search = self._sweep.file.search
+        space = self._sweep.file.space
         if self._learner is not None:
             return self._learner.settings[number]
         if search.type == "grid":
@@ -160,7 +161,8 @@ class Schedule:
         return TrialResult(number=number, settings={}, status="pending", runs=[])
 
     def _results(self, trials: Sequence[TrialResult]) -> SweepResults:
-        sweep, values = self._sweep, self._sweep.file.values
+        sweep = self._sweep
+        values = self._sweep.file.values
         return SweepResults(
             experiment=sweep.name,
             metric=sweep.file.metric,
@@ -178,13 +180,16 @@ class _Bracket:
     """The trials that are compared with each other, with their tasks and results."""
 
     def __init__(self, sweep: Sweep, numbers: Sequence[int], states: States) -> None:
-        self._sweep, self._numbers, self._states = sweep, numbers, states
+        self._sweep = sweep
+        self._numbers = numbers
+        self._states = states
         self.tasks: list[TrialTask] = []
         self.stopped: dict[int, int] = {}  # trial to rung
 
     def decide(self) -> None:
         """Finds the open tasks and the stopped trials."""
-        sweep, halving = self._sweep, self._sweep.file.search.halving
+        sweep = self._sweep
+        halving = self._sweep.file.search.halving
         # A search that learns keeps excluded trials, so that its next proposals do not change.
         skipped = frozenset() if sweep.file.search.learns else sweep.excluded
         ranked = [number for number in self._numbers if number not in skipped]
@@ -231,24 +236,29 @@ class _Bracket:
         return TrialResult(number=number, settings=plain_value(settings), status=status, runs=runs)
 
     def _run(self, number: int, seed: int) -> SeedResult:
-        state, sweep = self._state(number, seed), self._sweep
+        state = self._state(number, seed)
+        sweep = self._sweep
         status, step = self._status(number, state)
         ended = status in ("finished", "stopped")
         has_objective = status not in ("diverged", "failed")
-        found = self._seed_objective(state, step) if has_objective else None
+        objective = self._seed_objective(state, step) if has_objective else None
         return SeedResult(
             seed=seed,
             directory=sweep.run_directory(number, seed),
             status=status,
             step=step,
-            objective=None if found is None else found[1],
+            objective=None if objective is None else objective[1],
             weights=state.weights.get(step, "") if ended else "",
-            objective_step=None if found is None or sweep.file.value == "last" else found[0],
+            objective_step=None
+            if objective is None or sweep.file.value == "last"
+            else objective[0],
         )
 
     def _status(self, number: int, state: RunState) -> tuple[str, int]:
         """Returns the status of a run, and the step of its result."""
-        sweep, rung, last = self._sweep, self.stopped.get(number), state.last_evaluation
+        sweep = self._sweep
+        rung = self.stopped.get(number)
+        last = state.last_evaluation
         if number in sweep.excluded:
             return "excluded", last
         if state.failure:
@@ -289,15 +299,15 @@ class _Bracket:
         return self._mean(number, [rung if step is None else step for step in steps])
 
     def _mean(self, number: int, steps: Sequence[int | None]) -> float | None:
-        found = []
+        objectives = []
         for seed, step in zip(self._seeds, steps, strict=True):
             state = self._state(number, seed)
             is_lost = step is None or state.failure or state.diverged
             objective = None if is_lost else self._seed_objective(state, step or 0)
             if objective is None:
                 return None
-            found.append(objective[1])
-        return statistics.fmean(found)
+            objectives.append(objective[1])
+        return statistics.fmean(objectives)
 
     def _seed_objective(self, state: RunState, step: int) -> tuple[int, float] | None:
         """Returns the objective of a run that trained to a step, with the step of the value."""

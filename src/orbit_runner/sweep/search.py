@@ -151,8 +151,8 @@ def find_cycle(conditions: Mapping[str, Sequence[str]]) -> list[str]:
         if path in done:
             return []
         for parent in conditions.get(path, ()):
-            if found := visit(parent, [*above, path]):
-                return found
+            if cycle := visit(parent, [*above, path]):
+                return cycle
         done.add(path)
         return []
 
@@ -161,23 +161,23 @@ def find_cycle(conditions: Mapping[str, Sequence[str]]) -> list[str]:
 
 def sort_by_dependency(dimensions: Sequence[Dimension]) -> Space:
     """Returns the settings, each after those that it depends on. There must be no cycle."""
-    by_path = {one.path: one for one in dimensions}
-    found: dict[str, Dimension] = {}
+    by_path = {dimension.path: dimension for dimension in dimensions}
+    ordered: dict[str, Dimension] = {}
 
-    def add(one: Dimension) -> None:
-        for parent in one.when:
+    def add(dimension: Dimension) -> None:
+        for parent in dimension.when:
             add(by_path[parent])
-        found.setdefault(one.path, one)
+        ordered.setdefault(dimension.path, dimension)
 
-    for one in dimensions:
-        add(one)
-    return tuple(found.values())
+    for dimension in dimensions:
+        add(dimension)
+    return tuple(ordered.values())
 
 
 def make_sample(space: Space, path: str, value: Any) -> dict[str, Any]:
     """Returns settings in which a setting has a value, and all others their first value."""
     forced: dict[str, Any] = {path: value}
-    by_path = {one.path: one for one in space}
+    by_path = {dimension.path: dimension for dimension in space}
     open_paths = [path]
     while open_paths:
         for parent, allowed in by_path[open_paths.pop()].when.items():
@@ -185,16 +185,22 @@ def make_sample(space: Space, path: str, value: Any) -> dict[str, Any]:
                 forced[parent] = allowed[0]
                 open_paths.append(parent)
     settings: dict[str, Any] = {}
-    for one in space:
-        if one.is_active(settings):
-            settings[one.path] = forced.get(one.path, one.values.samples()[0])
+    for dimension in space:
+        if dimension.is_active(settings):
+            settings[dimension.path] = forced.get(dimension.path, dimension.values.samples()[0])
     return settings
 
 
 def samples(space: Space) -> list[dict[str, Any]]:
     """Returns settings in which each value of a choice and both ends of each range occur."""
-    found = [make_sample(space, one.path, v) for one in space for v in one.values.samples()]
-    return [one for index, one in enumerate(found) if one not in found[:index]] or [{}]
+    all_samples = [
+        make_sample(space, dimension.path, v)
+        for dimension in space
+        for v in dimension.values.samples()
+    ]
+    return [
+        sample for index, sample in enumerate(all_samples) if sample not in all_samples[:index]
+    ] or [{}]
 
 
 MAX_GRID = 100_000
@@ -213,9 +219,9 @@ def draw(seed: int, number: int, path: str) -> float:
 def random_settings(space: Space, seed: int, number: int) -> dict[str, Any]:
     """Returns the settings of a trial of a random search."""
     settings: dict[str, Any] = {}
-    for one in space:
-        if one.is_active(settings):
-            settings[one.path] = one.values.quantile(draw(seed, number, one.path))
+    for dimension in space:
+        if dimension.is_active(settings):
+            settings[dimension.path] = dimension.values.quantile(draw(seed, number, dimension.path))
     return settings
 
 
@@ -224,9 +230,9 @@ def grid_settings(space: Space) -> list[dict[str, Any]]:
 
     Stops after `MAX_GRID` trials. Each range must have a number of values.
     """
-    found: list[dict[str, Any]] = []
-    _extend(space, {}, found.append, lambda: len(found) >= MAX_GRID)
-    return found
+    all_settings: list[dict[str, Any]] = []
+    _extend(space, {}, all_settings.append, lambda: len(all_settings) >= MAX_GRID)
+    return all_settings
 
 
 def _extend(
@@ -329,16 +335,17 @@ class OptunaSearch:
             warnings.simplefilter("ignore")
             trial = self._study.ask()
             settings: dict[str, Any] = {}
-            for one in self._space:
-                if one.is_active(settings):
-                    settings[one.path] = _suggest(trial, one.path, one.values)
+            for dimension in self._space:
+                if dimension.is_active(settings):
+                    settings[dimension.path] = _suggest(trial, dimension.path, dimension.values)
         self._trials.append(trial)
         self.settings.append(settings)
         return settings
 
     def tell(self, number: int, outcome: TrialOutcome) -> None:
         """Reports the result of a trial. Must be called in the order of trial numbers."""
-        trial, state = self._trials[number], self._optuna.trial.TrialState
+        trial = self._trials[number]
+        state = self._optuna.trial.TrialState
         objective = outcome.objective
         if objective is None or not math.isfinite(objective):
             self._study.tell(trial, state=state.FAIL)

@@ -118,7 +118,8 @@ class Devices:
     """
 
     def __init__(self, per_job: int, claims: Claims, environ: Mapping[str, str]) -> None:
-        self._per_job, self._claims = per_job, claims
+        self._per_job = per_job
+        self._claims = claims
         self._gpus = visible_gpus(environ)
         job = environ.get("SLURM_JOB_ID", "") if _VISIBLE in environ else ""
         self._place = "-".join([socket.gethostname(), *([f"job-{_file_name(job)}"] if job else [])])

@@ -114,7 +114,8 @@ class SweepFile:
         return self.label if line is None else f"{self.label}:{line}"
 
 
-MAX_TRIALS, MAX_SEEDS = 100_000, 1000
+MAX_TRIALS = 100_000
+MAX_SEEDS = 1000
 _KEYS = {
     "": (
         *("experiment", "config_file", "overrides", "space", "objective", "search", "seeds"),
@@ -134,10 +135,10 @@ def read_sweep_file(path: Path, label: str) -> SweepFile:
 
 def parse_sweep(root: Section, label: str) -> SweepFile:
     """Returns the sweep that a tree describes. Raises ConfigError with all its problems."""
-    found = _Parser(root, label)
-    sweep = found.sweep()
-    if found.problems:
-        raise ConfigError(found.problems)
+    parser = _Parser(root, label)
+    sweep = parser.sweep()
+    if parser.problems:
+        raise ConfigError(parser.problems)
     return sweep
 
 
@@ -146,7 +147,8 @@ class _Parser:
 
     def __init__(self, root: Section, label: str) -> None:
         self.problems: list[Problem] = []
-        self._root, self._label = root, label
+        self._root = root
+        self._label = label
         self._default = root.origin
 
     def sweep(self) -> SweepFile:
@@ -177,8 +179,8 @@ class _Parser:
         root = Section(self._default)
         for path, leaf in leaves(self._section("overrides")):
             merge(root, assignment(path.split("."), leaf.value, leaf.origin))
-        found: dict[str, Any] = values_of(root)
-        return found
+        overrides: dict[str, Any] = values_of(root)
+        return overrides
 
     def _search(self, space: Space) -> Search:
         kind = self._one_of("search.type", SEARCHES) or "random"
@@ -203,11 +205,11 @@ class _Parser:
                 self._problem("search.trials", f"is not set; type: {kind} requires it")
                 return 1
             return self._integer("search.trials", 1, low=1, high=MAX_TRIALS)
-        for one in space:
-            if one.values.grid() is None:
-                path = f"space.{one.path}"
+        for dimension in space:
+            if dimension.values.grid() is None:
+                path = f"space.{dimension.path}"
                 message = "a grid search needs the number of its values: add `grid: 5`"
-                self._problem(path, message, self._space_node(one.path))
+                self._problem(path, message, self._space_node(dimension.path))
                 return 1
         count = len(grid_settings(space))
         if count >= MAX_GRID:
@@ -236,11 +238,11 @@ class _Parser:
             return 1
         if isinstance(value, int) and not isinstance(value, bool):
             return self._integer("seeds", 1, low=1, high=MAX_SEEDS)
-        found = self._integers("seeds") or ()
-        if not found or len({*found}) < len(found) or min(found) < 0:
+        seeds = self._integers("seeds") or ()
+        if not seeds or len({*seeds}) < len(seeds) or min(seeds) < 0:
             self._problem("seeds", f"got {value!r}, expected their number or different seeds")
             return 1
-        return tuple(found)
+        return tuple(seeds)
 
     def _check_keys(self, section: Section, above: str) -> None:
         for name, node in section.children.items():
@@ -260,8 +262,8 @@ class _Parser:
         return node
 
     def _space_node(self, path: str) -> Leaf | Section | None:
-        found = self._section("space").children.get(path)
-        return found if found is not None else self._node(f"space.{path}")
+        node = self._section("space").children.get(path)
+        return node if node is not None else self._node(f"space.{path}")
 
     def _section(self, path: str) -> Section:
         node = self._node(path)
@@ -286,7 +288,7 @@ class _Parser:
     def _texts(self, path: str) -> tuple[str, ...]:
         value = self._value(path)
         values = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(isinstance(one, str) and one for one in values):
+        if not all(isinstance(text, str) and text for text in values):
             self._problem(path, f"got {value!r}, expected a file or a list of files")
             return ()
         return tuple(values)
@@ -309,7 +311,7 @@ class _Parser:
 
     def _integers(self, path: str) -> list[int] | None:
         value = self._value(path)
-        is_list = isinstance(value, list) and all(type(one) is int for one in value)
+        is_list = isinstance(value, list) and all(type(item) is int for item in value)
         if not is_list:
             self._problem(path, f"got {value!r}, expected a list of integers")
             return None
@@ -327,12 +329,12 @@ class _Parser:
 
 def _lines(root: Section) -> dict[str, int | None]:
     """Returns the line of each key by dotted path; of overrides, that of the setting as well."""
-    found: dict[str, int | None] = {}
+    lines: dict[str, int | None] = {}
     for path, leaf in leaves(root):
         parts = path.split(".")
         for count in range(1, len(parts) + 1):
-            found.setdefault(".".join(parts[:count]), leaf.origin.line)
-    return found
+            lines.setdefault(".".join(parts[:count]), leaf.origin.line)
+    return lines
 
 
 # The distributions of a setting, with the other keys that each allows.
@@ -357,24 +359,25 @@ class SpaceParser:
     """Parses the section `space`, and collects problems."""
 
     def __init__(self, section: Section, problems: list[Problem]) -> None:
-        self._section, self._problems = section, problems
+        self._section = section
+        self._problems = problems
         self.lines: dict[str, int | None] = {}  # by the dotted path of the setting
         self.raw_values: dict[str, Any] = {}  # as written in the file
 
     def space(self) -> Space:
         """Returns the settings, each after those that it depends on; () after a problem."""
         known = len(self._problems)
-        found: list[Dimension] = []
+        dimensions: list[Dimension] = []
         for path, node in _entries(self._section):
             self.lines[path] = node.origin.line
             self.raw_values[path] = values_of(node)
             values = self._values(path, node)
             when = self._when(path, node)
-            self._check_path(path, node, [one.path for one in found])
+            self._check_path(path, node, [dimension.path for dimension in dimensions])
             if values is not None:
-                found.append(Dimension(path, values, when))
-        self._check_conditions(found)
-        return () if len(self._problems) > known else sort_by_dependency(found)
+                dimensions.append(Dimension(path, values, when))
+        self._check_conditions(dimensions)
+        return () if len(self._problems) > known else sort_by_dependency(dimensions)
 
     def _check_path(self, path: str, node: Leaf | Section, earlier: list[str]) -> None:
         if path.partition(".")[0] not in _SECTIONS or "." not in path:
@@ -386,9 +389,11 @@ class SpaceParser:
             self._problem(path, f"cannot vary; {_RESERVED[path]}", node)
         if path in earlier:
             self._problem(path, "is set twice", node)
-        for other in earlier:
-            if path.startswith(f"{other}.") or other.startswith(f"{path}."):
-                self._problem(path, f"overlaps with {other}; let only one of them vary", node)
+        for earlier_path in earlier:
+            if path.startswith(f"{earlier_path}.") or earlier_path.startswith(f"{path}."):
+                self._problem(
+                    path, f"overlaps with {earlier_path}; let only one of them vary", node
+                )
 
     def _values(self, path: str, node: Leaf | Section) -> Values | None:
         if isinstance(node, Leaf):
@@ -420,7 +425,7 @@ class SpaceParser:
         if not values:
             self._problem(path, "the choice is empty; list at least one value", node)
             return None
-        repeated = [one for index, one in enumerate(values) if one in values[:index]]
+        repeated = [value for index, value in enumerate(values) if value in values[:index]]
         if repeated:
             self._problem(path, f"the choice lists {repeated[0]!r} twice", node)
         return Choice(tuple(values))
@@ -438,7 +443,7 @@ class SpaceParser:
             return None
         if kind != "int":
             return Uniform(float(ends[0]), float(ends[1]), kind == "log_uniform", count)
-        if not all(type(one) is int for one in ends):
+        if not all(type(end) is int for end in ends):
             self._problem(path, f"int: got {ends}, expected integers", node.children[kind])
             return None
         step = self._option(path, node, "step", 1)
@@ -470,21 +475,21 @@ class SpaceParser:
             message = "when: expected other settings of the space, such as {task.model.name: [cnn]}"
             self._problem(path, message, child)
             return {}
-        found = {}
+        conditions = {}
         for parent, leaf in _conditions(child):
             values = leaf.value if isinstance(leaf.value, (list, tuple)) else [leaf.value]
-            found[parent] = tuple(values)
-        return found
+            conditions[parent] = tuple(values)
+        return conditions
 
-    def _check_conditions(self, found: list[Dimension]) -> None:
-        by_path = {one.path: one for one in found}
+    def _check_conditions(self, dimensions: list[Dimension]) -> None:
+        by_path = {dimension.path: dimension for dimension in dimensions}
         nodes = dict(_entries(self._section))
-        for one in found:
-            for parent, values in one.when.items():
+        for dimension in dimensions:
+            for parent, values in dimension.when.items():
                 if parent not in by_path:
                     near = nearest_name_hint(parent, by_path)
                     message = f"when: {parent} is not a setting of the space{near}"
-                    self._problem(one.path, message, nodes[one.path])
+                    self._problem(dimension.path, message, nodes[dimension.path])
                     continue
                 allowed = by_path[parent].values
                 others = [] if not isinstance(allowed, Choice) else [
@@ -494,11 +499,11 @@ class SpaceParser:
                     known = ", ".join(str(value) for value in allowed.samples())
                     got = others[0] if others else "no value"
                     message = f"when: {parent} is never {got!r}\nallowed: {known}"
-                    self._problem(one.path, message, nodes[one.path])
+                    self._problem(dimension.path, message, nodes[dimension.path])
                 elif not isinstance(allowed, Choice):
                     message = f"when: {parent} is a range; only a choice can be a condition"
-                    self._problem(one.path, message, nodes[one.path])
-        cycle = find_cycle({one.path: [*one.when] for one in found})
+                    self._problem(dimension.path, message, nodes[dimension.path])
+        cycle = find_cycle({dimension.path: [*dimension.when] for dimension in dimensions})
         if cycle:
             message = f"when: the conditions form a cycle: {' → '.join(cycle)}"
             self._problem(cycle[0], message, nodes[cycle[0]])

@@ -1,8 +1,8 @@
-"""Starts the trials of a sweep: in fresh processes, or as forks of one that imported TensorFlow.
+"""Starts the trials of a sweep: in new processes, or as forks of a server that has TensorFlow.
 
-That one is the forkserver of `multiprocessing`. Forking is safe only before TensorFlow has started:
-its threads would be missing in the trial. So the server imports, but creates nothing, and runs no
-thread but its own.
+The server is the forkserver of `multiprocessing`. Forking is safe only before TensorFlow has
+started: its threads would be missing in the trial. So the server imports, but creates nothing, and
+runs no thread but its own.
 """
 
 from __future__ import annotations
@@ -264,8 +264,8 @@ def run_trial(command: TrialCommand, parent: int) -> None:
 
 def _stamps(names: Iterable[str]) -> dict[str, tuple[int, int]]:
     """Returns the time and size of each file that exists."""
-    found = {name: os.stat(name) for name in names if os.path.exists(name)}
-    return {name: (status.st_mtime_ns, status.st_size) for name, status in found.items()}
+    statuses = {name: os.stat(name) for name in names if os.path.exists(name)}
+    return {name: (status.st_mtime_ns, status.st_size) for name, status in statuses.items()}
 
 
 def _end_with(parent: int) -> None:
@@ -314,7 +314,7 @@ class WarmLauncher:
         process, reason = (None, self._failure) if self._failure else self._fork(command)
         if process is not None:
             trial = _ForkedTrial(process)
-            self._trials = [one for one in self._trials if one.poll() is None] + [trial]
+            self._trials = [earlier for earlier in self._trials if earlier.poll() is None] + [trial]
             return trial
         if not self._has_warned:
             note(f"warning: each trial imports TensorFlow, which takes time: {reason}")

@@ -62,10 +62,8 @@ def trial_arguments(
 
 _PROBE_SECONDS = 0.05
 _MAX_ATTEMPTS = 10
-_METRIC, _SUBDIRECTORY = (
-    "trainer.best_checkpoint_eval_metric",
-    "trainer.best_checkpoint_export_subdir",
-)
+_METRIC = "trainer.best_checkpoint_eval_metric"
+_SUBDIRECTORY = "trainer.best_checkpoint_export_subdir"
 
 
 def check_first_trial(
@@ -82,7 +80,8 @@ def check_first_trial(
     That process trains one step. Raises RunnerError if it fails, or if evaluations do not report
     the metric of the objective.
     """
-    run, log = directory.path / "probe", directory.log("probe")
+    run = directory.path / "probe"
+    log = directory.log("probe")
     task = TrialTask(0, sweep.seeds[0], sweep.train_steps[0], 1)
     arguments = trial_arguments(sweep, task, progress.settings[0], run, imports)
     # A run checks the metric of its best checkpoint when it is built. The weights are the same.
@@ -121,8 +120,8 @@ def last_lines(log: Path, most: int = 6) -> list[str]:
     except OSError:
         return []
     begins = [index for index, line in enumerate(lines) if line.startswith("runner: ")]
-    found = lines[begins[-1] :] if begins else lines[-most:]
-    return [line.removeprefix("runner: ") for line in found[:most] if line.strip()]
+    message_lines = lines[begins[-1] :] if begins else lines[-most:]
+    return [line.removeprefix("runner: ") for line in message_lines[:most] if line.strip()]
 
 
 def _message(sweep: Sweep, log: Path) -> str:
@@ -131,7 +130,7 @@ def _message(sweep: Sweep, log: Path) -> str:
         about = [line for line in lines if line.startswith("    ")]
         place = sweep.file.place("objective.metric")
         return "\n".join([f"objective.metric — {place}", *(line[2:] for line in about)])
-    return "\n".join(["the first trial cannot be built:", *(f"  {one}" for one in lines)])
+    return "\n".join(["the first trial cannot be built:", *(f"  {line}" for line in lines)])
 
 
 def _remove(run: Path) -> None:
@@ -185,13 +184,19 @@ class Worker:
         signals: Signals,
         show: Show,
     ) -> None:
-        self._load, self._directory, self._launcher = load, directory, launcher
-        self._imports, self._signals, self._show = imports, signals, show
-        self._free, self._running = make_slots(jobs), list[_Running]()
+        self._load = load
+        self._directory = directory
+        self._launcher = launcher
+        self._imports = imports
+        self._signals = signals
+        self._show = show
+        self._free = make_slots(jobs)
+        self._running = list[_Running]()
         self._devices = Devices(devices_per_job, directory.claims, os.environ)
         self._changes: tuple[int, ...] = ()
         self._sweep = load()
-        self._schedule, self._states = Schedule(self._sweep), RunStates()
+        self._schedule = Schedule(self._sweep)
+        self._states = RunStates()
         self._lost: dict[tuple[int, int], int] = {}
         self._shown: object = None
 
@@ -221,7 +226,8 @@ class Worker:
             self._kill()
 
     def _state(self, number: int, seed: int) -> RunState:
-        directory, name = self._directory, self._sweep.run_name(number, seed)
+        directory = self._directory
+        name = self._sweep.run_name(number, seed)
         return self._states.read(self._run_directory(number, seed), directory.failure(name))
 
     def _run_directory(self, number: int, seed: int) -> Path:
@@ -229,7 +235,7 @@ class Worker:
 
     def _start_next(self, progress: SweepProgress) -> bool:
         """Starts one run that no other process trains. Returns whether there was one."""
-        busy = {(one.task.number, one.task.seed) for one in self._running}
+        busy = {(trial.task.number, trial.task.seed) for trial in self._running}
         for task in progress.tasks:
             if not self._free:
                 return False
@@ -271,28 +277,30 @@ class Worker:
 
     def _reap(self) -> bool:
         """Records the processes that have ended. Returns whether there was one."""
-        ended = [(one, code) for one in self._running if (code := one.process.poll()) is not None]
-        for one, code in ended:
-            self._running.remove(one)
-            self._record_end(one, code)
-            self._free = sorted([*self._free, one.slot], key=lambda slot: slot.number)
-            release_all(one.claims)
+        ended = [
+            (trial, code) for trial in self._running if (code := trial.process.poll()) is not None
+        ]
+        for trial, code in ended:
+            self._running.remove(trial)
+            self._record_end(trial, code)
+            self._free = sorted([*self._free, trial.slot], key=lambda slot: slot.number)
+            release_all(trial.claims)
         if ended:
             self._write_results(self.progress().results)
         return bool(ended)
 
-    def _record_end(self, one: _Running, code: int) -> None:
+    def _record_end(self, trial: _Running, code: int) -> None:
         """Records a failure, or that a run was lost without progress."""
-        key = (one.task.number, one.task.seed)
+        key = (trial.task.number, trial.task.seed)
         state = self._state(*key)
-        if one.task.is_done(state):
+        if trial.task.is_done(state):
             self._lost.pop(key, None)
             return
         lines = last_lines(self._directory.log(self._sweep.run_name(*key)))
         if code > 0 and code not in (*_STOPPED, exit_codes.DIVERGED):
             self._record_failure(key, lines or [f"exit code {code}"], code)
             return
-        has_progress = max(state.weights, default=-1) > one.last_saved_step
+        has_progress = max(state.weights, default=-1) > trial.last_saved_step
         self._lost[key] = 0 if has_progress else self._lost.get(key, 0) + 1
         if self._lost[key] >= _MAX_LOST:
             reason = f"ended {_MAX_LOST} times without progress, the last time with code {code}"
@@ -309,7 +317,7 @@ class Worker:
 
     def _show_changes(self, results: SweepResults) -> None:
         """Shows the results if they or the running trials have changed."""
-        running = {one.task.number: _describe(one.task) for one in self._running}
+        running = {trial.task.number: _describe(trial.task) for trial in self._running}
         now = (results, running)
         if now != self._shown:
             self._shown = now
@@ -321,8 +329,8 @@ class Worker:
 
     def _stop(self) -> None:
         """Asks the running trials to save and end, and waits for them."""
-        for one in self._running:
-            one.process.send_signal(self._signals.forwarded_signal)
+        for trial in self._running:
+            trial.process.send_signal(self._signals.forwarded_signal)
         while self._running:
             if self._signals.should_kill:
                 return  # `run` kills them.
@@ -330,9 +338,9 @@ class Worker:
                 time.sleep(_POLL_SECONDS)
 
     def _kill(self) -> None:
-        for one in self._running:
-            one.process.send_signal(signal.SIGKILL)
-            release_all(one.claims)
+        for trial in self._running:
+            trial.process.send_signal(signal.SIGKILL)
+            release_all(trial.claims)
         self._running.clear()
         self._launcher.close()
 

@@ -16,7 +16,8 @@ from orbit_runner.sweep.view.page import sweep_page
 from orbit_runner.sweep.view.setting_axis import setting_names
 from orbit_runner.utils.files import write_atomically
 
-CSV_FILE, PAGE_FILE = "sweep.csv", "sweep.html"
+CSV_FILE = "sweep.csv"
+PAGE_FILE = "sweep.html"
 _INTERVAL_SECONDS = 10.0
 
 

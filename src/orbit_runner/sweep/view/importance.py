@@ -61,8 +61,8 @@ def importances(results: SweepResults) -> list[Importance]:
         if trial.status == "diverged"
         or (trial.status in _ENDED and objective_of(trial) is not None)
     ]
-    found = (_importance(setting, trials, results.mode) for setting in swept_settings(results))
-    return sorted(filter(None, found), key=lambda one: -one.share)
+    candidates = (_importance(setting, trials, results.mode) for setting in swept_settings(results))
+    return sorted(filter(None, candidates), key=lambda importance: -importance.share)
 
 
 def _importance(
@@ -111,5 +111,8 @@ def share_between(groups: Sequence[str], values: Sequence[float]) -> float:
     members: dict[str, list[float]] = {}
     for group, value in zip(groups, values, strict=True):
         members.setdefault(group, []).append(value)
-    between = sum(len(one) * (statistics.fmean(one) - mean) ** 2 for one in members.values())
+    between = sum(
+        len(group_values) * (statistics.fmean(group_values) - mean) ** 2
+        for group_values in members.values()
+    )
     return between / sum((value - mean) ** 2 for value in values)

@@ -101,7 +101,8 @@ def _headline(results: SweepResults) -> list[Part]:
     kind = str(results.search.get("type") or "")
     search = f", {escape(kind)} search" if kind else ""
     seeds = f", {len(results.seeds)} seeds per trial" if len(results.seeds) > 1 else ""
-    counts, repeats = status_counts(results), repeats_text(results)
+    counts = status_counts(results)
+    repeats = repeats_text(results)
     count = len(results.trials)
     lines = (
         f"<p class=soft>{'Smallest' if results.mode == 'min' else 'Largest'} "
@@ -196,10 +197,15 @@ def _importance(results: SweepResults) -> list[Part]:
     if not shares:
         return []
     rows = [
-        (one.setting.path, f"{one.share:.0%}", Markup(_importance_bar(one)), _direction(one))
-        for one in shares
+        (
+            importance.setting.path,
+            f"{importance.share:.0%}",
+            Markup(_importance_bar(importance)),
+            _direction(importance),
+        )
+        for importance in shares
     ]
-    trials = max(one.trials for one in shares)
+    trials = max(importance.trials for importance in shares)
     return [
         explanation(
             "the share of the differences between trials that the values of one setting explain "
@@ -216,20 +222,21 @@ def _importance(results: SweepResults) -> list[Part]:
     ]
 
 
-def _importance_bar(one: Importance) -> str:
-    width, chance = one.share * _BAR_WIDTH, one.by_chance * _BAR_WIDTH
+def _importance_bar(importance: Importance) -> str:
+    width = importance.share * _BAR_WIDTH
+    chance = importance.by_chance * _BAR_WIDTH
     return (
         f'<svg class=share viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}" width={_BAR_WIDTH} '
-        f'height={_BAR_HEIGHT} role="img" aria-label="{one.share:.0%}">'
+        f'height={_BAR_HEIGHT} role="img" aria-label="{importance.share:.0%}">'
         f"<rect class=rest width={_BAR_WIDTH} height={_BAR_HEIGHT}></rect>"
         f"<rect class=c0 width={width:.1f} height={_BAR_HEIGHT}></rect>"
         f'<path class=chance d="M{chance:.1f} 0V{_BAR_HEIGHT}"><title>by chance '
-        f"{one.by_chance:.0%}</title></path></svg>"
+        f"{importance.by_chance:.0%}</title></path></svg>"
     )
 
 
-def _direction(one: Importance) -> str:
-    rho = one.correlation
+def _direction(importance: Importance) -> str:
+    rho = importance.correlation
     if rho is None:
         return "-"
     if abs(rho) < 0.3:

@@ -24,12 +24,17 @@ from orbit_runner.sweep.view.setting_axis import (
 )
 
 SHADES = 6
-_SPACE, _LEAST_WIDTH = 150, 760  # Between two axes; of the whole chart.
-_TOP, _BOTTOM, _HEIGHT, _LEFT, _RIGHT = 34, 290, 330, 86, 70
+_SPACE = 150  # between two axes
+_LEAST_WIDTH = 760  # of the whole chart
+_TOP, _BOTTOM = 34, 290
+_HEIGHT = 330
+_LEFT, _RIGHT = 86, 70
 _NONE = 312  # Where lines of trials go that lack the setting or the objective.
-_MOST_LABEL, _MOST_NAME = 11, 20  # characters
+_MOST_LABEL = 11  # characters
+_MOST_NAME = 20  # characters
 _MANY = 60  # Lines are fainter if there are more.
-_FAILED, _NOT_DRAWN = ("diverged", "failed"), ("pending", "excluded")
+_FAILED = ("diverged", "failed")
+_NOT_DRAWN = ("pending", "excluded")
 
 
 def parallel_coordinates(results: SweepResults) -> str:
@@ -90,8 +95,8 @@ class _ObjectiveAxis:
         return _BOTTOM + share * (_TOP - _BOTTOM)
 
     def ticks(self) -> list[tuple[float, str]]:
-        found = [(self._stretch(value), format_tick(value)) for value in self._axis.ticks()]
-        return [(y, text) for y, text in found if _TOP - 1 <= y <= _BOTTOM + 1]
+        ticks = [(self._stretch(value), format_tick(value)) for value in self._axis.ticks()]
+        return [(y, text) for y, text in ticks if _TOP - 1 <= y <= _BOTTOM + 1]
 
     def shade(self, value: float) -> int:
         """Returns 0 for the best trials, up to `SHADES` - 1 for the worst."""
@@ -110,7 +115,8 @@ def _line(
     trial: TrialResult, points: Sequence[tuple[float, float]], kind: str, results: SweepResults
 ) -> str:
     (x, y), *rest = points
-    path, bend = f"M{x:.1f} {y:.1f}", (rest[0][0] - x) * 0.4
+    path = f"M{x:.1f} {y:.1f}"
+    bend = (rest[0][0] - x) * 0.4
     for next_x, next_y in rest:
         path += (
             f"C{x + bend:.1f} {y:.1f} {next_x - bend:.1f} {next_y:.1f} {next_x:.1f} {next_y:.1f}"

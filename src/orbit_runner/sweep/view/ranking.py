@@ -77,10 +77,12 @@ def objective_estimate(trial: TrialResult) -> Estimate | None:
 
 def objective_text(trial: TrialResult, *, interval: bool = False) -> str:
     """Returns the objective, such as `0.9713 ± 0.0021`; `-` if the trial has none."""
-    found = objective_estimate(trial)
-    if found is None:
+    objective = objective_estimate(trial)
+    if objective is None:
         return "-"
-    return " ".join(filter(None, [estimate_text(found), interval_text(found) if interval else ""]))
+    return " ".join(
+        filter(None, [estimate_text(objective), interval_text(objective) if interval else ""])
+    )
 
 
 def settings_text(settings: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -95,28 +97,30 @@ def runner_up_test(results: SweepResults) -> tuple[TrialResult, TrialResult, Pai
 
     Only the seeds of which both have an objective are compared.
     """
-    found = [
+    finished = [
         trial
         for trial in rank_trials(results)
         if trial.status == "finished" and objective_of(trial) is not None
     ][:2]
-    if len(found) < 2:
+    if len(finished) < 2:
         return None
-    best, second = found
-    first, other = (_objectives_by_seed(trial) for trial in (second, best))
-    seeds = [seed for seed in first if seed in other]
+    best, second = finished
+    second_objectives, best_objectives = (_objectives_by_seed(trial) for trial in (second, best))
+    seeds = [seed for seed in second_objectives if seed in best_objectives]
     if len(seeds) < 2:
         return None
-    test = paired_test([first[seed] for seed in seeds], [other[seed] for seed in seeds])
+    test = paired_test(
+        [second_objectives[seed] for seed in seeds], [best_objectives[seed] for seed in seeds]
+    )
     return best, second, test
 
 
 def lead_text(results: SweepResults) -> str:
     """Returns a sentence on whether the lead of the best trial could be chance; "" if unknown."""
-    found = runner_up_test(results)
-    if found is None:
+    comparison = runner_up_test(results)
+    if comparison is None:
         return ""
-    best, second, test = found
+    best, second, test = comparison
     return f"trial {best.number} against trial {second.number}, the next best: {verdict(test)}"
 
 
@@ -126,11 +130,13 @@ def _objectives_by_seed(trial: TrialResult) -> dict[int, float]:
 
 def best_so_far(results: SweepResults) -> Sequence[tuple[int, float]]:
     """Returns (trial number, objective) of each finished trial that was better than all before."""
-    found: list[tuple[int, float]] = []
+    improvements: list[tuple[int, float]] = []
     for trial in results.trials:
         value = objective_of(trial)
         if trial.status != "finished" or value is None:
             continue
-        if not found or (value < found[-1][1] if results.mode == "min" else value > found[-1][1]):
-            found.append((trial.number, value))
-    return found
+        if not improvements or (
+            value < improvements[-1][1] if results.mode == "min" else value > improvements[-1][1]
+        ):
+            improvements.append((trial.number, value))
+    return improvements

@@ -92,10 +92,12 @@ def _points(
     y_axis: Axis,
 ) -> Iterator[str]:
     """Yields a mark for each trial: a dot, a circle if it was stopped, a cross without a value."""
-    best, names = results.best, setting_names(results)
+    best = results.best
+    names = setting_names(results)
     last = [] if best is None else [best]
-    for trial in [*(one for one in trials if one is not best), *last]:
-        x, value = x_of(trial), objective_of(trial)
+    for trial in [*(trial for trial in trials if trial is not best), *last]:
+        x = x_of(trial)
+        value = objective_of(trial)
         if x is None:
             continue
         text = f"{results.metric} {objective_text(trial)} at step {trial.step:,}"

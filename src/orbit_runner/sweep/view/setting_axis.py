@@ -54,7 +54,7 @@ def setting_names(results: SweepResults) -> dict[str, str]:
 
 def swept_settings(results: SweepResults) -> list[SweptSetting]:
     """Returns the settings of which trials have at least two values."""
-    found = []
+    swept = []
     for path, name in setting_names(results).items():
         values = [trial.settings[path] for trial in results.trials if path in trial.settings]
         distinct = list({inline_yaml(value): value for value in values}.values())
@@ -64,14 +64,14 @@ def swept_settings(results: SweepResults) -> list[SweptSetting]:
         entry = results.space.get(path)
         choices = _choices(entry)
         if choices is None and all(map(is_number, values)):
-            found.append(SweptSetting(path, name, _is_log(entry) and min(values) > 0))
+            swept.append(SweptSetting(path, name, _is_log(entry) and min(values) > 0))
             continue
         listed = [value for value in choices or () if value in distinct]
         others = [value for value in distinct if value not in listed]
-        found.append(
+        swept.append(
             SweptSetting(path, name, categories=(*listed, *sorted(others, key=inline_yaml)))
         )
-    return found
+    return swept
 
 
 def is_number(value: Any) -> bool:
@@ -96,7 +96,8 @@ class SettingAxis:
         self, setting: SweptSetting, trials: Sequence[TrialResult], start: float, end: float
     ) -> None:
         self._categories = [inline_yaml(value) for value in setting.categories]
-        self._setting, self._start, self._end = setting, start, end
+        self._setting = setting
+        self._start, self._end = start, end
         values = [t.settings[setting.path] for t in trials if setting.path in t.settings]
         numbers = [float(value) for value in values if is_number(value)]
         self._axis = None

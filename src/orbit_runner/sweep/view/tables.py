@@ -53,7 +53,7 @@ def trial_lines(
         running: What the trials that are being trained do, by their number.
         interval: Whether to show the confidence interval of the objective.
     """
-    swept = {one.path for one in swept_settings(results)}
+    swept = {setting.path for setting in swept_settings(results)}
     paths = [path for path in setting_names(results) if path in swept or not swept]
     names = setting_names(results)
     best = results.best
@@ -128,19 +128,19 @@ _MOST_PLANNED_TRIALS = 20
 def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     """Returns the lines of the table, and what the sweep does."""
     sweep = new_sweep(file, base)
-    found = Schedule(sweep).progress(lambda number, seed: RunState())
-    paths = [one.path for one in file.space]
+    progress = Schedule(sweep).progress(lambda number, seed: RunState())
+    paths = [dimension.path for dimension in file.space]
     names = [path.rpartition(".")[2] for path in paths]
     rows = [
         ["trial", *(n if names.count(n) == 1 else p for n, p in zip(names, paths, strict=True)), ""]
     ]
-    trials = found.results.trials
-    for number, settings in enumerate(found.settings[:_MOST_PLANNED_TRIALS]):
+    trials = progress.results.trials
+    for number, settings in enumerate(progress.settings[:_MOST_PLANNED_TRIALS]):
         cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
         first = trials[number].same_as
         rows.append([str(number), *cells, "" if first is None else f"same as trial {first}"])
     more = sweep.trials - len(rows) + 1
-    repeats = repeats_text(found.results)
+    repeats = repeats_text(progress.results)
     trained = sum(trial.same_as is None for trial in trials)
     runs = trained * len(sweep.seeds)
     steps = f" of {sweep.last_step} steps" if sweep.last_step else ""

@@ -26,7 +26,8 @@ class TerminalTable:
 
     def __init__(self, place: str = "") -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._place, self._detail = place, ""
+        self._place = place
+        self._detail = ""
         self._results: SweepResults | None = None
         self._running: Mapping[int, str] = {}
         self._time_left = TimeLeft()
@@ -41,7 +42,8 @@ class TerminalTable:
     def update(self, results: SweepResults, running: Mapping[int, str]) -> None:
         """Shows new results."""
         self._time_left.update(results)
-        self._running, self._results = dict(running), results
+        self._running = dict(running)
+        self._results = results
 
     def note(self, text: str) -> None:
         """Prints the note above the table."""
@@ -92,13 +94,13 @@ def table_lines(
     rows = height - 3  # The first line, the titles, and the number of trials that are not shown.
     shown = visible_trials(results, running, max(1, rows))
     titles, *lines = trial_lines(results, shown, width, running=running)
-    found = [first, Text(titles, style="dim")]
+    texts = [first, Text(titles, style="dim")]
     for trial, line in zip(shown, lines, strict=True):
-        found.append(Text(line, style=_style(results, trial, running)))
+        texts.append(Text(line, style=_style(results, trial, running)))
     hidden = len(results.trials) - len(shown)
     if hidden:
-        found.append(Text(f"… and {hidden} more trial{'' if hidden == 1 else 's'}", style="dim"))
-    return found[:height]
+        texts.append(Text(f"… and {hidden} more trial{'' if hidden == 1 else 's'}", style="dim"))
+    return texts[:height]
 
 
 def count_text(results: SweepResults, running: Mapping[int, str]) -> str:
@@ -109,11 +111,11 @@ def count_text(results: SweepResults, running: Mapping[int, str]) -> str:
     finished = sum(status == "finished" for status in statuses.values())
     parts = [f"{finished} finished", f"{active} running", f"{pending - active} pending"]
     repeated = sum(status == "repeated" for status in statuses.values())
-    other = len(statuses) - finished - pending - repeated
+    stopped_or_failed = len(statuses) - finished - pending - repeated
     return ", ".join(
         [
             *parts,
-            *([f"{other} stopped or failed"] if other else []),
+            *([f"{stopped_or_failed} stopped or failed"] if stopped_or_failed else []),
             *([f"{repeated} repeated"] if repeated else []),
         ]
     )

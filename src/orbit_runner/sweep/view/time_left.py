@@ -20,7 +20,8 @@ class TimeLeft:
     def update(self, results: SweepResults) -> None:
         """Stores the steps at the first call."""
         if self.started is None:
-            self.started, self._first = self._clock(), _trained_steps(results)
+            self.started = self._clock()
+            self._first = _trained_steps(results)
 
     def elapsed_seconds(self) -> float:
         """Returns the seconds since the first results."""
@@ -53,8 +54,11 @@ def expected_steps(results: SweepResults) -> float:
     keep = halving.get("keep") if isinstance(halving, dict) else None
     if not isinstance(keep, (int, float)):
         return float(results.train_steps)
-    total, share, before = 0.0, 1.0, 0
+    total = 0.0
+    share = 1.0
+    before = 0
     for rung in [*rungs(results), results.train_steps]:
         total += share * (rung - before)
-        share, before = share * keep, rung
+        share = share * keep
+        before = rung
     return total

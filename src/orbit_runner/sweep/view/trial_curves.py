@@ -54,11 +54,13 @@ def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
     shown |= {(split, results.metric): color for color, split in enumerate(SPLITS)}
     charts: dict[str, list[Series]] = {}
     for (split, name), color in shown.items():
-        found = [one[split, name] for one in curves if (split, name) in one]
+        seed_curves = [
+            run_curves[split, name] for run_curves in curves if (split, name) in run_curves
+        ]
         title = "loss" if name in (_LOSS, "validation_loss") else name.replace("_", " ")
         named = "training" if split == "train" else split
-        if found:
-            series = Series(named, _mean(found), color, band=_band(found))
+        if seed_curves:
+            series = Series(named, _mean(seed_curves), color, band=_band(seed_curves))
             charts.setdefault(title, []).append(series)
     return [Chart(title, series) for title, series in charts.items()]
 
@@ -66,8 +68,8 @@ def winner_curves(directory: Path, results: SweepResults) -> list[Chart]:
 def rungs(results: SweepResults) -> Sequence[int]:
     """Returns the steps at which successive halving stops trials; empty for other sweeps."""
     halving = results.search.get("halving")
-    found = halving.get("rungs") if isinstance(halving, Mapping) else None
-    return [step for step in found or () if isinstance(step, int)]
+    steps = halving.get("rungs") if isinstance(halving, Mapping) else None
+    return [step for step in steps or () if isinstance(step, int)]
 
 
 def _seed_curves(directory: Path, trial: TrialResult, metric: str) -> list[Points]:
