@@ -102,9 +102,9 @@ class _Matcher:
         """Matches children by name, recursively."""
         self._enqueue(items, node, path)
         while self._queue:
-            live, found, name = self._queue.pop(0)
-            self._visit(live, found, name)
-            self._enqueue(tf.train.TrackableView.children(live), found, name)
+            live, saved_node, name = self._queue.pop(0)
+            self._visit(live, saved_node, name)
+            self._enqueue(tf.train.TrackableView.children(live), saved_node, name)
 
     def _enqueue(self, items: dict[str, Any], node: Any, path: str) -> None:
         ids = {child.local_name: child.node_id for child in node.children} if node else {}
@@ -112,8 +112,8 @@ class _Matcher:
             if id(live) in self._seen or (not path and name in _IGNORED):
                 continue
             self._seen.add(id(live))
-            found = self._content.graph.nodes[ids[name]] if name in ids else None
-            self._queue.append((live, found, f"{path}.{name}" if path else name))
+            saved_node = self._content.graph.nodes[ids[name]] if name in ids else None
+            self._queue.append((live, saved_node, f"{path}.{name}" if path else name))
 
     def _visit(self, live: Any, node: Any, path: str) -> None:
         if hasattr(type(live), "get_slot_names"):
@@ -127,8 +127,8 @@ class _Matcher:
         name = name_of(variable)
         shown = f"{path} ({name}, {_format_shape(variable.shape)}"
         if key not in self._content.shapes:
-            found = self.rates if _is_learning_rate(path) else self.missing
-            found.append(f"{shown}): not in the checkpoint")
+            unmatched = self.rates if _is_learning_rate(path) else self.missing
+            unmatched.append(f"{shown}): not in the checkpoint")
         elif list(variable.shape) != self._content.shapes[key]:
             self.missing.append(
                 f"{shown}): {_format_shape(self._content.shapes[key])} in the checkpoint"
@@ -147,7 +147,7 @@ class _Matcher:
         pairs = list(self.pairs)
         for optimizer, node in self._optimizers:
             there = self._slot_keys(node)
-            made = {name for _, name in there} if allow_missing_slots else set()
+            slot_names = {name for _, name in there} if allow_missing_slots else set()
             part = "ema" if isinstance(optimizer, AveragingOptimizer) else "optimizer"
             for variable, key, path, _ in pairs:
                 for name in optimizer.get_slot_names():
@@ -155,7 +155,7 @@ class _Matcher:
                     shown = f"{part}.{name} of {path}"
                     if slot is None:
                         continue
-                    if (key, name) not in there and name in made:
+                    if (key, name) not in there and name in slot_names:
                         self.uncreated_slots.append(shown)
                     else:
                         self._add_pair(slot, shown, *there.get((key, name), ("", "")))

@@ -126,8 +126,8 @@ class CheckpointFolder:
 
     def files(self, step: int) -> list[Path]:
         """Returns the existing files of a checkpoint."""
-        found = (self._file.fullmatch(path.name) for path in self.path.glob(f"{self._name}-*"))
-        return sorted(self.path / match[0] for match in found if match and int(match[1]) == step)
+        matches = (self._file.fullmatch(path.name) for path in self.path.glob(f"{self._name}-*"))
+        return sorted(self.path / match[0] for match in matches if match and int(match[1]) == step)
 
     def record(self, step: int) -> CheckpointRecord | None:
         """Returns the record of a checkpoint, or None if it has none, like Model Garden's.
@@ -281,12 +281,12 @@ class CheckpointFolder:
         """Moves a damaged checkpoint to a directory below `damaged`; returns that directory."""
         parent = self.path / "damaged"
         taken = len(list(parent.glob(f"{self._name}-{step}*"))) if parent.exists() else 0
-        folder = parent / (f"{self._name}-{step}" + (f".{taken}" if taken else ""))
-        folder.mkdir(parents=True)
+        directory = parent / (f"{self._name}-{step}" + (f".{taken}" if taken else ""))
+        directory.mkdir(parents=True)
         for path in self.files(step):
-            path.replace(folder / path.name)
+            path.replace(directory / path.name)
         self._write_state(self.steps())
-        return folder
+        return directory
 
     def clear_leftovers(self) -> list[int]:
         """Removes what a killed process left; returns the steps of partly written checkpoints."""

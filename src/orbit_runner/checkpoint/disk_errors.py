@@ -62,16 +62,16 @@ def _remedy(problem: str) -> str:
     return f"make sure that the disk can be written, and {again}" if problem else again
 
 
-def require_disk_space(folder: Path, needed: int) -> None:
+def require_disk_space(directory: Path, needed: int) -> None:
     """Raises OSError if the disk of a directory has less room than a checkpoint needs, in bytes.
 
     The directory need not exist yet. Quotas are not known before a write fails.
     """
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    found = os.statvfs(existing)
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    filesystem = os.statvfs(existing)
     # Some network file systems do not report their size.
-    free = found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
-    if found.f_blocks and free < needed:
+    free = filesystem.f_frsize * (filesystem.f_bfree if os.geteuid() == 0 else filesystem.f_bavail)
+    if filesystem.f_blocks and free < needed:
         raise OSError(
             errno.ENOSPC,
             f"{_FULL[errno.ENOSPC]}: the next checkpoint needs {_format_bytes(needed)}, "

@@ -70,5 +70,5 @@ def find_damage(place: CheckpointLocation) -> str:
 
 
 def _stamps(place: CheckpointLocation) -> _Stamps:
-    found = [(path.name, path.stat()) for path in place.folder.files(place.step)]
-    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]
+    files = [(path.name, path.stat()) for path in place.folder.files(place.step)]
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]

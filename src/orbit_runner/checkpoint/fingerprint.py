@@ -86,8 +86,8 @@ class CheckpointContent:
 
     def state_keys(self) -> list[str]:
         """Returns the keys of all tensors except TensorFlow's save counter, sorted."""
-        found = (key for key in self.shapes if key != _GRAPH)
-        return sorted(key for key in found if not key.startswith(_SAVE_COUNTER))
+        keys = (key for key in self.shapes if key != _GRAPH)
+        return sorted(key for key in keys if not key.startswith(_SAVE_COUNTER))
 
     def weights(self) -> dict[str, str]:
         """Returns the variable names of the model's weights by checkpoint key."""
@@ -95,7 +95,8 @@ class CheckpointContent:
         return dict(self._descendant_variables(root["model"])) if "model" in root else {}
 
     def _descendant_variables(self, node_id: int) -> Iterator[tuple[str, str]]:
-        queue, seen = [node_id], {node_id}
+        queue = [node_id]
+        seen = {node_id}
         while queue:
             node = self.graph.nodes[queue.pop()]
             for attribute in node.attributes:
@@ -117,7 +118,9 @@ class CheckpointContent:
 
     def summary(self) -> ContentSummary:
         """Reads each tensor once; returns the fingerprints and the non-finite tensors."""
-        weights, digests, non_finite = self.weights(), dict[str, str](), []
+        weights = self.weights()
+        digests = dict[str, str]()
+        non_finite = []
         # Weights come before the slots that depend on them, because the first tensor is reported.
         for key in sorted(self.state_keys(), key=lambda key: key not in weights):
             value = self.tensor(key)
@@ -132,13 +135,13 @@ class CheckpointContent:
 
     def find_non_finite(self) -> list[NonFiniteTensor]:
         """Reads each tensor; returns the weights, slots and averages that are not finite."""
-        found = []
+        tensors = []
         for key in self.state_keys():
             value = np.asarray(self.tensor(key))  # TensorFlow verifies its own checksums.
             if is_trained(key) and (count := count_non_finite(value)):
-                found.append(NonFiniteTensor(self.variable_name(key), count, value.size))
+                tensors.append(NonFiniteTensor(self.variable_name(key), count, value.size))
         weights = set(self.weights().values())
-        return sorted(found, key=lambda one: one.name not in weights)
+        return sorted(tensors, key=lambda tensor: tensor.name not in weights)
 
     def variable_name(self, key: str) -> str:
         """Returns the name of the variable that was saved under a checkpoint key."""
@@ -146,5 +149,5 @@ class CheckpointContent:
 
     @functools.cached_property
     def _names(self) -> dict[str, str]:
-        attributes = (one for node in self.graph.nodes for one in node.attributes)
+        attributes = (attribute for node in self.graph.nodes for attribute in node.attributes)
         return {attribute.checkpoint_key: attribute.full_name for attribute in attributes}

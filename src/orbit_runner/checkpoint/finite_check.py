@@ -51,27 +51,27 @@ def _is_inexact(dtype: np.dtype) -> bool:
 
 def non_finite_variables(variables: Iterable[Any]) -> list[NonFiniteTensor]:
     """Returns the variables with values that are NaN or infinite."""
-    found = []
+    tensors = []
     for variable in variables:
         if variable.dtype.is_floating or variable.dtype.is_complex:
             value = np.asarray(variable.numpy())
             if count := count_non_finite(value):
-                found.append(NonFiniteTensor(name_of(variable), count, value.size))
-    return found
+                tensors.append(NonFiniteTensor(name_of(variable), count, value.size))
+    return tensors
 
 
-def describe_non_finite(found: Sequence[NonFiniteTensor]) -> str:
+def describe_non_finite(tensors: Sequence[NonFiniteTensor]) -> str:
     """Returns one line about tensors that are not finite, or "" if there are none."""
-    if not found:
+    if not tensors:
         return ""
-    more = len(found) - 1
-    return f"{found[0]}" + (f", and {more} more tensor{'s' * (more > 1)}" if more else "")
+    more = len(tensors) - 1
+    return f"{tensors[0]}" + (f", and {more} more tensor{'s' * (more > 1)}" if more else "")
 
 
-def non_finite_error(step: int, found: Sequence[NonFiniteTensor]) -> Diverged:
+def non_finite_error(step: int, tensors: Sequence[NonFiniteTensor]) -> Diverged:
     """Returns the error for weights, slots or averages that are not finite."""
     return Diverged(
         f"the weights of step {step} are not finite, and no checkpoint was saved "
-        f"({describe_non_finite(found)})",
+        f"({describe_non_finite(tensors)})",
         non_finite=True,
     )

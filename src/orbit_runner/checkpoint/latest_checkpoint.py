@@ -63,9 +63,10 @@ def find_checkpoints(target: Path, best: str) -> list[CheckpointLocation]:
 def _find_in_folder(path: Path, label: str) -> Iterator[CheckpointLocation]:
     matches = (_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
     for name in sorted({match[1] for match in matches if match}):
-        folder = CheckpointFolder(path, name=name)
+        directory = CheckpointFolder(path, name=name)
         yield from (
-            CheckpointLocation(folder, step, f"{label}{name}-{step}") for step in folder.steps()
+            CheckpointLocation(directory, step, f"{label}{name}-{step}")
+            for step in directory.steps()
         )
 
 
@@ -73,28 +74,28 @@ def _find_one(prefix: Path) -> Iterator[CheckpointLocation]:
     match = _FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
     if match is None:
         return
-    folder = CheckpointFolder(prefix.parent, name=match[1])
+    directory = CheckpointFolder(prefix.parent, name=match[1])
     step = int(match[2])
-    if folder.files(step):
-        yield CheckpointLocation(folder, step, f"{match[1]}-{step}")
+    if directory.files(step):
+        yield CheckpointLocation(directory, step, f"{match[1]}-{step}")
 
 
-def current_damage(folder: CheckpointFolder, step: int) -> str | None:
+def current_damage(directory: CheckpointFolder, step: int) -> str | None:
     """Returns what is wrong with a checkpoint: "" if it is intact, None if it no longer exists.
 
     The run may be training in the meantime.
     """
-    found = _find_damage(folder, step)
-    if found:
+    damage = _find_damage(directory, step)
+    if damage:
         # The run may be moving it into place or removing it.
         time.sleep(_PAUSE_SECONDS)
-        return _find_damage(folder, step) if step in folder.steps() else None
-    return found
+        return _find_damage(directory, step) if step in directory.steps() else None
+    return damage
 
 
-def _find_damage(folder: CheckpointFolder, step: int) -> str:
+def _find_damage(directory: CheckpointFolder, step: int) -> str:
     try:
-        return folder.damage(step)
+        return directory.damage(step)
     except (OSError, ValueError, TypeError) as error:
         return f"cannot be read: {first_line(error)}"
 
@@ -129,8 +130,8 @@ def newest_step_of_run(own: CheckpointFolder) -> int | None:
         text = read_file(own.path.parent / "checkpoint").decode(errors="replace")
     except OSError:
         return None
-    found = re.search(rf'model_checkpoint_path: "{re.escape(own.path.name)}/ckpt-(\d+)"', text)
-    return int(found[1]) if found else None
+    match = re.search(rf'model_checkpoint_path: "{re.escape(own.path.name)}/ckpt-(\d+)"', text)
+    return int(match[1]) if match else None
 
 
 def path_of(place: CheckpointLocation) -> Path:
@@ -139,16 +140,16 @@ def path_of(place: CheckpointLocation) -> Path:
 
 
 def latest_intact_record(
-    folder: CheckpointFolder, at_most: int | None = None
+    directory: CheckpointFolder, at_most: int | None = None
 ) -> CheckpointRecord | None:
     """Returns the record of the latest intact checkpoint of this runner, or None.
 
     Ignores checkpoints without a record and steps after `at_most`. Changes nothing on the disk.
     """
-    steps = [step for step in folder.steps() if at_most is None or step <= at_most]
+    steps = [step for step in directory.steps() if at_most is None or step <= at_most]
     for step in reversed(steps):
         with contextlib.suppress(OSError, ValueError):  # A run in training may remove it.
-            record = folder.record(step) if current_damage(folder, step) == "" else None
+            record = directory.record(step) if current_damage(directory, step) == "" else None
             if record is not None:
                 return record
     return None

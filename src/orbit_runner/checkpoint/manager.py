@@ -190,11 +190,11 @@ class Checkpoints:
     def _agree_on_checkpoint(self, place: CheckpointLocation | None) -> str | None:
         """Returns the path of the checkpoint that the chief found, on every worker."""
         own = place is not None and place.folder is self.folder
-        found = self._workers.broadcast_from_chief(-1 if place is None else 2 * place.step + own)
-        if found < 0:
+        encoded = self._workers.broadcast_from_chief(-1 if place is None else 2 * place.step + own)
+        if encoded < 0:
             return None
-        folder = self.folder if found % 2 else CheckpointFolder(self.folder.path.parent)
-        path = folder.prefix(found // 2)
+        directory = self.folder if encoded % 2 else CheckpointFolder(self.folder.path.parent)
+        path = directory.prefix(encoded // 2)
         if not self._workers.all(path.with_suffix(".index").exists()):
             self._workers.acknowledge()
             raise RunnerError(
@@ -278,9 +278,9 @@ class Checkpoints:
 
     def check(self, path: str) -> None:
         """Raises `RunnerError` if a checkpoint is damaged or its weights are not finite."""
-        folder = CheckpointFolder(Path(path).parent)
+        directory = CheckpointFolder(Path(path).parent)
         step = int(path.rpartition("-")[2])
-        problem = self._problem(CheckpointLocation(folder, step, path))
+        problem = self._problem(CheckpointLocation(directory, step, path))
         if problem:
             raise RunnerError(f"the checkpoint {path} {problem}")
 

@@ -65,24 +65,26 @@ def read_ranking(state: Any) -> list[Entry]:
 
 
 def ranking_on_disk(
-    folder: CheckpointFolder, metric: str, is_better: Callable[[float, float], bool]
+    directory: CheckpointFolder, metric: str, is_better: Callable[[float, float], bool]
 ) -> list[Entry]:
     """Returns the ranking of the checkpoints in a directory, by the results in their records."""
-    found: list[Entry] = []
-    for step in folder.committed_steps():
+    ranking: list[Entry] = []
+    for step in directory.committed_steps():
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            record = folder.record(step)
+            record = directory.record(step)
             value = float(record.result[metric]) if record is not None else math.nan
-            found = insert_entry(found, Entry(value, step), is_better, len(found) + 1) or found
-    return found
+            ranking = (
+                insert_entry(ranking, Entry(value, step), is_better, len(ranking) + 1) or ranking
+            )
+    return ranking
 
 
-def steps_by_rank(folder: CheckpointFolder) -> list[int]:
+def steps_by_rank(directory: CheckpointFolder) -> list[int]:
     """Returns the steps of the best checkpoints, the best one last.
 
     The order is that of TensorFlow's `checkpoint` file. A checkpoint that the file does not name
     comes first: the process that saved it was killed.
     """
-    listed = folder.listed_steps()
-    steps: Iterable[int] = folder.committed_steps()
+    listed = directory.listed_steps()
+    steps: Iterable[int] = directory.committed_steps()
     return sorted(steps, key=lambda step: listed.index(step) if step in listed else -1)

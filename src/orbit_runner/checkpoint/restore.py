@@ -177,12 +177,12 @@ class Restorer:
     def _restore_pairs(self, path: str, match: Match, content: CheckpointContent) -> None:
         # Layers and slots are numbered. If the model has changed, a number may mean another layer.
         pairs = [pair for pair in match.pairs if same_name(*pair.names)]
-        others = [
+        renamed = [
             f"{pair.path} ({pair.names[0]}): {pair.names[1]} in the checkpoint"
             for pair in match.pairs
             if not same_name(*pair.names)
         ]
-        left_out = format_list([*match.missing, *match.unused, *others])
+        left_out = format_list([*match.missing, *match.unused, *renamed])
         if all(pair.path.partition(".")[0] in _NOT_WEIGHTS for pair in pairs):
             raise RunnerError(
                 f"nothing in the checkpoint {path} fits this experiment's model:\n{left_out}\n"

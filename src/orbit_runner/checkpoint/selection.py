@@ -61,17 +61,17 @@ def choose_checkpoint(
         return Choice(_select_newest(list_checkpoints(checkpoints), checkpoints.path, note))
     if requested == BEST:
         name = best or BEST
-        folder = CheckpointFolder(run / name, name=BEST)
+        directory = CheckpointFolder(run / name, name=BEST)
         places = [
-            CheckpointLocation(folder, step, f"{name}/{BEST}-{step}")
-            for step in steps_by_rank(folder)
+            CheckpointLocation(directory, step, f"{name}/{BEST}-{step}")
+            for step in steps_by_rank(directory)
         ]
         if not places:
             raise RunnerError(
                 f"--checkpoint: there is no best checkpoint in {run / name}\n"
                 "a run keeps one only if trainer.best_checkpoint_export_subdir is set"
             )
-        return Choice(_select_newest(places, folder.path, note), is_best=True)
+        return Choice(_select_newest(places, directory.path, note), is_best=True)
     if requested.isdecimal():
         return Choice(_require_intact(_find_by_step(checkpoints, int(requested))))
     place = _require_intact(_find_by_path(run, requested, best or BEST))
@@ -81,12 +81,12 @@ def choose_checkpoint(
 def _select_newest(
     places: list[CheckpointLocation], where: Path, note: Callable[[str], None]
 ) -> CheckpointLocation:
-    for found in reversed(places):
-        damage = current_damage(found.folder, found.step)
+    for place in reversed(places):
+        damage = current_damage(place.folder, place.step)
         if damage == "":
-            return found
+            return place
         if damage:
-            note(f"warning: {found.name} is damaged and ignored: {damage}")
+            note(f"warning: {place.name} is damaged and ignored: {damage}")
     if not places:
         raise RunnerError(
             f"RUN: no checkpoint found in {where}\n"

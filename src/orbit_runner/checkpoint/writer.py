@@ -43,20 +43,23 @@ class CheckpointWriter:
     def __init__(
         self,
         checkpoint: tf.train.Checkpoint,
-        folder: CheckpointFolder,
+        directory: CheckpointFolder,
         *,
         asynchronous: bool = False,
         trail: Path | None = None,
         workers: Workers | None = None,
     ) -> None:
-        self._checkpoint, self._folder = checkpoint, folder
+        self._checkpoint = checkpoint
+        self._folder = directory
         # TensorFlow creates its counter on first use. Otherwise, a restore would report it missing.
         assert checkpoint.save_counter is not None
         take_async_save_error(checkpoint)  # Fails now if TensorFlow stores it elsewhere.
         # Values that combine those of all workers must be read by all at once, not by a thread.
         self._joint = has_combined_variables(checkpoint)
-        self._asynchronous, self._trail = asynchronous and not self._joint, trail
-        self._workers, self._device = workers, io_device(checkpoint)
+        self._asynchronous = asynchronous and not self._joint
+        self._trail = trail
+        self._workers = workers
+        self._device = io_device(checkpoint)
         self._failure: Exception | None = None
         self._size: int | None = None  # of the last checkpoint, in bytes
 
@@ -72,16 +75,16 @@ class CheckpointWriter:
         except (SaveError, Diverged) as error:
             problem = error
         # Only the chief knows the result, but all workers must end or roll back together.
-        found = 0 if problem is None else 1 + isinstance(problem, Diverged)
+        failure_code = 0 if problem is None else 1 + isinstance(problem, Diverged)
         if self._workers is not None:
-            found = self._workers.broadcast_from_chief(found)
-            if found:
+            failure_code = self._workers.broadcast_from_chief(failure_code)
+            if failure_code:
                 self._workers.acknowledge()  # The run may end with this error.
         if problem is not None:
             raise problem
-        if found:
+        if failure_code:
             reason = f"the chief could not save a checkpoint of step {record.step}"
-            raise Diverged(reason, non_finite=True) if found > 1 else SaveError(reason)
+            raise Diverged(reason, non_finite=True) if failure_code > 1 else SaveError(reason)
 
     def _write(self, record: CheckpointRecord) -> None:
         if self._workers is not None and not self._workers.is_chief:
@@ -108,17 +111,21 @@ class CheckpointWriter:
     def _expected_size(self) -> int:
         """Returns the bytes of the next checkpoint, at least those of its variables."""
         if self._size is None:
-            found = tf.train.TrackableView(self._checkpoint).descendants()
-            variables = [one for one in found if isinstance(one, tf.Variable)]
+            descendants = tf.train.TrackableView(self._checkpoint).descendants()
+            variables = [
+                descendant for descendant in descendants if isinstance(descendant, tf.Variable)
+            ]
             self._size = sum((v.shape.num_elements() or 0) * v.dtype.size for v in variables)
         return self._size
 
     def _commit(self, written: Path, record: CheckpointRecord) -> None:
         content = CheckpointContent(written).summary()
-        found = [one for one in content.non_finite if one.name not in (record.non_finite or ())]
-        if found:
+        tensors = [
+            tensor for tensor in content.non_finite if tensor.name not in (record.non_finite or ())
+        ]
+        if tensors:
             self._folder.discard(written)
-            raise non_finite_error(record.step, found)
+            raise non_finite_error(record.step, tensors)
         whole = dataclasses.replace(record, weights=content.weights, state=content.state)
         self._size = sum(path.stat().st_size for path in written.parent.iterdir())
         self._folder.commit(written, whole)
@@ -147,8 +154,12 @@ class CheckpointWriter:
     def _join_reads(self) -> None:
         # The chief's reads wait for those of the other workers, which discard the values.
         if self._joint:
-            with tempfile.TemporaryDirectory() as folder, self._save_error_scope(), _quiet_scope():
-                self._checkpoint.write(f"{folder}/none")
+            with (
+                tempfile.TemporaryDirectory() as directory,
+                self._save_error_scope(),
+                _quiet_scope(),
+            ):
+                self._checkpoint.write(f"{directory}/none")
 
     def _append_to_trail(self, record: CheckpointRecord) -> None:
         if self._trail is not None:

@@ -71,29 +71,30 @@ def path_kind(name: str) -> str:
 @functools.cache
 def _path_kinds(tasks: tuple[Entry, ...]) -> dict[str, str]:
     declared = _declarations(tasks).items()
-    return {path.rpartition(".")[2]: one.path for path, one in declared if one.path}
+    return {path.rpartition(".")[2]: setting.path for path, setting in declared if setting.path}
 
 
 @functools.cache
 def _declarations(tasks: tuple[Entry, ...]) -> dict[str, Declaration]:
-    found: dict[str, Declaration] = {}
+    by_path: dict[str, Declaration] = {}
 
     def add(section: Config, prefix: str, above: Weights) -> None:
         for field in dataclasses.fields(section):
-            path, value = f"{prefix}{field.name}", getattr(section, field.name)
+            path = f"{prefix}{field.name}"
+            value = getattr(section, field.name)
             weights = field.metadata.get("weights") or above
             if isinstance(value, Config):
                 add(value, f"{path}.", weights)
             elif not field.metadata.get("unsupported"):
                 declared = _at(path, weights, field)
-                if found.setdefault(path, declared) != declared:
-                    found[path] = Declaration()  # Two tasks have different settings of this name.
+                if by_path.setdefault(path, declared) != declared:
+                    by_path[path] = Declaration()  # Two tasks have different settings of this name.
 
     add(ExperimentConfig(), "", ALWAYS)
     for entry in tasks:
         with contextlib.suppress(RunnerError):
             add(entry.load_config()(name=entry.name), "task.", ALWAYS)
-    return found
+    return by_path
 
 
 def default_of(config: ExperimentConfig, path: str) -> Any:

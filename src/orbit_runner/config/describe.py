@@ -50,15 +50,16 @@ def describe_settings(config: Config) -> list[Setting]:
     If a section depends on a registry, such as `task` on `task.name`, and its name is not set, its
     settings are those of all entries of the registry.
     """
-    found = declared_settings(config)
+    settings = declared_settings(config)
     known: dict[str, set[str]] = {}
-    for setting in found:
+    for setting in settings:
         for path, names in setting.choices.items():
             known.setdefault(path, set()).update(names)
     merged: dict[tuple[Any, ...], Setting] = {}
-    for setting in found:
+    for setting in settings:
         key = (setting.path, setting.help, setting.type, repr(setting.default), setting.allowed)
-        choices, values = setting.choices, setting.values
+        choices = setting.choices
+        values = setting.values
         if key in merged:
             choices = _merge_choices(merged[key].choices, choices)
             values = tuple(dict.fromkeys((*merged[key].values, *values)))
@@ -93,7 +94,8 @@ def _walk(
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         below = f"{path}.{field.name}" if path else field.name
-        hint, value = hints[field.name], getattr(config, field.name)
+        hint = hints[field.name]
+        value = getattr(config, field.name)
         item = item_class(hint)
         section = value if isinstance(value, Config) else default_section(hint)
         described = _describe(
@@ -147,7 +149,8 @@ def _listed_values(
         return registry_names(meta["registry"])
     if meta.get("allowed"):
         return tuple(map(_format_value, meta["allowed"]))
-    options, word = options_of(hint), meta.get("word")
+    options = options_of(hint)
+    word = meta.get("word")
     booleans = ("true", "false") if bool in options else ()
     nulls = ("null",) if booleans and type(None) in options else ()
     return (*booleans, *nulls, *((str(word),) if word else ()))
@@ -186,8 +189,8 @@ def remark(meta: Mapping[str, Any], path: str) -> str:
     for key, words in (("unsupported", "only the default is accepted"), ("ignored", "no effect")):
         if meta.get(key):
             return f"{words}: {meta[key]}"
-    other = meta.get("exclusive_with")
-    return f"alternative to {path.rpartition('.')[0]}.{other}" if other else ""
+    alternative = meta.get("exclusive_with")
+    return f"alternative to {path.rpartition('.')[0]}.{alternative}" if alternative else ""
 
 
 def default_section(hint: Any) -> Config | None:

@@ -35,10 +35,10 @@ def duration_seconds(value: str | float) -> float:
     """Returns a duration in seconds. Raises `DurationError` if a text is not one."""
     if not isinstance(value, str):
         return float(value)
-    found = re.match(PATTERN, value) if len(value) <= _LONGEST_TEXT else None
-    if found is None or "\n" in value:
+    match = re.match(PATTERN, value) if len(value) <= _LONGEST_TEXT else None
+    if match is None or "\n" in value:
         raise DurationError(f"got {shorten(repr(value))}{_suggestion(value)}\nallowed: {ALLOWED}")
-    numbers = (float(number or 0) for number in found.groups())
+    numbers = (float(number or 0) for number in match.groups())
     seconds = sum(n * _SECONDS[unit] for n, unit in zip(numbers, "dhms", strict=True))
     if not seconds:
         raise DurationError(f"got {value!r}, allowed: more than 0")

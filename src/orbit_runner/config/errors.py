@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from orbit_runner.errors import RunnerError, shorten
 
-_MAX_SHOWN, _MAX_SHOWN_OF_ALL = 12, 200
+_MAX_SHOWN = 12
+_MAX_SHOWN_OF_ALL = 200
 # In characters. Longer than any list of allowed names, and short enough for a terminal.
 _MAX_LINE_LENGTH = 2000
 

@@ -41,10 +41,10 @@ def read_ids(exclude: str | Sequence[str | int]) -> Mapping[str, str]:
             f"{exclude}: is not valid UTF-8 ({error.reason})", field="exclude"
         ) from None
     texts = [_COMMENT.sub("", line).strip() for line in lines]
-    found = {text: f"{exclude}:{number}" for number, text in enumerate(texts, 1) if text}
-    if not found:
+    locations = {text: f"{exclude}:{number}" for number, text in enumerate(texts, 1) if text}
+    if not locations:
         raise DataError(f"{exclude}: lists no ID, expected one per line", field="exclude")
-    return found
+    return locations
 
 
 def ids_digest(exclude: str | Sequence[str | int]) -> str:

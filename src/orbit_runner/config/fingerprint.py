@@ -85,7 +85,8 @@ def has_same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bo
     `before` is a result of `identity_settings`, possibly of an earlier version. A setting that it
     does not contain must have its default now.
     """
-    now, all_settings = identity_settings(config), flat_settings(config)
+    now = identity_settings(config)
+    all_settings = flat_settings(config)
     for path in {*before, *now}:
         if path in before and path in now:
             # A file that is gone is needed to train, but not to read what was trained.

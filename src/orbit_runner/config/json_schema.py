@@ -104,7 +104,8 @@ class _Sections:
         self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str
     ) -> Schema:
         below = f"{path}.{field.name}" if path else field.name
-        meta, value = field.metadata, getattr(owner, field.name)
+        meta = field.metadata
+        value = getattr(owner, field.name)
         section = value if isinstance(value, Config) else default_section(hint)
         about = _describe_setting(meta, below)
         if meta.get("variants") is not None and not (
@@ -121,10 +122,11 @@ class _Sections:
     def _value_schema(
         self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str
     ) -> Schema:
-        item, meta = item_class(hint), field.metadata
+        item = item_class(hint)
+        meta = field.metadata
         if item is not None:
-            one = {"type": "object", "allOf": [self._section_schema(item(), f"{path}[]")]}
-            items = {"anyOf": [{"type": "string"}, one]} if item.shorthand else one
+            item_schema = {"type": "object", "allOf": [self._section_schema(item(), f"{path}[]")]}
+            items = {"anyOf": [{"type": "string"}, item_schema]} if item.shorthand else item_schema
             return {"type": "array", "items": items}
         if meta.get("unsupported"):
             return {"enum": [plain_value(default_of(field))]}
@@ -139,7 +141,8 @@ class _Sections:
 
     def _variant_schema(self, registry: Any, base: Any, hint: Any, path: str) -> Schema:
         """Returns the schema of a section whose settings depend on its `name`."""
-        chosen, by_name = getattr(base, "name", None), dict[str, Schema]()
+        chosen = getattr(base, "name", None)
+        by_name = dict[str, Schema]()
         for entry in registry.entries():
             cls = entry.load_config()
             is_base = chosen == entry.name and type(base) is cls
@@ -162,12 +165,12 @@ class _Sections:
 
     def _union_schema(self, references: Sequence[Schema]) -> Schema:
         """Returns the schema of a section with the settings of several classes."""
-        found: dict[str, list[Schema]] = {}
-        for one in references:
-            schema = self.definitions[one["$ref"].rpartition("/")[2]]
+        schemas_by_name: dict[str, list[Schema]] = {}
+        for reference in references:
+            schema = self.definitions[reference["$ref"].rpartition("/")[2]]
             for name, below in schema["properties"].items():
-                found.setdefault(name, []).append(below)
-        properties = {name: _any_of_schema(schemas) for name, schemas in found.items()}
+                schemas_by_name.setdefault(name, []).append(below)
+        properties = {name: _any_of_schema(schemas) for name, schemas in schemas_by_name.items()}
         return {"type": _SECTION, "additionalProperties": False, "properties": properties}
 
 
@@ -219,11 +222,11 @@ _ANNOTATIONS = ("description", "default")
 
 
 def _distinct_schemas(schemas: Iterable[Schema]) -> list[Schema]:
-    found: list[Schema] = []
+    distinct: list[Schema] = []
     for schema in schemas:
-        if schema not in found:
-            found.append(schema)
-    return found
+        if schema not in distinct:
+            distinct.append(schema)
+    return distinct
 
 
 def _common_keywords(schemas: Sequence[Schema], keys: Iterable[str]) -> Schema:
@@ -283,7 +286,8 @@ def _type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) -
         lenient: Whether values are accepted as in Model Garden; see `Builder`.
     """
     schema: dict[str, Any] = {}
-    types, patterns = list[str](), [_REFERENCE]
+    types = list[str]()
+    patterns = [_REFERENCE]
     for option in options_of(hint):
         origin = typing.get_origin(option)
         if option is Any:
@@ -309,7 +313,9 @@ def _type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) -
         schema["patternErrorMessage"] = f"expected {describe_type(hint)}, or ${{section.name}}"
     if meta.get("word"):
         schema["pattern"] = "|".join([f"^{meta['word']}$", *patterns])
-        expected = " or ".join(describe_type(one) for one in options_of(hint) if one is not str)
+        expected = " or ".join(
+            describe_type(option) for option in options_of(hint) if option is not str
+        )
         schema["patternErrorMessage"] = f"expected {expected}, {meta['word']}, or ${{section.name}}"
     if meta.get("duration"):
         schema["pattern"] = f"{PATTERN}|{_REFERENCE}"

@@ -79,7 +79,7 @@ class ResolvedConfig:
 
         Without an experiment, these are all settings that were set.
         """
-        found = {
+        changes = {
             path: value
             for path, value in flat_settings(self.config).items()
             if self._is_set_over_experiment(path)
@@ -90,7 +90,7 @@ class ResolvedConfig:
             for i, text in enumerate(bindings)
             if self._is_set_over_experiment(f"gin_bindings[{i}]")
         ]
-        return found | ({"gin_bindings": over} if over else {})
+        return changes | ({"gin_bindings": over} if over else {})
 
     def _is_set_over_experiment(self, path: str) -> bool:
         origin = self.origins.get(path)
@@ -226,15 +226,18 @@ class _Layers:
         self.problems += _early_reference_problems(root)
         node = root.children.get("imports") if len(self.problems) == known else None
         if isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
-            names, origin = node.value, node.origin
+            names = node.value
+            origin = node.origin
             self._collect_problems(lambda: import_modules(names, origin))
         self.may_lack_tasks |= len(self.problems) > known
 
     def load_base(self, root: Section) -> tuple[ExperimentConfig, Section]:
         """Returns the base config, of Model Garden or empty, and the tree to merge over it."""
-        node, found = root.children.get("official"), (ExperimentConfig(), root)
+        node = root.children.get("official")
+        found = (ExperimentConfig(), root)
         if isinstance(node, Leaf) and isinstance(node.value, str) and node.value:
-            name, known = node.value.removeprefix(OFFICIAL), len(self.problems)
+            name = node.value.removeprefix(OFFICIAL)
+            known = len(self.problems)
 
             def read() -> None:
                 nonlocal found
@@ -270,7 +273,8 @@ class _Layers:
     def merge(self, imports: tuple[str, ...]) -> Section:
         gin = [layer for layer in self._sections if isinstance(layer, GinLayer)]
         macros = {name: value for layer in gin for name, value in layer.macros.items()}
-        root, statements = Section(Origin("default")), dict[str, Origin]()
+        root = Section(Origin("default"))
+        statements = dict[str, Origin]()
         for layer in self._sections:
             if isinstance(layer, Section):
                 merge(root, layer)
@@ -289,14 +293,14 @@ class _Layers:
 
 def _early_reference_problems(root: Section) -> list[Problem]:
     """Returns a problem for each reference in a setting that is read before references resolve."""
-    found = [(name, root.children.get(name)) for name in ("imports", "official")]
+    nodes = [(name, root.children.get(name)) for name in ("imports", "official")]
     return [
         Problem(
             name,
             "cannot be a reference, because it is read before references are resolved",
             node.origin,
         )
-        for name, node in found
+        for name, node in nodes
         if isinstance(node, Leaf) and has_reference_notation(node.value)
     ]
 
@@ -337,8 +341,8 @@ def _extend_list(root: Section, name: str, values: list[str], label: str) -> Non
 def _order_statements(statements: list[str]) -> list[str]:
     """Returns imports before bindings. If a statement occurs twice, the last one is kept."""
     imports = [text for text in statements if _IMPORT.match(text)]
-    others = [text for text in statements if not _IMPORT.match(text)]
-    return [*dict.fromkeys(imports), *reversed(dict.fromkeys(reversed(others)))]
+    bindings = [text for text in statements if not _IMPORT.match(text)]
+    return [*dict.fromkeys(imports), *reversed(dict.fromkeys(reversed(bindings)))]
 
 
 def _label(path: Path, name: str) -> str:

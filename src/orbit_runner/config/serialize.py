@@ -63,8 +63,8 @@ def short_setting_names(paths: Iterable[str]) -> dict[str, str]:
     for path, words in parts.items():
         for count in range(1, len(words) + 1):
             name = ".".join(words[-count:])
-            others = (other for other in parts if other != path)
-            if not any(f".{other}".endswith(f".{name}") for other in others):
+            other_paths = (other_path for other_path in parts if other_path != path)
+            if not any(f".{other_path}".endswith(f".{name}") for other_path in other_paths):
                 break
         names[path] = name
     return names
@@ -129,7 +129,8 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     lines: list[tuple[str, str]] = []
     keeps_tuples = bool(getattr(config, "is_official", False))  # Other tasks take any list.
     for path, value in entries(config, ignored=True):
-        depth, name = path.count("."), path.rpartition(".")[2]
+        depth = path.count(".")
+        name = path.rpartition(".")[2]
         text = plain_value(value, keeps_tuples=keeps_tuples)
         text = text if path in LITERAL else escape_references(text)
         shown = "" if isinstance(value, Config) else f" {_dump_inline(text)}"

@@ -92,21 +92,23 @@ def declared_parameters(reference: str) -> Signature | str | None:
 def actual_parameters(function: Callable[..., Any]) -> Signature | None:
     """Returns the signature of a function; None if Python does not know it."""
     try:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
     return Signature(
         tuple(
             Parameter(
-                one.name,
-                "" if one.annotation is one.empty else _annotation_text(one.annotation),
-                one.default is one.empty,
-                UNKNOWN if one.default is one.empty else one.default,
+                parameter.name,
+                ""
+                if parameter.annotation is parameter.empty
+                else _annotation_text(parameter.annotation),
+                parameter.default is parameter.empty,
+                UNKNOWN if parameter.default is parameter.empty else parameter.default,
             )
-            for one in found
-            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+            for parameter in parameters
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         ),
-        any(one.kind is one.VAR_KEYWORD for one in found),
+        any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters),
     )
 
 
@@ -114,25 +116,30 @@ def argument_problems(
     signature: Signature, arguments: Mapping[str, Any], reference: str
 ) -> Iterator[tuple[str, str]]:
     """Yields (argument, message) for each argument that a function does not accept or lacks."""
-    known = {one.name: one for one in signature.parameters}
+    known = {parameter.name: parameter for parameter in signature.parameters}
     for name, value in arguments.items():
         if name not in known:
             if not signature.takes_any:
                 yield name, f"{reference}: {unknown_name_message('argument', name, list(known))}"
         elif not _accepts(known[name], value):
-            one = known[name]
-            expected = one.annotation or f"a value like its default, {one.default!r}"
+            parameter = known[name]
+            expected = parameter.annotation or f"a value like its default, {parameter.default!r}"
             yield name, f"{reference}: got {shorten(repr(value))}, expected {expected}"
-    for one in signature.parameters:
-        if one.required and one.name not in arguments:
-            yield one.name, f"{reference}: the argument {one.name!r} is required; set it"
+    for parameter in signature.parameters:
+        if parameter.required and parameter.name not in arguments:
+            yield (
+                parameter.name,
+                f"{reference}: the argument {parameter.name!r} is required; set it",
+            )
 
 
 def literal_defaults(signature: Signature) -> dict[str, Any]:
     """Returns the defaults that a config file can contain, by argument."""
     return {
-        one.name: one.default for one in signature.parameters if _is_plain(one.default)
-    }  # fmt: skip
+        parameter.name: parameter.default
+        for parameter in signature.parameters
+        if _is_plain(parameter.default)
+    }
 
 
 def _is_plain(value: Any) -> bool:
@@ -163,7 +170,8 @@ def source_path(module: str) -> Path | None:
             spec = None
         if spec is None:
             raise ModuleNotFoundError(f"no module named {name!r}")
-        locations, origin = spec.submodule_search_locations or [], spec.origin
+        locations = spec.submodule_search_locations or []
+        origin = spec.origin
     path = Path(origin) if origin else None
     return path if path is not None and path.suffix == ".py" and path.is_file() else None
 
@@ -173,7 +181,8 @@ def _find_signature(module: str, name: str, max_modules: int) -> Signature | str
     if path is None or not max_modules:
         return None
     body = _parse_module(path, path.stat().st_mtime_ns)
-    functions, stars = list[str](), False
+    functions = list[str]()
+    stars = False
     for node in reversed(body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             if node.name == name:
@@ -190,7 +199,7 @@ def _find_signature(module: str, name: str, max_modules: int) -> Signature | str
             stars |= name in _assigned_names(node)
     if stars:
         return None
-    public = [one for one in functions if not one.startswith("_")]
+    public = [function_name for function_name in functions if not function_name.startswith("_")]
     return f"{module} has no function or class {name!r}{nearest_name_hint(name, public)}"
 
 
@@ -213,15 +222,15 @@ def _absolute_module(node: ast.ImportFrom, module: str, path: Path) -> str:
 
 def _assigned_names(node: ast.stmt) -> set[str]:
     """Returns the names that a statement may define, such as an assignment or an `if` block."""
-    found: set[str] = set()
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            found.add(one.id)
-        elif isinstance(one, (ast.FunctionDef, ast.ClassDef)):
-            found.add(one.name)
-        elif isinstance(one, ast.alias):
-            found.add(one.asname or one.name)
-    return found
+    names: set[str] = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            names.add(part.id)
+        elif isinstance(part, (ast.FunctionDef, ast.ClassDef)):
+            names.add(part.name)
+        elif isinstance(part, ast.alias):
+            names.add(part.asname or part.name)
+    return names
 
 
 def _signature(node: ast.FunctionDef | ast.ClassDef) -> Signature | None:
@@ -229,11 +238,12 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> Signature | None:
         return None
     skip = 0
     if isinstance(node, ast.ClassDef):
-        inner = [one for one in node.body if isinstance(one, ast.FunctionDef)]
-        constructor = next((one for one in inner if one.name == "__init__"), None)
+        inner = [statement for statement in node.body if isinstance(statement, ast.FunctionDef)]
+        constructor = next((method for method in inner if method.name == "__init__"), None)
         if constructor is None or _is_decorated(constructor):
             return None
-        node, skip = constructor, 1
+        node = constructor
+        skip = 1
     arguments = node.args
     plain = [*arguments.posonlyargs, *arguments.args]
     defaults: list[ast.expr | None] = [None] * (len(plain) - len(arguments.defaults))
@@ -247,8 +257,11 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> Signature | None:
 
 
 def _is_decorated(node: ast.FunctionDef | ast.ClassDef) -> bool:
-    called = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
-    return any(_last_name(one) not in _TRANSPARENT for one in called)
+    called = [
+        decorator.func if isinstance(decorator, ast.Call) else decorator
+        for decorator in node.decorator_list
+    ]
+    return any(_last_name(decorator) not in _TRANSPARENT for decorator in called)
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
@@ -296,12 +309,15 @@ def _fits(node: ast.expr, value: Any) -> bool:
         return _fits(node.left, value) or _fits(node.right, value)
     if not isinstance(node, ast.Subscript):
         return _is_instance_of(_last_name(node), value)
-    name, inner = _last_name(node.value), node.slice
+    name = _last_name(node.value)
+    inner = node.slice
     options = inner.elts if isinstance(inner, ast.Tuple) else [inner]
     if name in ("Optional", "Union"):
-        return (name == "Optional" and value is None) or any(_fits(one, value) for one in options)
+        return (name == "Optional" and value is None) or any(
+            _fits(option, value) for option in options
+        )
     if name == "Literal":
-        return value in [one.value for one in options if isinstance(one, ast.Constant)]
+        return value in [option.value for option in options if isinstance(option, ast.Constant)]
     fits = _is_instance_of(name, value)
     if fits and name in _LIST_NAMES:
         return all(_fits(options[0], item) for item in value)

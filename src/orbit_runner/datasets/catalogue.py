@@ -63,9 +63,11 @@ class PublicDataset:
 
 def format_bytes(count: int) -> str:
     """Returns a number of bytes as text, such as `1.5 MB`."""
-    value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    value = float(count)
+    units = ["B", "kB", "MB", "GB", "TB"]
     while value >= 999.5 and len(units) > 1:
-        value, units = value / 1000, units[1:]
+        value = value / 1000
+        units = units[1:]
     return f"{value:.3g} {units[0]}"
 
 
@@ -189,9 +191,9 @@ _MULTI30K_SUMS = {
 }  # fmt: skip
 
 
-def _pair(stem: str, folder: str = "") -> dict[str, str]:
+def _pair(stem: str, prefix: str = "") -> dict[str, str]:
     """Returns the two files of a corpus: name in the archive to name in the directory."""
-    return {f"{folder}{stem}.de-en.{end}": f"{stem}.de-en.{end}" for end in ("en", "de")}
+    return {f"{prefix}{stem}.de-en.{end}": f"{stem}.de-en.{end}" for end in ("en", "de")}
 
 
 def _archive(
@@ -327,7 +329,7 @@ RATINGS = (
 )  # fmt: skip
 
 
-SETS: dict[str, PublicDataset] = {found.name: found for found in (*IMAGES, *TEXTS, *RATINGS)}
+SETS: dict[str, PublicDataset] = {dataset.name: dataset for dataset in (*IMAGES, *TEXTS, *RATINGS)}
 
 
 def find_dataset(name: str) -> PublicDataset:

@@ -16,7 +16,8 @@ from orbit_runner.errors import DataError
 _SUBFOLDER = "cifar-10-batches-bin"
 _TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 _FILES = {"train": _TRAIN, "test": ("test_batch.bin",), "all": (*_TRAIN, "test_batch.bin")}
-_SIDE, _CHANNELS = 32, 3
+_SIDE = 32
+_CHANNELS = 3
 _RECORD = 1 + _CHANNELS * _SIDE**2
 # Mean and standard deviation of each channel over the 50,000 training images, in units of 0 to 255.
 _MEAN = tuple(255 * value for value in (0.4914, 0.4822, 0.4465))
@@ -58,17 +59,19 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
 def _standard_files(split: str, data_dir: str) -> list[Path]:
     hint = download_hint("cifar10", data_dir=data_dir)
     above = data_folder("cifar10", data_dir, hint)
-    folder = above / _SUBFOLDER if (above / _SUBFOLDER).is_dir() else above
+    directory = above / _SUBFOLDER if (above / _SUBFOLDER).is_dir() else above
     names = _FILES[split]
-    missing = [name for name in names if not (folder / name).is_file()]
+    missing = [name for name in names if not (directory / name).is_file()]
     if missing:
         present = [
-            (folder / name).relative_to(above).as_posix() for name in names if name not in missing
+            (directory / name).relative_to(above).as_posix()
+            for name in names
+            if name not in missing
         ]
         raise DataError(
-            f"cifar10: no {', '.join(missing)} in {folder}; {hint}{_subset_advice(present)}"
+            f"cifar10: no {', '.join(missing)} in {directory}; {hint}{_subset_advice(present)}"
         )
-    return [folder / name for name in names]
+    return [directory / name for name in names]
 
 
 def _subset_advice(present: Sequence[str]) -> str:

@@ -58,10 +58,10 @@ def parse_source(text: str | None) -> DownloadSource:
     split = urlsplit(text)
     if split.scheme in ("http", "https") and split.netloc:
         return DownloadSource(base=text)
-    folder = Path(text).expanduser()
-    if "://" in text or not folder.is_dir():
+    directory = Path(text).expanduser()
+    if "://" in text or not directory.is_dir():
         raise RunnerError(f"--from: got {text!r}, expected http://…, https://… or a directory")
-    return DownloadSource(folder=folder)
+    return DownloadSource(folder=directory)
 
 
 _ASIDE = ".unpacking"
@@ -93,32 +93,32 @@ def download_dataset(data: PublicDataset, options: DownloadOptions) -> bool:
     return bool(missing)
 
 
-def _part(file: RemoteFile, folder: Path) -> Path:
-    return folder / f"{file.name}.part"
+def _part(file: RemoteFile, directory: Path) -> Path:
+    return directory / f"{file.name}.part"
 
 
 def _is_there(file: RemoteFile, options: DownloadOptions) -> bool:
     """Returns whether the result of a file exists; raises an error if it is a different file."""
     target = options.folder / file.name
     if file.archive is not None:
-        found = bool(unpacked_files(options.folder, file))
+        is_present = bool(unpacked_files(options.folder, file))
     else:
-        found = has_checksum(target, file.size, file.sha256)
-        if not found and target.exists() and not options.replace:
+        is_present = has_checksum(target, file.size, file.sha256)
+        if not is_present and target.exists() and not options.replace:
             raise RunnerError(
                 f"{target} exists, but is not the published file ({file.size:,} bytes, "
                 f"SHA-256 {file.sha256})\nmove it, choose another --dir, or pass --replace"
             )
-    if found:
+    if is_present:
         note(f"{file.name}: already present and verified")
-    return found
+    return is_present
 
 
-def _required_space(file: RemoteFile, folder: Path) -> int:
+def _required_space(file: RemoteFile, directory: Path) -> int:
     """Returns the maximum number of bytes that a file still needs."""
-    part = _part(file, folder)
+    part = _part(file, directory)
     have = part.stat().st_size if part.is_file() else 0
-    if file.archive is not None and (folder / file.name).is_file():
+    if file.archive is not None and (directory / file.name).is_file():
         have = file.size
     return max(0, file.size - have) + (file.archive.limit if file.archive else 0)
 
@@ -170,11 +170,11 @@ def _install_archive(file: RemoteFile, archive: Archive, options: DownloadOption
     phase(f"unpacking {file.name}")
     try:
         aside.mkdir()
-        made = _unpack(path, aside, archive)
-        move_files(made, aside, options.folder, replace=options.replace)
+        names = _unpack(path, aside, archive)
+        move_files(names, aside, options.folder, replace=options.replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    remember_unpacked(options.folder, file, made)
+    remember_unpacked(options.folder, file, names)
     if path != kept and options.keep_archives:
         os.replace(path, kept)
     forget(_part(file, options.folder))
@@ -190,67 +190,68 @@ def _unpack(path: Path, aside: Path, archive: Archive) -> list[str]:
     }
     if members is not None:
         members = {name: marked.get(target, target) for name, target in members.items()}
-    made = unpack(path, aside, limit=archive.limit, members=members)
+    names = unpack(path, aside, limit=archive.limit, members=members)
     for target, source in marked.items():
         extract_sentences(aside / source, aside / target)
-    return [name for name in made if name not in marked.values()] + [*marked]
+    return [name for name in names if name not in marked.values()] + [*marked]
 
 
 _MANIFEST = ".runner_data.json"
 
 
-def remember_unpacked(folder: Path, file: RemoteFile, made: Iterable[str]) -> None:
+def remember_unpacked(directory: Path, file: RemoteFile, names: Iterable[str]) -> None:
     """Records the files that were unpacked from an archive, relative to the directory."""
-    kept = _read_manifest(folder)
+    kept = _read_manifest(directory)
     kept[file.sha256] = {
-        name: [(folder / name).stat().st_size, sha256(folder / name)] for name in sorted(made)
+        name: [(directory / name).stat().st_size, sha256(directory / name)]
+        for name in sorted(names)
     }
-    aside = folder / f"{_MANIFEST}.new"
+    aside = directory / f"{_MANIFEST}.new"
     aside.write_text(json.dumps(kept, indent=1), encoding="utf-8")
-    os.replace(aside, folder / _MANIFEST)
+    os.replace(aside, directory / _MANIFEST)
 
 
-def unpacked_files(folder: Path, file: RemoteFile) -> list[str]:
+def unpacked_files(directory: Path, file: RemoteFile) -> list[str]:
     """Returns the files unpacked from an archive; empty unless all exist unchanged."""
-    made = _read_manifest(folder).get(file.sha256)
-    if not isinstance(made, dict) or not made:
+    entries = _read_manifest(directory).get(file.sha256)
+    if not isinstance(entries, dict) or not entries:
         return []
-    right = (has_checksum(folder / name, size, kept) for name, (size, kept) in made.items())
-    return [*made] if all(right) else []
+    right = (has_checksum(directory / name, size, kept) for name, (size, kept) in entries.items())
+    return [*entries] if all(right) else []
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(directory: Path) -> dict[str, Any]:
     try:
-        kept = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        kept = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return kept if isinstance(kept, dict) else {}
 
 
-def ensure_writable(folder: Path) -> None:
+def ensure_writable(directory: Path) -> None:
     """Creates a directory if needed; raises an error if it cannot be written to."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunnerError(f"--dir: cannot create {folder} ({error.strerror})") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise RunnerError(f"--dir: {folder} is not writable")
+        raise RunnerError(f"--dir: cannot create {directory} ({error.strerror})") from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise RunnerError(f"--dir: {directory} is not writable")
 
 
 @contextlib.contextmanager
-def directory_lock_scope(folder: Path) -> Iterator[None]:
+def directory_lock_scope(directory: Path) -> Iterator[None]:
     """Locks a directory against other processes within a `with` block.
 
     The lock is on the directory itself, so no file is left behind. Raises an error if another
     process has locked it.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunnerError(
-                f"{folder}: another `runner data get` is using this directory"
+                f"{directory}: another `runner data get` is using this directory"
             ) from None
         except OSError:
             pass  # The file system does not support locks.
@@ -259,37 +260,39 @@ def directory_lock_scope(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def check_free(folder: Path, need: int) -> None:
+def check_free(directory: Path, need: int) -> None:
     """Raises an error if the disk has less than `need` bytes of free space."""
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(directory).free
     if need > free:
         raise DownloadError(
-            f"{folder}: requires {format_bytes(need)}, but only {format_bytes(free)} are free on "
-            "its disk"
+            f"{directory}: requires {format_bytes(need)}, but only {format_bytes(free)} are free "
+            "on its disk"
         )
 
 
-def move_files(made: Sequence[str], aside: Path, folder: Path, *, replace: bool) -> None:
-    """Moves finished files from `aside` to `folder`, which must be on the same disk.
+def move_files(names: Sequence[str], aside: Path, directory: Path, *, replace: bool) -> None:
+    """Moves finished files from `aside` to `directory`, which must be on the same disk.
 
-    `made` are the files, relative to both. Unless `replace` is set, raises an error if different
+    `names` are the files, relative to both. Unless `replace` is set, raises an error if different
     files with these names exist; then nothing was moved.
     """
-    other = [
-        name for name in made if (folder / name).exists() and not _is_same(aside, folder, name)
+    different = [
+        name
+        for name in names
+        if (directory / name).exists() and not _is_same(aside, directory, name)
     ]
-    if other and not replace:
+    if different and not replace:
         raise RunnerError(
-            f"{folder}: these files exist, but differ from the published dataset:\n"
-            f"{format_list(other)}\nmove them, choose another --dir, or pass --replace"
+            f"{directory}: these files exist, but differ from the published dataset:\n"
+            f"{format_list(different)}\nmove them, choose another --dir, or pass --replace"
         )
-    for name in made:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(aside / name, folder / name)
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(aside / name, directory / name)
 
 
-def _is_same(aside: Path, folder: Path, name: str) -> bool:
-    there = folder / name
+def _is_same(aside: Path, directory: Path, name: str) -> bool:
+    there = directory / name
     return there.is_file() and filecmp.cmp(aside / name, there, shallow=False)
 
 
@@ -319,7 +322,7 @@ class _Member:
 
 
 def unpack(
-    archive: Path, folder: Path, *, limit: int, members: Mapping[str, str] | None = None
+    archive: Path, directory: Path, *, limit: int, members: Mapping[str, str] | None = None
 ) -> list[str]:
     """Unpacks an archive into a directory, and nowhere else. Returns the files, relative to it.
 
@@ -327,7 +330,7 @@ def unpack(
     or pipes is rejected as a whole. So is one with a name outside the directory, or with more
     content than it should have.
 
-    The format, zip or tar with any compression, is detected from the content. `folder` should be
+    The format, zip or tar with any compression, is detected from the content. `directory` should be
     empty: existing files are not overwritten. `limit` is the maximum number of bytes to extract.
     `members` is name in the archive to name in the directory; other files are skipped. None for all
     files.
@@ -337,22 +340,22 @@ def unpack(
     """
     label = archive.name.removesuffix(".part")
     try:
-        made = _extract_members(archive, folder, limit, members)
+        names = _extract_members(archive, directory, limit, members)
     except _Rejected as error:
         raise DownloadError(f"{label}: {error}; the archive was rejected") from None
     except _BROKEN as error:
         reason = str(error) or type(error).__name__
         raise DownloadError(f"{label}: cannot be unpacked ({reason})") from None
-    missing = [name for name, target in (members or {}).items() if target not in made]
+    missing = [name for name, target in (members or {}).items() if target not in names]
     if missing:
         raise DownloadError(f"{label}: does not contain {', '.join(missing)}")
-    return made
+    return names
 
 
 def _extract_members(
-    archive: Path, folder: Path, limit: int, members: Mapping[str, str] | None
+    archive: Path, directory: Path, limit: int, members: Mapping[str, str] | None
 ) -> list[str]:
-    made: list[str] = []
+    names: list[str] = []
     for member in _members(archive):
         name = posixpath.normpath(member.name)
         if members is not None and name not in members:
@@ -362,11 +365,11 @@ def _extract_members(
             continue
         if member.kind:
             raise _Rejected(f"{member.name!r} is {member.kind}")
-        if len(made) == _MOST_FILES:
+        if len(names) == _MOST_FILES:
             raise _Rejected(f"it contains more than {_MOST_FILES:,} files")
-        limit -= _write(member, folder / target, limit)
-        made.append(target)
-    return made
+        limit -= _write(member, directory / target, limit)
+        names.append(target)
+    return names
 
 
 def _relative_name(name: str) -> str:
@@ -381,7 +384,8 @@ def _relative_name(name: str) -> str:
 
 def _write(member: _Member, target: Path, limit: int) -> int:
     """Writes a member to a new file and returns the number of bytes."""
-    content, done = member.open(), 0
+    content = member.open()
+    done = 0
     if content is None:
         raise _Rejected(f"{member.name!r} has no content")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -407,31 +411,31 @@ def _members(archive: Path) -> Iterator[_Member]:
 
 def _tar_members(archive: Path) -> Iterator[_Member]:
     with tarfile.open(archive) as opened:
-        for found in opened:
-            yield _Member(found.name, _tar_kind(found), partial(opened.extractfile, found))
+        for info in opened:
+            yield _Member(info.name, _tar_kind(info), partial(opened.extractfile, info))
 
 
-def _tar_kind(found: tarfile.TarInfo) -> str:
-    if found.isreg():
+def _tar_kind(info: tarfile.TarInfo) -> str:
+    if info.isreg():
         return ""
-    if found.isdir():
+    if info.isdir():
         return "folder"
-    if found.issym() or found.islnk():
-        return f"a link to {found.linkname!r}"
+    if info.issym() or info.islnk():
+        return f"a link to {info.linkname!r}"
     return "a device or a pipe"
 
 
 def _zip_members(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as opened:
-        for found in opened.infolist():
-            yield _Member(found.filename, _zip_kind(found), partial(opened.open, found))
+        for info in opened.infolist():
+            yield _Member(info.filename, _zip_kind(info), partial(opened.open, info))
 
 
-def _zip_kind(found: zipfile.ZipInfo) -> str:
-    if found.is_dir():
+def _zip_kind(info: zipfile.ZipInfo) -> str:
+    if info.is_dir():
         return "folder"
     # Archives made on Unix have the file mode in the upper 16 bits; others have 0.
-    form = stat.S_IFMT(found.external_attr >> 16)
+    form = stat.S_IFMT(info.external_attr >> 16)
     if form in (0, stat.S_IFREG):
         return ""
     return "a link" if form == stat.S_IFLNK else "a device or a pipe"
@@ -446,7 +450,7 @@ def extract_sentences(source: Path, target: Path) -> int:
     Entities such as `&amp;` are not decoded, as in Moses' `input-from-sgm.perl` and sacreBLEU, so
     that scores are comparable.
     """
-    found = _SEGMENT.findall(source.read_text(encoding="utf-8"))
-    lines = [" ".join(text.split()) for text in found]
+    segments = _SEGMENT.findall(source.read_text(encoding="utf-8"))
+    lines = [" ".join(text.split()) for text in segments]
     target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return len(lines)

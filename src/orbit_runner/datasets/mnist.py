@@ -58,9 +58,13 @@ def _find_pairs(
     split: str, data_dir: str, input_path: Sequence[str]
 ) -> list[tuple[Path, Path, str]]:
     if not input_path:
-        folder = data_folder("mnist", data_dir, _hint(data_dir))
+        directory = data_folder("mnist", data_dir, _hint(data_dir))
         return [
-            (_find(folder, f"{prefix}-images", 3), _find(folder, f"{prefix}-labels", 1), "data_dir")
+            (
+                _find(directory, f"{prefix}-images", 3),
+                _find(directory, f"{prefix}-labels", 1),
+                "data_dir",
+            )
             for prefix in _PREFIXES[split]
         ]
     files = named_files("mnist", data_dir, input_path)
@@ -72,12 +76,12 @@ def _find_pairs(
     return [(files[0], files[1], "input_path")]
 
 
-def _find(folder: Path, stem: str, rank: int) -> Path:
+def _find(directory: Path, stem: str, rank: int) -> Path:
     names = [f"{stem}{mark}idx{rank}-ubyte{end}" for mark in "-." for end in ("", ".gz")]
     for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise DataError(f"mnist: no {names[0]} (or .gz) in {folder}; {_hint(str(folder))}")
+        if (directory / name).is_file():
+            return directory / name
+    raise DataError(f"mnist: no {names[0]} (or .gz) in {directory}; {_hint(str(directory))}")
 
 
 def _hint(data_dir: str) -> str:

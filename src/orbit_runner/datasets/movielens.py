@@ -47,7 +47,8 @@ def load(
     else:
         path, variant, field = *_find_file(data_dir, variant), "data_dir"
     layout = _FILES[variant][1]
-    name, bad = f"movielens {variant}", dict[int, str]()
+    name = f"movielens {variant}"
+    bad = dict[int, str]()
     try:
         if max_bad_records:  # Not cached, because the cache only has numbers.
             users, items, times = parse_ratings(path, layout, field=field, bad=bad)
@@ -82,20 +83,21 @@ def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple
 def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
     kinds = [variant] if variant else ["1m", "100k", "20m"]
     hint = download_hint(*(f"ml-{kind}" for kind in kinds), data_dir=data_dir)
-    folder = data_folder("movielens", data_dir, hint)
+    directory = data_folder("movielens", data_dir, hint)
     wanted = [variant] if variant else list(_FILES)
     places = {
-        kind: [folder / _FILES[kind][0], folder / f"ml-{kind}" / _FILES[kind][0]] for kind in wanted
+        kind: [directory / _FILES[kind][0], directory / f"ml-{kind}" / _FILES[kind][0]]
+        for kind in wanted
     }
-    found = [(path, kind) for kind, paths in places.items() for path in paths if path.is_file()]
-    if not found:
+    matches = [(path, kind) for kind, paths in places.items() for path in paths if path.is_file()]
+    if not matches:
         names = " or ".join(_FILES[kind][0] for kind in wanted)
         below = " or ".join(f"ml-{kind}" for kind in wanted)
-        raise DataError(f"movielens: no {names} in {folder} or its subdirectory {below}; {hint}")
-    if len(found) > 1:
-        paths = " and ".join(str(path) for path, _ in found)
+        raise DataError(f"movielens: no {names} in {directory} or its subdirectory {below}; {hint}")
+    if len(matches) > 1:
+        paths = " and ".join(str(path) for path, _ in matches)
         raise DataError(f"movielens: found {paths}; set variant to select one", field="variant")
-    return found[0]
+    return matches[0]
 
 
 def _arguments(section: Any) -> dict[str, Any]:

@@ -77,7 +77,8 @@ def _describe_status(error: urllib.error.HTTPError) -> Dropped | Unavailable:
 
 _PIECE = 1 << 18
 _TIMEOUT_SECONDS = 30.0
-_PARTIAL, _RANGE_WRONG = 206, 416
+_PARTIAL = 206
+_RANGE_WRONG = 416
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 Report = Callable[[int], None]
 
@@ -162,12 +163,14 @@ def _remember(part: Path, url: str, headers: Mapping[str, str]) -> None:
 
 def _start_position(response: http.client.HTTPResponse, have: int, size: int) -> int:
     """Returns the position of the first byte to come; raises an error if the size is wrong."""
-    start, whole = 0, response.headers.get("Content-Length") or ""
+    start = 0
+    whole = response.headers.get("Content-Length") or ""
     if response.status == _PARTIAL:
-        found = _RANGE.match(response.headers.get("Content-Range") or "")
-        if not found or int(found[1]) != have:
+        match = _RANGE.match(response.headers.get("Content-Range") or "")
+        if not match or int(match[1]) != have:
             raise Unavailable("the server did not send the requested range")
-        start, whole = have, found[2]
+        start = have
+        whole = match[2]
     if whole.isdigit() and int(whole) != size:
         kind = response.headers.get_content_type()
         page = "; it may be a login or proxy page" if kind == "text/html" else ""
@@ -249,7 +252,8 @@ def _download_with_retries(
     url: str, part: Path, size: int, report: Callable[[int], None], pauses: Sequence[float]
 ) -> None:
     furthest = part.stat().st_size if part.is_file() else 0
-    begun, attempt = False, 0
+    begun = False
+    attempt = 0
     while True:
         try:
             transfer(url, part, size, report)
@@ -259,7 +263,8 @@ def _download_with_retries(
             # Compared with the largest size so far: a server that does not support ranges and
             # always disconnects at the same point makes no progress.
             attempt = 0 if have > furthest else attempt
-            begun, furthest = begun or have > furthest, max(have, furthest)
+            begun = begun or have > furthest
+            furthest = max(have, furthest)
             hopeless = isinstance(error, Unreachable) and not begun
             if hopeless or attempt == len(pauses):
                 raise Unavailable(str(error)) from None
@@ -302,7 +307,8 @@ class FileProgress:
     """Logs how far the download of a file is, a few times a second. `total` is its bytes."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._since = total, time.monotonic()
+        self._total = total
+        self._since = time.monotonic()
         self._first: int | None = None
         self._last = 0.0
 
@@ -310,12 +316,14 @@ class FileProgress:
         """Logs the progress if a message is due; `done` is the bytes so far."""
         now = time.monotonic()
         if self._first is None:
-            self._first, self._since = done, now
+            self._first = done
+            self._since = now
         if now - self._last < _REPORT_SECONDS:
             return
         self._last = now
         text = f"{format_bytes(done)} of {format_bytes(self._total)}"
-        seconds, new = now - self._since, done - self._first
+        seconds = now - self._since
+        new = done - self._first
         if seconds > 0 and new > 0:
             rate = new / seconds
             text += f", {format_bytes(int(rate))}/s, {(self._total - done) / rate:.0f} s left"

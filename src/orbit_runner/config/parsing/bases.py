@@ -30,7 +30,8 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote
 
 BASE = "base"
-MAX_DEPTH, MAX_FILES = 16, 100
+MAX_DEPTH = 16
+MAX_FILES = 100
 _EXPECTED = "expected a file, the name of an experiment or fragment, or a list of them"
 
 
@@ -51,15 +52,17 @@ def load_description(path: Path) -> str:
 
     Raises ConfigError if the file or one of its bases cannot be read.
     """
-    found = ""
+    description = ""
     for layer in load_with_bases(path, str(path), 1):
         if isinstance(layer, GinLayer):
-            values = [one.value for one in layer.bindings if one.path == ("description",)]
+            values = [
+                binding.value for binding in layer.bindings if binding.path == ("description",)
+            ]
         else:
             node = layer.children.get("description")
             values = [node.value] if isinstance(node, Leaf) else []
-        found = str(values[-1] or "") if values else found
-    return found
+        description = str(values[-1] or "") if values else description
+    return description
 
 
 class _Reader:
@@ -157,7 +160,7 @@ def _find_base(name: str, directory: Path) -> Path:
         return find_file(name, directory)
     if is_remote(name) or name in experiment_files():
         return find_experiment(name)
-    fragments = {str(Path(path).with_suffix("")): found for path, found in fragment_files().items()}
+    fragments = {str(Path(path).with_suffix("")): file for path, file in fragment_files().items()}
     for known in (name, f"configs/{name}"):
         if known in fragments:
             return fragments[known]

@@ -160,11 +160,11 @@ class Builder:
             self._check(below, _join_path(path, name), flawed)
         if any(_is_within(flaw, path) or _is_within(path, flaw) for flaw in flawed):
             return
-        for found, add in (
+        for messages, add in (
             (config.problems(), self._add_problem),
             (config.inert(), self._add_note),
         ):
-            for name, message in found:
+            for name, message in messages:
                 below_path = _join_path(path, name)
                 add(below_path, message, self.origin_of(below_path))
 
@@ -177,7 +177,8 @@ class Builder:
     def _build_field(
         self, field: dataclasses.Field[Any], owner: type, base: Any, node: Leaf | Section, path: str
     ) -> Any:
-        meta, hint = field.metadata, _hints(owner)[field.name]
+        meta = field.metadata
+        hint = _hints(owner)[field.name]
         optional = type(None) in typing.get_args(hint)
         node = _expand_shorthand(node, _config_class(hint, base))
         if isinstance(node, Section):
@@ -287,8 +288,8 @@ class Builder:
         cls = entry.load_config()
         built = self.build(base if type(base) is cls else cls(name=entry.name), section, path)
         if dropped and isinstance(named, Leaf):
-            found = _find_discarded(f"{path}.name", named, dropped, built)
-            self.discarded += [found] if found else []
+            discarded = _find_discarded(f"{path}.name", named, dropped, built)
+            self.discarded += [discarded] if discarded else []
         return built
 
     def _substitute_children(self, section: Section, path: str) -> dict[str, Leaf | Section]:
@@ -370,13 +371,13 @@ def _drop_overridden_alternatives(
     kept = dict(children)
     for key, node in children.items():
         meta = fields[key].metadata if key in fields else {}
-        other = meta.get("exclusive_with")
-        alternative = children.get(other) if other else None
+        alternative_name = meta.get("exclusive_with")
+        alternative = children.get(alternative_name) if alternative_name else None
         is_set = isinstance(node, Leaf) and (
             bool(node.value) or (node.value == 0 and meta.get("holds_at_zero"))
         )
         if is_set and alternative is not None and alternative.origin.layer < node.origin.layer:
-            kept.pop(str(other), None)
+            kept.pop(str(alternative_name), None)
     return kept
 
 
@@ -430,9 +431,9 @@ def _find_discarded(
     unknown: dict[str, str] = {}
     known: dict[str, tuple[str, str]] = {}
     for below, leaf in dropped.items():
-        found, now = _value_of(built, below)
+        exists, now = _value_of(built, below)
         before = format_value(leaf.value)
-        if not found:
+        if not exists:
             unknown[below] = before
         elif before != format_value(list(now) if isinstance(now, tuple) else now):
             known[below] = (before, format_value(list(now) if isinstance(now, tuple) else now))

@@ -147,7 +147,8 @@ def describe_type(hint: Any) -> str:
         return _TYPE_NAMES[hint]
     if isinstance(hint, type) and issubclass(hint, Config):
         return f"a {hint.shorthand} or a section" if hint.shorthand else "a section"
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe_type(option) for option in args)
     if isinstance(origin, type) and issubclass(origin, Mapping):

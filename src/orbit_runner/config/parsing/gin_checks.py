@@ -34,13 +34,13 @@ def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Ite
         return
     # Each text holds exactly one statement.
     statements = {text: parse_statements(text)[0] for text in origins}
-    modules = [found.module for found in statements.values() if _is_import(found)]
-    for text, found in statements.items():
+    modules = [statement.module for statement in statements.values() if _is_import(statement)]
+    for text, statement in statements.items():
         message = ""
-        if _is_import(found):
-            message = _import_problem(found.module)
-        elif type(found).__name__ == "BindingStatement" and not found.scope:
-            message = _section_problem(found, config, [*modules, *config.imports])
+        if _is_import(statement):
+            message = _import_problem(statement.module)
+        elif type(statement).__name__ == "BindingStatement" and not statement.scope:
+            message = _section_problem(statement, config, [*modules, *config.imports])
         if message:
             yield Problem("", message, origins[text])
 
@@ -52,8 +52,8 @@ def parse_statements(text: str) -> list[Any]:
     return [*config_parser.ConfigParser(io.StringIO(text), Delegate())]
 
 
-def _is_import(found: Any) -> bool:
-    return type(found).__name__ == "ImportStatement"
+def _is_import(statement: Any) -> bool:
+    return type(statement).__name__ == "ImportStatement"
 
 
 def _import_problem(module: str) -> str:
@@ -69,7 +69,8 @@ def _missing_module(module: str) -> tuple[str, list[str]]:
 
     Parents are found without importing them, because that could import TensorFlow.
     """
-    parts, path = module.split("."), None
+    parts = module.split(".")
+    path = None
     if parts[0] in _LAZY:
         return "", []
     for index in range(len(parts)):
@@ -82,7 +83,7 @@ def _missing_module(module: str) -> tuple[str, list[str]]:
             continue
         spec = _find_spec(name, path)
         if spec is None:
-            return name, [found.name for found in pkgutil.iter_modules(path)] if path else []
+            return name, [sibling.name for sibling in pkgutil.iter_modules(path)] if path else []
         path = spec.submodule_search_locations
     return "", []
 
@@ -92,9 +93,9 @@ def _find_spec(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
     return next((spec for spec in specs if spec is not None), None)
 
 
-def _section_problem(found: Any, config: ExperimentConfig, modules: Sequence[str]) -> str:
+def _section_problem(statement: Any, config: ExperimentConfig, modules: Sequence[str]) -> str:
     """Returns a message if a binding such as `trainr.train_steps = 5` misspells a section."""
-    path = [part for part in f"{found.selector}.{found.arg_name}".split(".") if part]
+    path = [part for part in f"{statement.selector}.{statement.arg_name}".split(".") if part]
     root = path[0]
     near = nearest_name_hint(root, ROOTS)
     section = near.partition("'")[2].partition("'")[0]
@@ -106,17 +107,20 @@ def _section_problem(found: Any, config: ExperimentConfig, modules: Sequence[str
     if any(_may_define(module, root) for module in modules):
         return ""  # It may be a configurable of that name with such a parameter.
     written = ".".join([section, *path[1:]])
-    return f"unknown section {root!r}{near}\nwrite {written} = {gin_text(found.value)}"
+    return f"unknown section {root!r}{near}\nwrite {written} = {gin_text(statement.value)}"
 
 
 def _may_define(module: str, name: str) -> bool:
     """Returns whether the source of a module may define a configurable of a name."""
-    parts, path, origin = module.split("."), None, ""
+    parts = module.split(".")
+    path = None
+    origin = ""
     for index in range(len(parts)):
         spec = _find_spec(".".join(parts[: index + 1]), path)
         if spec is None:
             return True  # The content of the module is unknown.
-        path, origin = spec.submodule_search_locations, spec.origin or ""
+        path = spec.submodule_search_locations
+        origin = spec.origin or ""
     try:
         source = Path(origin).read_text(encoding="utf-8", errors="replace")
     except OSError:

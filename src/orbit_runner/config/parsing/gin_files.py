@@ -101,7 +101,8 @@ class Delegate:
 class _Reader:
     def __init__(self, layer: int, find: Callable[[str, Path | None], Path]) -> None:
         self.found = GinLayer()
-        self._layer, self._find = layer, find
+        self._layer = layer
+        self._find = find
 
     def read(self, text: str, label: str, path: Path | None, within: tuple[Path, ...]) -> None:
         from gin import config_parser
@@ -181,7 +182,8 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
     if isinstance(error, tokenize.TokenError):  # Its argument is (line, column).
         place = (None, place[0], None, "")
     if isinstance(error, RecursionError):
-        place, error = None, ValueError("values are nested too deeply")
+        place = None
+        error = ValueError("values are nested too deeply")
     line = place[1] if place is not None and path else None
     written = str(place[3]).strip() if place is not None else ""
     if word := re.search(r"Failed to parse token '(\w+)'", str(error.args[0])):
@@ -197,7 +199,8 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
     `macros` has the last definition of each macro in all layers. Raises ConfigError if a macro is
     undefined or refers to itself, or if a value is a reference.
     """
-    root, problems = Section(Origin("gin")), []
+    root = Section(Origin("gin"))
+    problems = []
     for binding in layer.bindings:
         try:
             value = _MacroExpansion(macros).expand(binding.value)
@@ -226,7 +229,8 @@ class _MacroExpansion:
     """Replaces macros in values. Limits the size, because nested macros can exceed the memory."""
 
     def __init__(self, macros: dict[str, tuple[Any, Origin]]) -> None:
-        self._macros, self._count = macros, 0
+        self._macros = macros
+        self._count = 0
 
     def expand(self, value: Any, within: tuple[str, ...] = (), depth: int = 0) -> Any:
         self._count += 1

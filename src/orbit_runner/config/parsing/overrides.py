@@ -34,13 +34,13 @@ def load_override(text: str, label: str, layer: int) -> Section:
 def _join_list_items(parts: list[str], label: str) -> list[str]:
     """Joins `a[0]=1` and `a[1]=2` to `a=[1,2]`. As in Model Garden, they set the whole list."""
     items: dict[str, dict[int, str]] = {}
-    others = []
+    unindexed = []
     for part in parts:
-        found = _INDEXED.match(part)
-        if found is None:
-            others.append(part)
+        match = _INDEXED.match(part)
+        if match is None:
+            unindexed.append(part)
             continue
-        items.setdefault(found[1], {})[int(found[2])] = part[found.end() :].strip()
+        items.setdefault(match[1], {})[int(match[2])] = part[match.end() :].strip()
     problems = [
         Problem(
             name,
@@ -57,7 +57,7 @@ def _join_list_items(parts: list[str], label: str) -> list[str]:
         f"{name}=[{', '.join(text for _, text in sorted(given.items()))}]"
         for name, given in items.items()
     ]
-    return [*others, *lists]
+    return [*unindexed, *lists]
 
 
 def load_assignment(text: str, label: str, layer: int) -> Section:
@@ -90,7 +90,9 @@ def load_setting(path: tuple[str, ...], text: str, label: str, layer: int) -> Se
 
 def split_outside_brackets(text: str) -> list[str]:
     """Splits a text at commas outside brackets and quotes. Drops empty parts."""
-    parts, depth, quote = [""], 0, ""
+    parts = [""]
+    depth = 0
+    quote = ""
     for char in text:
         if quote:
             quote = "" if char == quote else quote

@@ -23,7 +23,8 @@ from orbit_runner.config.serialize import LITERAL, flat_settings, inline_yaml, p
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
 
 MAX_CHAIN = 16
-_MAX_VALUES, _MAX_CHARACTERS = 20_000, 2**20
+_MAX_VALUES = 20_000
+_MAX_CHARACTERS = 2**20
 _MAX_NAMED = 3  # references in the text of one origin
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _ITEM = re.compile(r"[\w.]+\[\d+\]")
@@ -165,7 +166,8 @@ class _Expansion:
     """Replaces references by values. Limits the size of all results together."""
 
     def __init__(self) -> None:
-        self._values, self._characters = 0, 0
+        self._values = 0
+        self._characters = 0
 
     def expand(self, value: Any, path: str, settings: _Settings, depth: int) -> Any:
         """Returns a value with the values of its references. Raises _InvalidReference.
@@ -263,7 +265,9 @@ class _Settings:
         value = getattr(section, name)
         options = options_of(typing.get_type_hints(type(section))[name])
         if isinstance(value, Config) or (value is None and any(map(is_config, options))):
-            below = [one for one in flat_settings(self.config) if one.startswith(f"{path}.")]
+            below = [
+                setting for setting in flat_settings(self.config) if setting.startswith(f"{path}.")
+            ]
             hint = f", such as {Reference(min(below, key=_depth))}" if below else ""
             raise ValueError(f"{Reference(path)} is a section; refer to a setting{hint}")
         return plain_value(value)
@@ -271,8 +275,10 @@ class _Settings:
     def blockers(self, value: Any) -> list[str]:
         """Returns the waiting settings on which the values of the references depend."""
         paths = dict.fromkeys(_referenced_paths(value))
-        found = [one for path in paths for one in self._determining_settings(path)]
-        return [path for path in dict.fromkeys(found) if path in self.waiting]
+        dependencies = [
+            dependency for path in paths for dependency in self._determining_settings(path)
+        ]
+        return [path for path in dict.fromkeys(dependencies) if path in self.waiting]
 
     def _determining_settings(self, path: str) -> Iterator[str]:
         """Yields the settings that can change a setting: itself, types of blocks, alternatives."""
@@ -290,11 +296,11 @@ class _Settings:
     def _alternatives(self, section: Config, prefix: str, name: str) -> Iterator[str]:
         layer = self.origins.get(f"{prefix}.{name}", DEFAULT).layer
         for field in dataclasses.fields(section):
-            other = f"{prefix}.{field.name}"
-            if field.metadata.get("exclusive_with") != name or other not in self.waiting:
+            alternative = f"{prefix}.{field.name}"
+            if field.metadata.get("exclusive_with") != name or alternative not in self.waiting:
                 continue
-            if self.waiting[other].origin.layer > layer:
-                yield other
+            if self.waiting[alternative].origin.layer > layer:
+                yield alternative
 
     def _check_exists(self, section: Config, name: str, path: str) -> None:
         """Raises ValueError if a section lacks a setting, or if its block is not chosen."""
@@ -308,7 +314,7 @@ class _Settings:
     def _unknown_setting(self, path: str, name: str, known: Sequence[str]) -> str:
         settings = flat_settings(self.config)
         last = path.rpartition(".")[2]
-        same_name = [one for one in settings if one.rpartition(".")[2] == last]
+        same_name = [setting for setting in settings if setting.rpartition(".")[2] == last]
         near = nearest_name_hint(path, same_name or settings)
         if same_name and not near:
             near = f"; did you mean {same_name[0]!r}?"

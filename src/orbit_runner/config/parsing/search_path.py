@@ -28,12 +28,12 @@ def shipped_root() -> Path:
 
 def experiment_files() -> dict[str, Path]:
     """Returns experiment files by name. Those in the working directory take precedence."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for root in (Path.cwd(), shipped_root()):
         for path in sorted((root / "experiments").glob("*")):
             if path.suffix in SUFFIXES and path.is_file():
-                found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+                files.setdefault(path.stem, path)
+    return dict(sorted(files.items()))
 
 
 def fragment_files() -> dict[str, Path]:
@@ -41,14 +41,14 @@ def fragment_files() -> dict[str, Path]:
 
     The files in `configs/sweeps/` are not among them: they are for `runner sweep`.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for root in (Path.cwd(), shipped_root()):
         configs = root / "configs"
         for path in sorted(configs.rglob("*")):
             is_sweep = (configs / "sweeps") in path.parents
             if path.suffix in SUFFIXES and path.is_file() and not is_sweep:
-                found.setdefault(path.relative_to(root).as_posix(), path)
-    return dict(sorted(found.items()))
+                files.setdefault(path.relative_to(root).as_posix(), path)
+    return dict(sorted(files.items()))
 
 
 def find_experiment(name: str) -> Path:

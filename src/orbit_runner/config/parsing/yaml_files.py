@@ -52,7 +52,8 @@ _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
 }
 _MAX_VALUES = 20_000
 # In characters. Longer integers stay strings, because Python limits conversions in both directions.
-_LONGEST_INTEGER, _LONGEST_RADIX = 4300, 3500
+_LONGEST_INTEGER = 4300
+_LONGEST_RADIX = 3500
 _TOO_DEEP = f"sections and lists are nested more than {MAX_DEPTH} levels deep"
 _TOO_MANY = f"contains more than {_MAX_VALUES:,} values"
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
@@ -157,7 +158,9 @@ class _Reader:
 
     def __init__(self, label: str, layer: int, with_lines: bool) -> None:
         self.problems: list[Problem] = []
-        self._label, self._layer, self._with_lines = label, layer, with_lines
+        self._label = label
+        self._layer = layer
+        self._with_lines = with_lines
         self.tags: dict[int, str] = {}
         self._open: set[int] = set()
         self._count = 0

@@ -23,7 +23,8 @@ _C = TypeVar("_C")
 _UNSET: Any = dataclasses.MISSING
 # The default limits of settings. TensorFlow uses 32 bits for many sizes, and float32 for weights
 # and rates.
-INT_MAX, FLOAT_MAX = 2**31 - 1, 3.4e38
+INT_MAX = 2**31 - 1
+FLOAT_MAX = 3.4e38
 # What a setting keeps if a subclass declares it again, for another default or help.
 _KEPT = ("weights", "added_later", "path")
 
@@ -144,12 +145,14 @@ def config_class(cls: type[_C]) -> type[_C]:
     `Config` defines the methods of a dataclass once for all classes. To generate them for each
     class would take a third of the time of `runner show`.
     """
-    made = dataclasses.dataclass(frozen=True, init=False, eq=False, repr=False, kw_only=True)(cls)
-    made._defaults = {  # type: ignore[attr-defined]
+    config_type = dataclasses.dataclass(
+        frozen=True, init=False, eq=False, repr=False, kw_only=True
+    )(cls)
+    config_type._defaults = {  # type: ignore[attr-defined]
         f.name: (f.default, f.default_factory)
-        for f in dataclasses.fields(made)  # type: ignore[arg-type]
+        for f in dataclasses.fields(config_type)  # type: ignore[arg-type]
     }
-    return made
+    return config_type
 
 
 class FrozenMapping(Mapping[str, Any]):
@@ -217,7 +220,8 @@ class Config:
 
     def __init__(self, **settings: Any) -> None:
         """Sets the settings, and the others to their defaults."""
-        values, unset = self.__dict__, []
+        values = self.__dict__
+        unset = []
         for name, (default, factory) in self._defaults.items():
             if name in settings:
                 values[name] = settings.pop(name)

@@ -211,12 +211,12 @@ class DataConfig(Config):
                 if not getattr(section, name):
                     path = f"mixture[{number}].{name}" if is_mixed else name
                     yield path, f"is not set; for example, {example}"
-        for name, other in self.traits.instead:
+        for name, replacement in self.traits.instead:
             if getattr(self, name):
-                yield name, f"is not read by `source: {self.source}`; set {other}"
+                yield name, f"is not read by `source: {self.source}`; set {replacement}"
         if self.traits.is_generated or not self.source:
             return
-        read = {name for one in traits for name in one.settings}
+        read = {name for source_traits in traits for name in source_traits.settings}
         for name, readers in _source_settings(_source_registry(self)).items():
             if name not in read and getattr(self, name) != _default(self, name):
                 by = " or ".join(map(repr, readers))

@@ -57,10 +57,12 @@ def batch_problems(
     by the replicas; logical replicas take the place of the others. The message proposes the nearest
     valid sizes.
     """
-    pieces, kind = config.trainer.gradient_accumulation_steps, ""
+    pieces = config.trainer.gradient_accumulation_steps
+    kind = ""
     if config.runtime.logical_replicas:
         yield from _share_problems(config, replicas, mode)
-        replicas, kind = config.runtime.logical_replicas, "logical "
+        replicas = config.runtime.logical_replicas
+        kind = "logical "
     shared = f"{replicas} {kind}replica{'s' if replicas > 1 else ''}"
     in_training = shared if pieces == 1 else f"{shared} × {pieces} accumulation steps"
     sizes = [
@@ -133,16 +135,17 @@ def run_problems(config: ExperimentConfig, mode: str) -> Problems:
 
 def _unequal_parts_problem(train: Split, evaluation: Split) -> tuple[str, str]:
     got = str(evaluation) if evaluation.dims else "null (1 part)"
-    other = str(train) if train.dims else "null (1 part)"
+    train_text = str(train) if train.dims else "null (1 part)"
     return (
         evaluation.path,
-        f"got {got}, but {train.path} is {other}; both use the same replicas\n"
+        f"got {got}, but {train.path} is {train_text}; both use the same replicas\n"
         "set both to the same product, or run --mode=train and --mode=eval separately",
     )
 
 
 def _device_problems(split: Split, runtime: RuntimeConfig) -> Problems:
-    strategy, got = runtime.distribution_strategy, f"got {split}"
+    strategy = runtime.distribution_strategy
+    got = f"got {split}"
     if runtime.logical_replicas:
         yield (
             LOGICAL_REPLICAS,
@@ -183,7 +186,8 @@ def _device_count(runtime: RuntimeConfig) -> tuple[int | None, str]:
         platform = find_platform(runtime.tpu_platform or "")
         if platform is None:
             return None, ""
-        count, each = platform.devices, "core" if platform.mesh[-1] > 1 else "chip"
+        count = platform.devices
+        each = "core" if platform.mesh[-1] > 1 else "chip"
         some = f"{count} device{'s' if count > 1 else ''}"
         return count, f"a {platform.name} has {some}, one per {each}"
     if runtime.uses_all_gpus:
@@ -212,7 +216,8 @@ def _batch_size_problems(splits: Sequence[Split], config: ExperimentConfig, mode
 
 
 def _batch_part_problems(split: Split, config: ExperimentConfig, replicas: int) -> Problems:
-    section, parts = _DATA[split.section], split.dims[0]
+    section = _DATA[split.section]
+    parts = split.dims[0]
     pieces = config.trainer.gradient_accumulation_steps if split.section == "train" else 1
     size = getattr(config.task, section).global_batch_size
     shares = replicas * pieces

@@ -102,7 +102,9 @@ def _argument_problem(name: str, value: Any, declared: Any) -> str:
     """Returns why a value is not of the declared type of an argument, or "" if it is."""
     if isinstance(declared, types.UnionType) or typing.get_origin(declared) is typing.Union:
         # None is a default, which a config cannot set.
-        declared = next(one for one in typing.get_args(declared) if one is not types.NoneType)
+        declared = next(
+            option for option in typing.get_args(declared) if option is not types.NoneType
+        )
     options = typing.get_args(declared)
     if options == (str,):
         is_list = isinstance(value, (list, tuple))

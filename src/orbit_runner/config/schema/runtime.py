@@ -442,7 +442,8 @@ def service_problem(address: str) -> str:
 
 
 def _device_problems(runtime: RuntimeConfig) -> Problems:
-    strategy, split = runtime.distribution_strategy, runtime.parts > 1
+    strategy = runtime.distribution_strategy
+    split = runtime.parts > 1
     traits = runtime.traits
     uses_tpu = traits.uses_tpu
     several = traits.several_devices or (split and traits.splits_batches and not uses_tpu)
@@ -472,7 +473,8 @@ def _device_problems(runtime: RuntimeConfig) -> Problems:
 
 
 def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
-    strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
+    strategy = runtime.distribution_strategy
+    chosen = runtime.all_reduce_alg
     allowed = runtime.traits.all_reduce
     if chosen is not None and allowed and chosen not in allowed:
         yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
@@ -486,7 +488,8 @@ def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
 
 
 def _inert_all_reduce(runtime: RuntimeConfig) -> Problems:
-    strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
+    strategy = runtime.distribution_strategy
+    chosen = runtime.all_reduce_alg
     if chosen is None:
         return
     if not runtime.traits.all_reduce:
@@ -634,7 +637,8 @@ def _inert_loss_scale(runtime: RuntimeConfig) -> Problems:
 def _logical_replica_problems(runtime: RuntimeConfig) -> Problems:
     if not runtime.logical_replicas:
         return
-    logical, strategy = runtime.logical_replicas, runtime.distribution_strategy
+    logical = runtime.logical_replicas
+    strategy = runtime.distribution_strategy
     got = f"got {logical}"
     if runtime.traits.is_asynchronous:
         yield (

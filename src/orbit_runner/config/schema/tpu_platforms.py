@@ -73,13 +73,13 @@ class Platform:
 
 
 def _create_platforms() -> dict[str, Platform]:
-    found = {}
+    platforms = {}
     for generation, family in FAMILIES.items():
         for shape in family.shapes:
             name = f"{generation}-{math.prod(shape) * family.counted}"
             x, y, z = (min(limit, size) for limit, size in zip(family.host, shape, strict=True))
-            found[name] = Platform(name, (*shape, family.devices), (x, y, z))
-    return found
+            platforms[name] = Platform(name, (*shape, family.devices), (x, y, z))
+    return platforms
 
 
 PLATFORMS = MappingProxyType(_create_platforms())

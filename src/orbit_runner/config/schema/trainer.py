@@ -387,13 +387,14 @@ class TrainerConfig(Config):
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for settings that have no effect without another one."""
-        subdir, metric = "best_checkpoint_export_subdir", "best_checkpoint_eval_metric"
-        for name, other in ((subdir, metric), (metric, subdir)):
+        subdir = "best_checkpoint_export_subdir"
+        metric = "best_checkpoint_eval_metric"
+        for name, required in ((subdir, metric), (metric, subdir)):
             value = getattr(self, name)
-            if value and not getattr(self, other):
+            if value and not getattr(self, required):
                 yield (
                     name,
-                    f"got {value!r}, which has no effect without {other}\nset both or neither",
+                    f"got {value!r}, which has no effect without {required}\nset both or neither",
                 )
 
         if self.best_checkpoints_to_keep > 1 and not self.best_checkpoint_export_subdir:
@@ -454,7 +455,8 @@ class TrainerConfig(Config):
             )
 
     def _nonfinite_problems(self) -> Iterator[tuple[str, str]]:
-        action, trials = self.on_nonfinite, self.recovery_max_trials
+        action = self.on_nonfinite
+        trials = self.recovery_max_trials
         if action == "rollback" and not self.rolls_back:
             yield (
                 "on_nonfinite",
@@ -469,7 +471,8 @@ class TrainerConfig(Config):
             )
 
     def _checkpoint_problems(self) -> Iterator[tuple[str, str]]:
-        kept, steps = self.keep_checkpoint_interval, self.checkpoint_steps
+        kept = self.keep_checkpoint_interval
+        steps = self.checkpoint_steps
         if kept and not steps:
             yield (
                 "keep_checkpoint_interval",
@@ -491,7 +494,8 @@ class TrainerConfig(Config):
             )
 
     def _export_problems(self) -> Iterator[tuple[str, str]]:
-        best, ema = self.best_checkpoint_export_subdir, self.optimizer_config.ema
+        best = self.best_checkpoint_export_subdir
+        ema = self.optimizer_config.ema
         if not self.export_subdir:
             for name in ("export_checkpoint", "export_weights", "export_formats"):
                 if getattr(self, name):
