@@ -119,16 +119,16 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, without pictures."""
-        found = dataclasses.asdict(
+        values = dataclasses.asdict(
             dataclasses.replace(
                 self,
                 batches={n: dataclasses.replace(b, images=None) for n, b in self.batches.items()},
             )
         )
-        for batch in found["batches"].values():
+        for batch in values["batches"].values():
             del batch["images"]
-        del found["every_layer"]
-        return found
+        del values["every_layer"]
+        return values
 
 
 def inspect_experiment(
@@ -159,7 +159,10 @@ def inspect_experiment(
     start = time.perf_counter()
     replica = _Replica(config, run, problems)
     built = time.perf_counter() - start
-    alone, task, state, plan = replica.config, replica.task, replica.state, replica.plan
+    alone = replica.config
+    task = replica.task
+    state = replica.state
+    plan = replica.plan
     groups = _fine_tuning(alone, task, state)
     schedule = _schedule(config, replica.adapter, state.optimizer, plan)
     phase("reading a batch of each section")
@@ -185,7 +188,7 @@ def inspect_experiment(
         replicas=replica.count,
         layers=layer_rows(state.model, calls, every=every_layer),
         step_flops=step.flops if step else None,
-        batches={name: _describe_batch(task, one) for name, one in raw.items()},
+        batches={name: _describe_batch(task, raw_batch) for name, raw_batch in raw.items()},
         memory=step_sizes(state, batch if step else None, step),
         schedule=schedule,
         measured=measured,

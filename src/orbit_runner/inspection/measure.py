@@ -31,9 +31,11 @@ from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.mfu import peak_flops
 
 _WARM_UP = 2
-_SECONDS, _MOST_STEPS = 3.0, 500
+_SECONDS = 3.0
+_MOST_STEPS = 500
 _TIMED_BATCHES = 2
-_FEWEST_PEAKS, _MOST_PEAKS, _PEAK_SECONDS = 5, 25, 5.0
+_FEWEST_PEAKS, _MOST_PEAKS = 5, 25
+_PEAK_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,15 +91,15 @@ def step_sizes(state: TrainState, batch: Any, step: StepGraph | None) -> StepSiz
         weights=variable_bytes(state.model.weights),
         optimizer=variable_bytes(state.optimizer_variables()),
         average=variable_bytes(state.ema.averages if state.ema is not None else ()),
-        gradients=dense if step is None else sum(one.size for one in step.gradients),
+        gradients=dense if step is None else sum(gradient.size for gradient in step.gradients),
         inputs=None if batch is None else batch_bytes(batch),
     )
 
 
 def variable_bytes(variables: Iterable[Any]) -> int:
     """Returns the bytes of variables, each counted once."""
-    distinct = {id(one): one for one in variables}.values()
-    return sum(one.shape.num_elements() * one.dtype.size for one in distinct)
+    distinct = {id(variable): variable for variable in variables}.values()
+    return sum(variable.shape.num_elements() * variable.dtype.size for variable in distinct)
 
 
 def step_peak(state: TrainState, batch: Any, step: StepGraph) -> tuple[int | None, str]:
@@ -193,10 +195,13 @@ def replica_facts(
     batch: Any,
 ) -> ReplicaFacts:
     """Returns what is known of one replica, for a rehearsal."""
-    runtime, known = config.runtime, None if isinstance(plan, str) else plan
+    runtime = config.runtime
+    known = None if isinstance(plan, str) else plan
     dtype = runtime.mixed_precision_dtype or "float32"
     weights = state.model.trainable_weights
-    gradients = step.gradients if step else [describe_gradient(one, one) for one in weights]
+    gradients = (
+        step.gradients if step else [describe_gradient(weight, weight) for weight in weights]
+    )
     data = getattr(config.for_task.task, "train_data", None)
     file_size, file_reading = _training_files(config)
     return ReplicaFacts(
@@ -237,8 +242,8 @@ def _checkpoint_bytes(state: TrainState) -> int:
     checkpoint = state.checkpoint()  # The view holds a weak reference.
     saved = tf.train.TrackableView(checkpoint).descendants()
     averages = state.ema.averages if state.ema is not None else ()
-    found = [one for one in saved if isinstance(one, tf.Variable)]
-    return variable_bytes([*found, *state.optimizer_variables(), *averages])
+    variables = [item for item in saved if isinstance(item, tf.Variable)]
+    return variable_bytes([*variables, *state.optimizer_variables(), *averages])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,7 +288,7 @@ def trace_step(
         step(iter([packed]))
 
     tensors = tf.nest.flatten(batch, expand_composites=True)
-    specs = [tf.TensorSpec(one.shape, one.dtype) for one in tensors]
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
     gradients: dict[int, Gradient] = {}
     with calls.recorded_scope(), _recorded_gradients_scope(trainer.state.optimizer, gradients):
         traced = tf.function(one_step, autograph=False).get_concrete_function(*specs)
@@ -318,7 +323,8 @@ def _recorded_gradients_scope(optimizer: Any, gradients: dict[int, Gradient]) ->
 
 def describe_gradient(gradient: Any, variable: Any) -> Gradient:
     """Returns what a replica sends of a gradient: a tensor, or rows if it is sparse."""
-    name, dtype = variable.name.partition(":")[0], gradient.dtype.name
+    name = variable.name.partition(":")[0]
+    dtype = gradient.dtype.name
     if isinstance(gradient, tf.IndexedSlices):
         parts = (gradient.values, gradient.indices)
         if all(part.shape.is_fully_defined() for part in parts):
@@ -336,10 +342,12 @@ def trace_model(
     """
     declared = getattr(model, "inputs", None)
     if declared:
-        specs = [tf.TensorSpec([1, *one.shape[1:]], one.dtype) for one in declared]
+        specs = [tf.TensorSpec([1, *tensor.shape[1:]], tensor.dtype) for tensor in declared]
         features = specs[0] if len(specs) == 1 else specs
     elif features is not None:
-        features = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), features)
+        features = tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), features
+        )
     else:
         return
 

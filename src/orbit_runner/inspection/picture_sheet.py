@@ -10,7 +10,8 @@ import numpy as np
 _SMALLEST = 48  # Smaller pictures are enlarged by a whole factor.
 _SMALLEST_SIDE = 24
 _LARGEST_SIDE = 96
-_GAP, _CAPTION = 4, 14
+_GAP = 4
+_CAPTION = 14
 _BACKGROUND, _INK = 255, 40
 _SCALE = 2
 # The digits in three by five pixels, row by row.
@@ -69,7 +70,7 @@ def thumbnails(images: np.ndarray, *, most_bytes: int = 400_000) -> list[bytes]:
     pixels = to_rgb(images)
     side = _LARGEST_SIDE
     while True:
-        files = [encode_png(one) for one in _shrink_images(pixels, side)]
+        files = [encode_png(image) for image in _shrink_images(pixels, side)]
         if side <= _SMALLEST_SIDE or sum(map(len, files)) <= most_bytes:
             return files
         side = side * 2 // 3
@@ -92,8 +93,8 @@ def _shrink_images(images: np.ndarray, side: int) -> np.ndarray:
 
     factor = side / max(height, width)
     size = max(1, round(height * factor)), max(1, round(width * factor))
-    found = tf.image.resize(images, size, method="area").numpy()
-    return np.asarray(np.round(found).clip(0, 255), np.uint8)
+    resized = tf.image.resize(images, size, method="area").numpy()
+    return np.asarray(np.round(resized).clip(0, 255), np.uint8)
 
 
 def enlarge_images(images: np.ndarray) -> np.ndarray:
@@ -103,7 +104,7 @@ def enlarge_images(images: np.ndarray) -> np.ndarray:
 
 
 def _draw(sheet: np.ndarray, text: str, top: int, left: int, right: int) -> None:
-    for digit in (int(one) for one in text if one.isdecimal()):
+    for digit in (int(character) for character in text if character.isdecimal()):
         bits = np.array([*_DIGITS[digit]], int).reshape(5, 3)
         glyph = bits.repeat(_SCALE, 0).repeat(_SCALE, 1)
         if left + glyph.shape[1] > right:

@@ -276,9 +276,9 @@ def plan_scale(request: ScaleRequest, facts: ReplicaFacts) -> ScalePlan:
         train_steps=facts.train_steps,
         dense_gradients=len(sent.dense),
         dense_gradient_bytes=sent.dense_size,
-        gradient_dtypes=tuple(sorted({one.dtype for one in facts.gradients})),
-        sparse_gradients=tuple(one.name for one in sent.sparse),
-        sparse_gradient_bytes=sum(one.size for one in sent.sparse),
+        gradient_dtypes=tuple(sorted({gradient.dtype for gradient in facts.gradients})),
+        sparse_gradients=tuple(gradient.name for gradient in sent.sparse),
+        sparse_gradient_bytes=sum(gradient.size for gradient in sent.sparse),
         averaged_bytes=facts.averaged_size,
         gathered_bytes=sent.gathered_size,
         ring_seconds=sent.ring,
@@ -321,9 +321,9 @@ class _Exchange:
     """What a replica sends in a step, and how long it takes."""
 
     def __init__(self, request: ScaleRequest, facts: ReplicaFacts) -> None:
-        self.dense = [one for one in facts.gradients if not one.is_sparse]
-        self.sparse = [one for one in facts.gradients if one.is_sparse]
-        self.dense_size = sum(one.size for one in self.dense)
+        self.dense = [gradient for gradient in facts.gradients if not gradient.is_sparse]
+        self.sparse = [gradient for gradient in facts.gradients if gradient.is_sparse]
+        self.dense_size = sum(gradient.size for gradient in self.dense)
         self.gathered_size = 0
         self.ring: float | None = None
         self.tree: float | None = None
@@ -356,9 +356,11 @@ class _Exchange:
             ring = ring_all_reduce_seconds(members, size, bandwidth, latency)
             tree = tree_all_reduce_seconds(members, size, bandwidth, latency)
             self.average = self._faster(facts, ring, tree)
-        for one in self.sparse:
+        for gradient in self.sparse:
             waits = (_GATHERS_PER_SPARSE_GRADIENT - 1) * (members - 1) * latency
-            self.gather += ring_all_gather_seconds(members, one.size, bandwidth, latency) + waits
+            self.gather += (
+                ring_all_gather_seconds(members, gradient.size, bandwidth, latency) + waits
+            )
 
     @staticmethod
     def _faster(facts: ReplicaFacts, ring: float | None, tree: float | None) -> float:

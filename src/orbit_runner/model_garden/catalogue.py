@@ -114,7 +114,7 @@ def registrations() -> tuple[Registration, ...]:
     """Returns everything that a decorator at the top level of a module registers."""
     spec = importlib.util.find_spec(PACKAGE)
     roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
-    return tuple(found for root in roots for found in _scan_directory(root))
+    return tuple(registration for root in roots for registration in _scan_directory(root))
 
 
 def _scan_directory(root: Path) -> Iterator[Registration]:
@@ -130,11 +130,11 @@ def _scan_directory(root: Path) -> Iterator[Registration]:
 
 
 def _find_registrations(text: str, module: str) -> Iterator[Registration]:
-    for found in _DECORATOR.finditer(text):
+    for match in _DECORATOR.finditer(text):
         # Skips examples in docstrings.
-        if text.count('"""', 0, found.start()) % 2 == 0:
-            name = found["text"] or found["names"].rpartition(".")[2]
-            yield Registration(found["kind"], name, module)
+        if text.count('"""', 0, match.start()) % 2 == 0:
+            name = match["text"] or match["names"].rpartition(".")[2]
+            yield Registration(match["kind"], name, module)
 
 
 # Maps the name of an experiment to its module and to the reason why that cannot be imported ("" if

@@ -78,8 +78,8 @@ def _checkpoint_problems(path: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(path, str) or not path or not is_local(path):
         return
     place = Path(path)
-    folder = place / "checkpoint" if place.is_dir() else Path(f"{path}.index")
-    if not folder.exists():
+    file = place / "checkpoint" if place.is_dir() else Path(f"{path}.index")
+    if not file.exists():
         yield "init_checkpoint", f"there is no checkpoint at {path!r}"
 
 
@@ -147,9 +147,9 @@ class OfficialExperiment(ExperimentConfig):
     def for_task(self) -> Any:
         """The same values as a locked config of Model Garden's class, which its tasks take."""
         config = self.replace(trainer=self._native_trainer())
-        made = to_native(self.template, follow_run(config, self.trainer.train_steps))
-        made.lock()
-        return made
+        native_params = to_native(self.template, follow_run(config, self.trainer.train_steps))
+        native_params.lock()
+        return native_params
 
     def _native_trainer(self) -> TrainerConfig:
         ours = self.trainer
@@ -230,7 +230,7 @@ def _make_class(params: Any) -> type[OfficialExperiment]:
         factory=_runtime_class(_section(params, "runtime")),
         help="devices, distribution strategy, cluster and precision",
     )
-    made = dataclasses.make_dataclass(
+    experiment_class = dataclasses.make_dataclass(
         "OfficialExperiment",
         [
             ("trainer", TrainerConfig, trainer),
@@ -240,8 +240,8 @@ def _make_class(params: Any) -> type[OfficialExperiment]:
         bases=(OfficialExperiment,), frozen=True, kw_only=True,
         namespace={"template": params},
     )  # fmt: skip
-    made.__module__ = __name__
-    return made
+    experiment_class.__module__ = __name__
+    return experiment_class
 
 
 def is_plain(params: Any) -> bool:
@@ -251,8 +251,8 @@ def is_plain(params: Any) -> bool:
 
 def _section(params: Any, name: str) -> Any:
     """Returns a section of an experiment, or an empty one if a plain config does not have it."""
-    found = getattr(params, name) if name in vars(params) else None
-    return base_config.Config() if found is None else found
+    section = getattr(params, name) if name in vars(params) else None
+    return base_config.Config() if section is None else section
 
 
 def _extra_sections(params: Any) -> list[tuple[str, Any, Any]]:
@@ -265,11 +265,11 @@ def _runtime_class(runtime: Any) -> type[RuntimeConfig]:
     base = RuntimeConfig if "distribution_strategy" in vars(runtime) else PartialRuntime
     if not extras:
         return base
-    made = dataclasses.make_dataclass(
+    runtime_class = dataclasses.make_dataclass(
         "OfficialRuntime", extras, bases=(base,), frozen=True, kw_only=True
     )
-    made.__module__ = __name__
-    return made
+    runtime_class.__module__ = __name__
+    return runtime_class
 
 
 def _trainer_class(trainer: Any) -> type[TrainerConfig]:
@@ -289,21 +289,21 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
         )
     if not extras:
         return OfficialTrainer
-    made = dataclasses.make_dataclass(
+    trainer_class = dataclasses.make_dataclass(
         "OfficialTrainer", extras, bases=(OfficialTrainer,), frozen=True, kw_only=True
     )
-    made.__module__ = __name__
-    return made
+    trainer_class.__module__ = __name__
+    return trainer_class
 
 
 def _has_our_optimizers(trainer: Any) -> bool:
     """Returns whether all sections of the optimizer config use Model Garden's built-in classes."""
-    found = vars(trainer).get("optimizer_config")
-    if found is None:
+    optimizer_config = vars(trainer).get("optimizer_config")
+    if optimizer_config is None:
         return True
-    if type(found) is not config_definitions.OptimizationConfig:
+    if type(optimizer_config) is not config_definitions.OptimizationConfig:
         return False
-    return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested_classes(found))
+    return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested_classes(optimizer_config))
 
 
 def _common_values(params: Any) -> dict[str, Any]:

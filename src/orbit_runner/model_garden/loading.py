@@ -115,8 +115,10 @@ def _find_factory(name: str) -> Callable[[], Any] | None:
     return dict(registered_factories()).get(name)
 
 
-def _flatten_factories(found: dict[str, Any], path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    for name, value in found.items():
+def _flatten_factories(
+    factories: dict[str, Any], path: str
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for name, value in factories.items():
         if isinstance(value, dict):
             yield from _flatten_factories(value, f"{path}{name}/")
         else:

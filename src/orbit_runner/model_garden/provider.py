@@ -64,15 +64,15 @@ def from_model_garden(params: Any) -> ExperimentConfig:
 def _reject_references(runtime: Section) -> None:
     """Raises ConfigError if settings are references, because TensorFlow needs their values now."""
     message = "cannot be a reference in an experiment of Model Garden; write the value"
-    found = [
+    problems = [
         Problem(path, message, leaf.origin)
         for path, leaf in leaves(runtime, "runtime")
         if has_reference(leaf.value)
     ]
-    if found:
-        raise ConfigError(found)
+    if problems:
+        raise ConfigError(problems)
 
 
 def _section(root: Section, name: str) -> Section:
-    found = root.children.get(name)
-    return found if isinstance(found, Section) else Section(root.origin)
+    section = root.children.get(name)
+    return section if isinstance(section, Section) else Section(root.origin)

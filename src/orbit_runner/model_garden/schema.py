@@ -109,7 +109,8 @@ def mirror_class(
     on the kind of class.
     """
     bases = bases or ((OneOf,) if issubclass(cls, oneof.OneOfConfig) else (OfficialSection,))
-    hints, more = _hints(cls), dict(wider)
+    hints = _hints(cls)
+    more = dict(wider)
     specs: list[Any] = [
         (
             name,
@@ -120,12 +121,12 @@ def mirror_class(
         if name in hints
     ]
     specs += [(name, Any, _field(name, None)) for name in extras]
-    made = dataclasses.make_dataclass(
+    mirrored_class = dataclasses.make_dataclass(
         cls.__name__, specs, bases=bases, frozen=True, kw_only=True, eq=bases[0] is not OneOf,
         namespace={"__doc__": f"{cls.__module__}.{cls.__qualname__}", "mirrors": cls},
     )  # fmt: skip
-    made.__module__ = __name__
-    return made
+    mirrored_class.__module__ = __name__
+    return mirrored_class
 
 
 def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
@@ -152,7 +153,8 @@ def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
 
 @functools.cache
 def _hints(cls: Any) -> dict[str, Any]:
-    hints, defaults = typing.get_type_hints(cls), _values(cls())
+    hints = typing.get_type_hints(cls)
+    defaults = _values(cls())
     return {name: _hint(hints[name], value) for name, value in defaults.items() if name in hints}
 
 
@@ -219,7 +221,8 @@ def _type_of_value(value: Any) -> Any:
 
 
 def _convert_hint(hint: Any) -> Any:
-    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    options = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _union_of(*(_convert_hint(option) for option in options))
     if origin in _LISTS:

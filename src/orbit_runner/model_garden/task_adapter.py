@@ -139,7 +139,10 @@ def _splittable_functions_scope() -> Iterator[None]:
     def drop_argument_dependencies(graph: FuncGraph, control_inputs: Any) -> Any:
         if control_inputs is None:
             return original(graph, None)
-        return original(graph, [one for one in control_inputs if not _is_argument(one)])
+        return original(
+            graph,
+            [control_input for control_input in control_inputs if not _is_argument(control_input)],
+        )
 
     FuncGraph.control_dependencies = drop_argument_dependencies
     try:

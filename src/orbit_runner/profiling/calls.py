@@ -16,19 +16,20 @@ Interval = tuple[int, int]
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """Returns disjoint intervals that cover the same time, in order."""
-    found: list[Interval] = []
+    merged: list[Interval] = []
     for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            if end > found[-1][1]:
-                found[-1] = (found[-1][0], end)
+        if merged and start <= merged[-1][1]:
+            if end > merged[-1][1]:
+                merged[-1] = (merged[-1][0], end)
         elif end > start:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def overlap(left: Sequence[Interval], right: Sequence[Interval]) -> int:
     """Returns the length of the time that is in both; each must be the result of `union`."""
-    total, a, b = 0, 0, 0
+    total = 0
+    a, b = 0, 0
     while a < len(left) and b < len(right):
         start, end = max(left[a][0], right[b][0]), min(left[a][1], right[b][1])
         total += max(0, end - start)
@@ -52,13 +53,13 @@ def self_times(intervals: Sequence[Interval]) -> list[int]:
     order = sorted(range(len(intervals)), key=lambda n: (intervals[n][0], -intervals[n][1]))
     times = [end - start for start, end in intervals]
     around: list[int] = []
-    for one in order:
-        start, end = intervals[one]
+    for index in order:
+        start, end = intervals[index]
         while around and intervals[around[-1]][1] <= start:
             around.pop()
         if around:
             times[around[-1]] -= min(end, intervals[around[-1]][1]) - start
-        around.append(one)
+        around.append(index)
     return times
 
 
@@ -66,8 +67,12 @@ def self_times(intervals: Sequence[Interval]) -> list[int]:
 _OP = re.compile(r"([^:]+):([A-Za-z_]\w*)")
 _EAGER = re.compile(r"EagerLocalExecute: ([A-Za-z]\w*)")  # The name of a function begins with `__`.
 _START, _DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
-_HLO_OP, _PROGRAM, _TF_OP, _STEP = "hlo_op", "program_id", "tf_op", "step_num"
-_STREAM, _XLA_OPS = "Stream", "XLA Ops"
+_HLO_OP = "hlo_op"
+_PROGRAM = "program_id"
+_TF_OP = "tf_op"
+_STEP = "step_num"
+_STREAM = "Stream"
+_XLA_OPS = "XLA Ops"
 _PIPELINE = "tf_data"  # how the names of the threads of tf.data begin
 _DEVICE = "/device:"
 # tf.data's ops that wait for a batch are named IteratorGetNext, MultiDeviceIteratorGetNext…
@@ -125,67 +130,71 @@ class RecordedSteps:
 
 def read_calls(xspace: Any) -> RecordedSteps:
     """Returns the calls during the steps. `xspace` is from `read_xspace`."""
-    found, programs = RecordedSteps(), CompiledPrograms(xspace)
+    recorded = RecordedSteps()
+    programs = CompiledPrograms(xspace)
     hosts = [plane for plane in xspace.planes if plane.name.startswith("/host:CPU")]
     for plane in hosts:
-        _read_windows(plane, found)
-    found.windows.sort()
+        _read_windows(plane, recorded)
+    recorded.windows.sort()
     for plane in hosts:
         for line in plane.lines:
             source = "pipeline" if line.name.startswith(_PIPELINE) else "graph"
-            calls_of_line = _host_calls(plane, line, found.windows, source, programs)
-            _add_calls(found.host, calls_of_line)
-        found.fetches += _fetches(plane, found.windows)
-        if all(op.source == "pipeline" for op in found.host):
+            calls_of_line = _host_calls(plane, line, recorded.windows, source, programs)
+            _add_calls(recorded.host, calls_of_line)
+        recorded.fetches += _fetches(plane, recorded.windows)
+        if all(op.source == "pipeline" for op in recorded.host):
             for line in plane.lines:
-                calls_of_line = _host_calls(plane, line, found.windows, "eager", programs)
-                _add_calls(found.host, calls_of_line)
+                calls_of_line = _host_calls(plane, line, recorded.windows, "eager", programs)
+                _add_calls(recorded.host, calls_of_line)
     for plane in xspace.planes:
         if plane.name.startswith(_DEVICE):
             calls: dict[Op, Calls] = {}
             for line in plane.lines:
                 # Other lines repeat the same events, grouped by step or module.
                 if line.name.startswith(_STREAM) or line.name == _XLA_OPS:
-                    _add_calls(calls, _device_calls(plane, line, found.windows, programs))
+                    _add_calls(calls, _device_calls(plane, line, recorded.windows, programs))
             if calls:
-                found.devices[plane.name.removeprefix(_DEVICE)] = calls
-    return found
+                recorded.devices[plane.name.removeprefix(_DEVICE)] = calls
+    return recorded
 
 
-def _read_windows(plane: Any, found: RecordedSteps) -> None:
+def _read_windows(plane: Any, recorded: RecordedSteps) -> None:
     """Adds the pieces of the loop that the runner marked, or the steps that a program marked."""
-    steps = {id for id, one in plane.stat_metadata.items() if one.name == _STEP}
+    steps = {id for id, metadata in plane.stat_metadata.items() if metadata.name == _STEP}
     others: list[Interval] = []
     for line in plane.lines:
         for event in line.events:
             if plane.event_metadata[event.metadata_id].name == MARKER:
                 # An error ended the piece if it has no number of steps.
                 if count := stats_of(plane, event.stats).get(STEPS, 0):
-                    found.windows.append(_interval(line, event))
-                    found.steps += count
+                    recorded.windows.append(_interval(line, event))
+                    recorded.steps += count
             elif steps and any(stat.metadata_id in steps for stat in event.stats):
                 others.append(_interval(line, event))
-    if not found.steps:
-        found.windows, found.steps = others, len(others)
+    if not recorded.steps:
+        recorded.windows = others
+        recorded.steps = len(others)
 
 
 OpCall = tuple[Op, Interval]
 
 
-def _add_calls(calls: dict[Op, Calls], found: Iterator[OpCall]) -> None:
+def _add_calls(calls: dict[Op, Calls], op_calls: Iterator[OpCall]) -> None:
     """Adds the calls of one thread or stream."""
-    named = list(found)
+    named = list(op_calls)
     times = self_times([interval for _, interval in named])
     for (op, interval), own in zip(named, times, strict=True):
-        one = calls.setdefault(op, Calls())
-        one.intervals.append(interval)
-        one.own += own
+        calls_of_op = calls.setdefault(op, Calls())
+        calls_of_op.intervals.append(interval)
+        calls_of_op.own += own
 
 
 def _host_calls(
     plane: Any, line: Any, windows: Sequence[Interval], source: str, programs: CompiledPrograms
 ) -> Iterator[OpCall]:
-    program = next((id for id, one in plane.stat_metadata.items() if one.name == _PROGRAM), None)
+    program = next(
+        (id for id, metadata in plane.stat_metadata.items() if metadata.name == _PROGRAM), None
+    )
     ops: dict[tuple[int, int], Op | None] = {}
     for event in line.events:
         # Ops of different programs may have the same name.
@@ -194,7 +203,8 @@ def _host_calls(
         key = event.metadata_id, next(numbers, 0)
         if key not in ops:
             ops[key] = _parse_op(plane, event, source, programs)
-        op, interval = ops[key], _interval(line, event)
+        op = ops[key]
+        interval = _interval(line, event)
         if op is not None and _is_inside(interval, windows):
             yield op, interval
 
@@ -234,7 +244,8 @@ def _op_of_kernel(kernel: str, stats: dict[str, Any], programs: CompiledPrograms
         compiled = _compiled_op(hlo_op, stats, programs)
         if compiled.source == "compiled":
             return compiled
-    op, hlo = str(stats.get(_TF_OP) or ""), str(stats.get(_HLO_OP) or "")
+    op = str(stats.get(_TF_OP) or "")
+    hlo = str(stats.get(_HLO_OP) or "")
     if match := _OP.fullmatch(op):
         return Op(match[1], _kind_of_hlo(hlo) if hlo else match[2], "graph")
     kind = _kind_of_hlo(hlo) if hlo else kernel
@@ -250,7 +261,7 @@ def _fetches(plane: Any, windows: Sequence[Interval]) -> Iterator[Interval]:
     """Yields when ops waited for batches: from their start until they are done, in any thread."""
     starts: dict[Any, int] = {}
     ends: dict[Any, int] = {}
-    names = {id: one.name for id, one in plane.event_metadata.items()}
+    names = {id: metadata.name for id, metadata in plane.event_metadata.items()}
     kinds = {id for id, name in names.items() if name in (_START, _DONE)}
     for line in plane.lines:
         for event in line.events:

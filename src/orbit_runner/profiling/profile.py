@@ -29,9 +29,13 @@ from orbit_runner.profiling.trace_files import (
 )
 from orbit_runner.profiling.xspace import read_xspace
 
-INPUT, PIPELINE = "input", "input pipeline (tf.data)"
-LOSS, OPTIMIZER, REDUCTION = "loss", "optimizer", "reduction over replicas"
-COMPILED, OTHERS = "programs of XLA", "metrics and others"
+INPUT = "input"
+PIPELINE = "input pipeline (tf.data)"
+LOSS = "loss"
+OPTIMIZER = "optimizer"
+REDUCTION = "reduction over replicas"
+COMPILED = "programs of XLA"
+OTHERS = "metrics and others"
 
 _TAPE = "gradient_tape"
 _BATCHES = "make_batches"  # The scope of what makes batches in a compiled program.
@@ -65,7 +69,8 @@ class OpAttribution:
         named = [(op.source, op.name.split("/")) for op in ops if op.source in _NAMED]
         backward = [parts for source, parts in named if source == "graph" and _TAPE in parts]
         bare = [_strip_loops(parts) for _, parts in named if _TAPE in parts]
-        self._model, self._fetches = description.model or _guess_model(bare), fetches
+        self._model = description.model or _guess_model(bare)
+        self._fetches = fetches
         self._layers = _layer_tree(description.layers)
         self._optimizers = {name.lower() for name in description.optimizers}
         self._loop = _common_prefix([parts[: parts.index(_TAPE)] for parts in backward])
@@ -111,10 +116,10 @@ class OpAttribution:
             # The task calls layers without the model around them.
             known = scopes and _find_child(self._layers, scopes[0])
             return "/".join(_layer_path(self._layers, scopes)) if known else ""
-        found = _layer_path(self._layers, scopes[inside + 1 :])
+        layer_path = _layer_path(self._layers, scopes[inside + 1 :])
         if not self._layers:  # The trace is not from the runner.
-            found = scopes[inside + 1 : inside + 2]
-        return "/".join(found) or self._model
+            layer_path = scopes[inside + 1 : inside + 2]
+        return "/".join(layer_path) or self._model
 
 
 def _layer_tree(paths: Iterable[str]) -> dict[str, Any]:
@@ -129,12 +134,12 @@ def _layer_tree(paths: Iterable[str]) -> dict[str, Any]:
 
 def _layer_path(layers: dict[str, Any], scopes: Sequence[str]) -> list[str]:
     """Returns the names of the layers among scopes, from the outside to the inside."""
-    found = []
+    names = []
     for scope in scopes:
         if name := _find_child(layers, scope):
             layers = layers[name]
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _find_child(layers: dict[str, Any], scope: str) -> str:
@@ -145,8 +150,8 @@ def _find_child(layers: dict[str, Any], scope: str) -> str:
 
 def _guess_model(backward: Iterable[Sequence[str]]) -> str:
     """Returns the outermost scope with the most backward ops, in a trace of another program."""
-    found = collections.Counter(parts[1] for parts in backward if len(parts) > 3)
-    return found.most_common(1)[0][0] if found else ""
+    counts = collections.Counter(parts[1] for parts in backward if len(parts) > 3)
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 def _is_scope_of(scope: str, name: str) -> bool:
@@ -296,13 +301,13 @@ def _profile(recorded: RecordedSteps, description: TraceDescription, trace: str)
 
 
 def _merge_devices(devices: Iterable[Mapping[Op, Calls]]) -> dict[Op, Calls]:
-    found: dict[Op, Calls] = {}
-    for calls in devices:
-        for op, one in calls.items():
-            both = found.setdefault(op, Calls())
-            both.intervals += one.intervals
-            both.own += one.own
-    return found
+    merged: dict[Op, Calls] = {}
+    for ops in devices:
+        for op, calls in ops.items():
+            total = merged.setdefault(op, Calls())
+            total.intervals += calls.intervals
+            total.own += calls.own
+    return merged
 
 
 def _gets_batches(recorded: RecordedSteps) -> bool:
@@ -346,14 +351,16 @@ def _wait_time(
     windows: Sequence[Interval],
 ) -> int:
     """Returns how long ops of the input ran, or waited for tf.data, while no other op ran."""
-    waits, works = [*recorded.fetches], []
+    waits = [*recorded.fetches]
+    works = []
     for op, calls in recorded.host.items():
         if where[op].part == INPUT:
             waits += calls.intervals
     for op, calls in ops.items():
         if where[op].part != INPUT and op.source != "pipeline":
             works += calls.intervals
-    busy, waiting = union(works), union(waits)
+    busy = union(works)
+    waiting = union(waits)
     return sum(
         overlap(waiting, [window]) - overlap(_clip(waiting, window), busy) for window in windows
     )
@@ -368,8 +375,8 @@ def _busy_fraction(recorded: RecordedSteps, description: TraceDescription) -> fl
     wall = length(union(recorded.windows))
     if recorded.devices:
         times = [
-            length(union(interval for one in calls.values() for interval in one.intervals))
-            for calls in recorded.devices.values()
+            length(union(interval for calls in ops.values() for interval in calls.intervals))
+            for ops in recorded.devices.values()
         ]
         return sum(times) / len(times) / wall
     if not (description.cores and description.cpu_seconds):
@@ -378,14 +385,14 @@ def _busy_fraction(recorded: RecordedSteps, description: TraceDescription) -> fl
 
 
 def _kind_rows(ops: Mapping[Op, Calls], steps: int, total: int) -> tuple[KindRow, ...]:
-    found: dict[str, list[int]] = {}
+    by_kind: dict[str, list[int]] = {}
     for op, calls in ops.items():
-        one = found.setdefault(_strip_prefix(op.kind), [0, 0])
-        one[0] += calls.own
-        one[1] += len(calls.intervals)
+        sums = by_kind.setdefault(_strip_prefix(op.kind), [0, 0])
+        sums[0] += calls.own
+        sums[1] += len(calls.intervals)
     rows = [
         KindRow(kind, own / steps / _SECOND, count / steps, own / (total or 1))
-        for kind, (own, count) in found.items()
+        for kind, (own, count) in by_kind.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
@@ -393,10 +400,10 @@ def _kind_rows(ops: Mapping[Op, Calls], steps: int, total: int) -> tuple[KindRow
 def _part_rows(
     ops: Mapping[Op, Calls], where: Mapping[Op, StepPart], steps: int, total: int
 ) -> tuple[PartRow, ...]:
-    found: dict[str, list[int]] = {}
+    by_part: dict[str, list[int]] = {}
     for op, calls in ops.items():
         place = where[op]
-        found.setdefault(place.part, [0, 0])[place.backward] += calls.own
+        by_part.setdefault(place.part, [0, 0])[place.backward] += calls.own
     rows = [
         PartRow(
             part,
@@ -404,7 +411,7 @@ def _part_rows(
             backward / steps / _SECOND,
             (forward + backward) / (total or 1),
         )
-        for part, (forward, backward) in found.items()
+        for part, (forward, backward) in by_part.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.share))
 

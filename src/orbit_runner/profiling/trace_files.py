@@ -16,8 +16,11 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, write_atomically
 
 # The event around each piece of a loop that is profiled, with the steps in it.
-MARKER, FIRST, STEPS = "orbit_runner_steps", "first", "steps"
-_TRACE, _DESCRIPTION = "*.xplane.pb", "steps.json"
+MARKER = "orbit_runner_steps"
+FIRST = "first"
+STEPS = "steps"
+_TRACE = "*.xplane.pb"
+_DESCRIPTION = "steps.json"
 # The types of the values in the JSON file.
 _TYPES: dict[str, Any] = {
     "experiment": str,
@@ -70,16 +73,16 @@ def newest_trace(directory: Path) -> TraceFiles | None:
     """
     below = RunDirectory(directory).profiles
     places = (below, directory / below.relative_to(directory / "train"), directory.parent)
-    found = [one for place in places[:2] for one in _traces(place)]
-    found += [one for one in _traces(places[2]) if one.directory == directory]
-    return max(found, key=_modified_time, default=None)
+    traces = [trace for place in places[:2] for trace in _traces(place)]
+    traces += [trace for trace in _traces(places[2]) if trace.directory == directory]
+    return max(traces, key=_modified_time, default=None)
 
 
 def require_trace(directory: Path) -> TraceFiles:
     """Returns the newest trace; raises `RunnerError` if there is none."""
-    found = newest_trace(directory)
-    if found is not None:
-        return found
+    trace = newest_trace(directory)
+    if trace is not None:
+        return trace
     run = RunDirectory(directory)
     if not directory.is_dir():
         raise RunnerError(f"RUN: {directory} is not a directory")
@@ -104,12 +107,12 @@ def write_description(trace: TraceFiles, description: TraceDescription) -> None:
 def read_description(trace: TraceFiles) -> TraceDescription:
     """Returns the description of a trace; an empty one if there is none or it is damaged."""
     try:
-        found = read_json_object(trace.directory / _DESCRIPTION)
+        description = read_json_object(trace.directory / _DESCRIPTION)
     except (OSError, ValueError):
         return TraceDescription()
     values: dict[str, Any] = {}
     for name, kind in _TYPES.items():
-        value = found.get(name)
+        value = description.get(name)
         if isinstance(value, kind):
             values[name] = tuple(map(str, value)) if isinstance(value, list) else value
     return TraceDescription(**values)
@@ -117,11 +120,13 @@ def read_description(trace: TraceFiles) -> TraceDescription:
 
 def _traces(place: Path) -> list[TraceFiles]:
     try:
-        directories = [one for one in place.iterdir() if one.is_dir()]
+        directories = [path for path in place.iterdir() if path.is_dir()]
     except OSError:
         return []
-    found = [TraceFiles(one, tuple(sorted(one.glob(_TRACE)))) for one in directories]
-    return [one for one in found if one.hosts]
+    traces = [
+        TraceFiles(directory, tuple(sorted(directory.glob(_TRACE)))) for directory in directories
+    ]
+    return [trace for trace in traces if trace.hosts]
 
 
 def _modified_time(trace: TraceFiles) -> float:

@@ -20,9 +20,13 @@ from orbit_runner.errors import RunnerError, first_line
 
 _PACKAGE = "orbit_runner.profiling"
 _FIELD = descriptor_pb2.FieldDescriptorProto
-_INT64, _UINT64, _DOUBLE = _FIELD.TYPE_INT64, _FIELD.TYPE_UINT64, _FIELD.TYPE_DOUBLE
-_STRING, _BYTES = _FIELD.TYPE_STRING, _FIELD.TYPE_BYTES
-_PROGRAMS, _PROGRAM = "/host:metadata", "Hlo Proto"
+_INT64 = _FIELD.TYPE_INT64
+_UINT64 = _FIELD.TYPE_UINT64
+_DOUBLE = _FIELD.TYPE_DOUBLE
+_STRING = _FIELD.TYPE_STRING
+_BYTES = _FIELD.TYPE_BYTES
+_PROGRAMS = "/host:metadata"
+_PROGRAM = "Hlo Proto"
 # Message to its fields: name, number, and type or message. `*` marks a repeated field, `?` one that
 # is not, and `{}` a map from an int64.
 _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
@@ -83,7 +87,7 @@ def read_xspace(path: Path) -> Any:
 def stats_of(plane: Any, stats: Iterable[Any]) -> dict[str, Any]:
     """Returns the values of an event or of its metadata by name."""
     names = plane.stat_metadata
-    return {names[one.metadata_id].name: _value(plane, one) for one in stats}
+    return {names[stat.metadata_id].name: _value(plane, stat) for stat in stats}
 
 
 def _value(plane: Any, stat: Any) -> Any:

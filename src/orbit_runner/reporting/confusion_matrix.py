@@ -15,7 +15,9 @@ _MOST_CELLS = 100  # in a row of the heat map; with more classes, a cell is seve
 _MOST_CONFUSIONS = 20
 _SHADES = 8
 _LONG = 3  # characters of a name, after which the names of columns are written upwards
-_SIDE, _LEFT, _TOP = 400, 20, 20
+_SIDE = 400
+_LEFT = 20
+_TOP = 20
 
 
 def confusion_matrix(counts: Counts, names: Sequence[str]) -> str:
@@ -89,7 +91,8 @@ def _heat_map(counts: Counts, classes: int) -> str:
 
 def _paths(counts: Counts) -> Iterator[str]:
     """Yields the cells as one path for each color and shade."""
-    totals, cells = _totals(counts), dict[tuple[bool, int], list[str]]()
+    totals = _totals(counts)
+    cells = dict[tuple[bool, int], list[str]]()
     for (label, predicted), count in sorted(counts.items()):
         shade = math.ceil(_SHADES * math.sqrt(count / totals[label]))
         square = f"M{predicted} {label}h1v1h-1z"

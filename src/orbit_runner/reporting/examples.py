@@ -66,8 +66,8 @@ def examination_sections(
         ),
     ):
         yield Section(title, limited_examples(rows if every else rows[:most], len(rows)))
-    shown = [one for one in examination.layers if every or _is_shown(one, layers)]
-    yield Section("outputs of layers", [example_table([_layer(one) for one in shown])])
+    shown = [output for output in examination.layers if every or _is_shown(output, layers)]
+    yield Section("outputs of layers", [example_table([_layer(output) for output in shown])])
 
 
 def _is_shown(output: LayerOutput, layers: Sequence[str]) -> bool:
@@ -84,7 +84,7 @@ def _first_bad(examination: Examination, bad: FirstBadValue) -> Iterator[Part]:
         yield Text("in all examples of the batch")
     elif culprits:
         yield Text("in these examples:")
-        yield example_table([_example(one) for one in culprits])
+        yield example_table([_example(example) for example in culprits])
     else:
         yield Text("no example of the batch is known to have it")
 
@@ -105,29 +105,29 @@ def _example(example: ExampleLoss) -> dict[str, Any]:
     return {"row": example.row, "loss": loss, **example.about}
 
 
-def _variable(one: VariableStep) -> dict[str, Any]:
+def _variable(variable: VariableStep) -> dict[str, Any]:
     row = {
-        "variable": one.name,
-        "weight": _number(one.weight_norm),
-        "gradient": "none" if one.gradient_norm is None else _number(one.gradient_norm),
-        "update": _number(one.update_norm),
+        "variable": variable.name,
+        "weight": _number(variable.weight_norm),
+        "gradient": "none" if variable.gradient_norm is None else _number(variable.gradient_norm),
+        "update": _number(variable.update_norm),
     }
     bad = {
-        "weights": one.non_finite_weights,
-        "gradients": one.non_finite_gradients,
-        "updated": one.non_finite_updated,
+        "weights": variable.non_finite_weights,
+        "gradients": variable.non_finite_gradients,
+        "updated": variable.non_finite_updated,
     }
     counts = ", ".join(f"{count:,} {name}" for name, count in bad.items() if count)
     return {**row, "not finite": counts} if counts else row
 
 
-def _layer(one: LayerOutput) -> dict[str, Any]:
-    numbers = {"min": one.min, "mean": one.mean, "max": one.max}
+def _layer(output: LayerOutput) -> dict[str, Any]:
+    numbers = {"min": output.min, "mean": output.mean, "max": output.max}
     return {
-        "layer": one.layer,
-        "shape": "×".join(map(str, one.shape)),
+        "layer": output.layer,
+        "shape": "×".join(map(str, output.shape)),
         **{name: "-" if value is None else _number(value) for name, value in numbers.items()},
-        "not finite": f"{one.non_finite:,}",
+        "not finite": f"{output.non_finite:,}",
     }
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from orbit_runner.reporting.document import Table
 from orbit_runner.reporting.numbers import short_number
 
-_MODEL, _LARGEST = "the model itself", 1e300
+_MODEL = "the model itself"
+_LARGEST = 1e300
 
 
 def export_table(records: Sequence[Mapping[str, Any]]) -> Table:

@@ -129,7 +129,7 @@ def page(title: str, sections: Iterable[Section], *, header: str = "", style: st
         style: Rules in addition to those of every page.
     """
     above = header or f"<h1>{escape(title)}</h1>"
-    body = "\n".join(filter(None, [above, *(_section(one, "h2") for one in sections)]))
+    body = "\n".join(filter(None, [above, *(_section(section, "h2") for section in sections)]))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'

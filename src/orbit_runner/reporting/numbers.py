@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-_LEAST_GROUPED, _LARGEST = 1e3, 1e12
+_LEAST_GROUPED = 1e3
+_LARGEST = 1e12
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -62,7 +63,8 @@ def bytes_text(count: float | None) -> str:
     """Returns bytes in a readable unit, such as `1.50 MiB`."""
     if count is None:
         return "-"
-    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    value = float(count)
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
     while value >= 1024 and len(units) > 1:
         value /= 1024
         del units[0]
@@ -73,7 +75,8 @@ def flops_text(count: float | None) -> str:
     """Returns a number of operations in a readable unit, such as `4.72 M`."""
     if count is None:
         return "-"
-    value, units = float(count), ["", " k", " M", " G", " T", " P"]
+    value = float(count)
+    units = ["", " k", " M", " G", " T", " P"]
     while value >= 1000 and len(units) > 1:
         value /= 1000
         del units[0]
@@ -102,6 +105,7 @@ def sparkline(values: Sequence[float]) -> str:
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return ""
-    low, span = min(finite), (max(finite) - min(finite)) or 1.0
+    low = min(finite)
+    span = (max(finite) - min(finite)) or 1.0
     heights = (round((value - low) / span * (len(_BARS) - 1)) for value in finite)
     return "".join(_BARS[height] for height in heights)

@@ -44,7 +44,8 @@ def verdict(profile: Profile) -> str:
         if share < MUCH_WAIT
         else "the input limits training"
     )
-    step, wait = _milliseconds(profile.step_seconds), _milliseconds(profile.wait_seconds)
+    step = _milliseconds(profile.step_seconds)
+    wait = _milliseconds(profile.wait_seconds)
     return f"A step takes {step} ms; {wait} ms of it ({share:.1%}) wait for input: {result}."
 
 

@@ -31,7 +31,9 @@ from orbit_runner.train.evaluator import metrics_of
 from orbit_runner.train.inputs.distribute import own_batches
 from orbit_runner.train.run import Run
 
-_MOST_PICTURES, _MOST_ROWS, _MOST_TEXT = 32, 50, 2000
+_MOST_PICTURES = 32
+_MOST_ROWS = 50
+_MOST_TEXT = 2000
 _MOST_FACTS = 200  # of a section
 _MOST_NAMES = 100_000  # characters of the names of all classes
 _PART_ROWS = 64  # of a part of a validation batch
@@ -54,15 +56,15 @@ def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
             return InputData(problem=first_line(error), facts=facts), None
         images, labels = pictures(batch) or (None, [])
         names = getattr(run.task, "class_names", ())
-        captions = [names[int(one)] if int(one) < len(names) else one for one in labels]
-        found = InputData(
+        captions = [names[int(label)] if int(label) < len(names) else label for label in labels]
+        input_data = InputData(
             step=step if run.adapter.starts_at_step else None,
             pictures=_encode_pictures(images, captions),
             sentences=[(name, _cut(text)) for name, text in sentences(run.task, batch)],
             tensors=batch_summary(batch)[:_MOST_ROWS],
             facts=facts,
         )
-        return found, batch[0] if isinstance(batch, tuple) else None
+        return input_data, batch[0] if isinstance(batch, tuple) else None
 
 
 def _data_facts(run: Run) -> list[tuple[str, str, str]]:
@@ -117,8 +119,8 @@ def _to_evaluation_data(step: int, examples: ReportExamples) -> EvaluationData:
         confusion={(int(a), int(b)): int(n) for (a, b), n in examples.confusion.items()},
         classes=names if sum(map(len, names)) <= _MOST_NAMES else [],
         pictures=_encode_pictures(examples.images, examples.captions),
-        head=[_cut(one) for one in examples.head],
-        rows=[[_cut(one) for one in row] for row in examples.rows[:_MOST_ROWS]],
+        head=[_cut(name) for name in examples.head],
+        rows=[[_cut(cell) for cell in row] for row in examples.rows[:_MOST_ROWS]],
     )
 
 
@@ -170,24 +172,32 @@ def validation_parts(run: Run, seconds: float) -> Generator[Any, None, None]:
 
 def _parts(batch: Any) -> Iterator[Any]:
     tensors = tf.nest.flatten(batch)
-    sizes = {one.shape[0] if one.shape.rank else None for one in tensors if tf.is_tensor(one)}
+    sizes = {
+        tensor.shape[0] if tensor.shape.rank else None for tensor in tensors if tf.is_tensor(tensor)
+    }
     size = sizes.pop() if len(sizes) == 1 else None
-    if size is None or not all(isinstance(one, tf.Tensor) for one in tensors):
+    if size is None or not all(isinstance(tensor, tf.Tensor) for tensor in tensors):
         yield batch
         return
     for first in range(0, size, _PART_ROWS):
-        yield tf.nest.map_structure(lambda one, start=first: one[start : start + _PART_ROWS], batch)
+        yield tf.nest.map_structure(
+            lambda tensor, start=first: tensor[start : start + _PART_ROWS], batch
+        )
 
 
 @contextlib.contextmanager
 def unchanged_scope(model: Any) -> Iterator[None]:
     """Restores random generators and what a call of a model may change after a `with` block."""
     variables = [
-        *(one for layer in all_layers(model) for one in own_other_weights(layer)),
-        *(one for metric in metrics_of(model) for one in metric.variables),
+        *(variable for layer in all_layers(model) for variable in own_other_weights(layer)),
+        *(variable for metric in metrics_of(model) for variable in metric.variables),
     ]
     # Each replica has its own value of some variables.
-    stored = {id(part): part for one in variables for part in getattr(one, "values", (one,))}
+    stored = {
+        id(part): part
+        for variable in variables
+        for part in getattr(variable, "values", (variable,))
+    }
     kept = [(part, part.numpy()) for part in stored.values()]
     try:
         with unchanged_generators_scope():

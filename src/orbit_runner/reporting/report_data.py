@@ -14,7 +14,9 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.step.results import LayerRow, TensorSummary
 from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
 
-MODEL, INPUTS, EVALUATION = "model.json", "inputs.json", "evaluation.json"
+MODEL = "model.json"
+INPUTS = "inputs.json"
+EVALUATION = "evaluation.json"
 # Larger files are not from this package. With them, a report would not be below 2 MB.
 _MOST_BYTES = 1_000_000
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -77,11 +79,11 @@ def write_data(run: Path, data: ModelData | InputData | EvaluationData) -> None:
 
 def read_data(run: Path) -> ReportData:
     """Returns the contents of the files of a run."""
-    folder = RunDirectory(run).report_data
+    directory = RunDirectory(run).report_data
     return ReportData(
-        model=_read_file(folder / MODEL, _model),
-        inputs=_read_file(folder / INPUTS, _inputs),
-        evaluation=_read_file(folder / EVALUATION, _evaluation),
+        model=_read_file(directory / MODEL, _model),
+        inputs=_read_file(directory / INPUTS, _inputs),
+        evaluation=_read_file(directory / EVALUATION, _evaluation),
     )
 
 
@@ -96,7 +98,7 @@ def _read_file(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
 
 def _model(values: dict[str, Any]) -> ModelData:
     return ModelData(
-        tuple(_layer(**one) for one in values["layers"]), _number(values["step_flops"])
+        tuple(_layer(**layer) for layer in values["layers"]), _number(values["step_flops"])
     )
 
 
@@ -114,7 +116,7 @@ def _inputs(values: dict[str, Any]) -> InputData:
         step=None if values["step"] is None else _count(values["step"]),
         pictures=_pictures(values["pictures"]),
         sentences=tuple((_text(name), _text(text)) for name, text in values["sentences"]),
-        tensors=tuple(_tensor(**one) for one in values["tensors"]),
+        tensors=tuple(_tensor(**tensor) for tensor in values["tensors"]),
         problem=_text(values["problem"]),
         # Earlier versions did not write them.
         facts=tuple((_text(a), _text(b), _text(c)) for a, b, c in values.get("facts", ())),
@@ -135,20 +137,20 @@ def _evaluation(values: dict[str, Any]) -> EvaluationData:
         step=_count(values["step"]),
         note=_text(values["note"]),
         confusion={(_count(a), _count(b)): _count(n) for a, b, n in values["confusion"]},
-        classes=tuple(_text(one) for one in values["classes"]),
+        classes=tuple(_text(name) for name in values["classes"]),
         pictures=_pictures(values["pictures"]),
-        head=tuple(_text(one) for one in values["head"]),
-        rows=tuple(tuple(_text(one) for one in row) for row in values["rows"] if row),
+        head=tuple(_text(name) for name in values["head"]),
+        rows=tuple(tuple(_text(cell) for cell in row) for row in values["rows"] if row),
         problem=_text(values["problem"]),
     )
 
 
 def _pictures(values: Any) -> tuple[Picture, ...]:
-    found = tuple(Picture(_text(one["png"]), _text(one["caption"])) for one in values)
-    for one in found:
-        if not base64.b64decode(one.png, validate=True).startswith(_PNG):
+    pictures = tuple(Picture(_text(value["png"]), _text(value["caption"])) for value in values)
+    for picture in pictures:
+        if not base64.b64decode(picture.png, validate=True).startswith(_PNG):
             raise ValueError("not a PNG file")
-    return found
+    return pictures
 
 
 def _shape(values: Any) -> tuple[int | None, ...]:

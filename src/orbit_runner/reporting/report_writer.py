@@ -59,12 +59,16 @@ class ReportCollector(Callback):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._first_step, self._began, self._due = 0, 0.0, 0.0
-        self._has_inputs, self._failed = False, False
+        self._first_step = 0
+        self._began = 0.0
+        self._due = 0.0
+        self._has_inputs = False
+        self._failed = False
 
     def on_run_begin(self, run: Any) -> None:
         """Remembers when and at which step the run began."""
-        self._first_step, self._began = run.step, time.monotonic()
+        self._first_step = run.step
+        self._began = time.monotonic()
         self._due = self._began + _LEAST / _PART
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
@@ -123,7 +127,9 @@ class ReportWriter(Callback):
     def __init__(
         self, path: Path, interval: float, collector: ReportCollector | None = None
     ) -> None:
-        self._path, self._interval, self._collector = path, interval, collector
+        self._path = path
+        self._interval = interval
+        self._collector = collector
         self._due = time.monotonic() + interval
         self._failed = False
 

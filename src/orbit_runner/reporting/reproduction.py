@@ -41,16 +41,16 @@ def print_reproduction(result: Reproduction) -> None:
 
 def verdict(result: Reproduction) -> str:
     """Returns one line that says whether the runs are equal."""
-    found = result.parting
-    count = len(found.compared)
+    diff = result.parting
+    count = len(diff.compared)
     checkpoints = f"{count} checkpoint{'s' if count != 1 else ''}"
     if result.equal:
         begin = "" if result.start is None else f", repeated from step {result.start}"
-        return f"equal: {checkpoints} up to step {found.step}{begin}"
-    if found.first is None:
-        return f"differs: the new run did not reach step {found.step}"
-    what = "the weights" if found.first == found.first_weights else "the state, not the weights,"
-    return f"differs: {what} at step {found.first}{_last_equal_text(result)}"
+        return f"equal: {checkpoints} up to step {diff.step}{begin}"
+    if diff.first is None:
+        return f"differs: the new run did not reach step {diff.step}"
+    what = "the weights" if diff.first == diff.first_weights else "the state, not the weights,"
+    return f"differs: {what} at step {diff.first}{_last_equal_text(result)}"
 
 
 def _last_equal_text(result: Reproduction) -> str:
@@ -61,8 +61,8 @@ def _last_equal_text(result: Reproduction) -> str:
 
 def rows(result: Reproduction) -> Iterator[tuple[str, str]]:
     """Yields the details as (name, value)."""
-    found = result.parting
-    yield from _fingerprints(found)
+    diff = result.parting
+    yield from _fingerprints(diff)
     if result.equal:
         yield "run", result.run
     else:
@@ -75,40 +75,40 @@ def rows(result: Reproduction) -> Iterator[tuple[str, str]]:
         yield "new run", result.again
 
 
-def _fingerprints(found: RunDiff) -> Iterator[tuple[str, str]]:
+def _fingerprints(diff: RunDiff) -> Iterator[tuple[str, str]]:
     for name in ("weights", "state"):
-        left, right = (getattr(side, name, "") for side in (found.left, found.right))
+        left, right = (getattr(side, name, "") for side in (diff.left, diff.right))
         yield name, f"sha256 {left}"
         if right != left:
             yield "", f"sha256 {right} in the new run" if right else "none in the new run"
 
 
 def _differences(result: Reproduction) -> Iterator[tuple[str, str]]:
-    found = result.parting
-    steps = ", ".join(map(str, found.compared[:8])) + (", …" if found.compared[8:] else "")
+    diff = result.parting
+    steps = ", ".join(map(str, diff.compared[:8])) + (", …" if diff.compared[8:] else "")
     yield "compared", f"the checkpoints of steps {steps}" if steps else "no checkpoint"
-    if found.first_weights not in (None, found.first):
-        yield "difference", f"the weights first differ at step {found.first_weights}"
-    if found.loss is not None:
-        change = f"{loss_text(found.loss.left)} → {loss_text(found.loss.right)}"
-        yield "loss", f"first differs in the record of step {found.loss.step}: {change}"
-    elif found.first is not None:
-        yield "loss", f"the same in the records up to step {found.first}"
-    if found.tensors is not None:
-        yield from _tensors(found.tensors)
-    elif found.first is not None:
+    if diff.first_weights not in (None, diff.first):
+        yield "difference", f"the weights first differ at step {diff.first_weights}"
+    if diff.loss is not None:
+        change = f"{loss_text(diff.loss.left)} → {loss_text(diff.loss.right)}"
+        yield "loss", f"first differs in the record of step {diff.loss.step}: {change}"
+    elif diff.first is not None:
+        yield "loss", f"the same in the records up to step {diff.first}"
+    if diff.tensors is not None:
+        yield from _tensors(diff.tensors)
+    elif diff.first is not None:
         yield "tensors", "not compared: no step still has a checkpoint in both directories"
 
 
-def _tensors(found: TensorDiff) -> Iterator[tuple[str, str]]:
-    kind = "weights" if found.kind == "weights" else "state tensors"
-    yield "tensors", f"{found.differing} of {found.total} {kind} differ at step {found.step}"
-    yield "first", found.first
-    if found.largest is not None:
-        yield "largest", _largest(found.largest)
+def _tensors(diff: TensorDiff) -> Iterator[tuple[str, str]]:
+    kind = "weights" if diff.kind == "weights" else "state tensors"
+    yield "tensors", f"{diff.differing} of {diff.total} {kind} differ at step {diff.step}"
+    yield "first", diff.first
+    if diff.largest is not None:
+        yield "largest", _largest(diff.largest)
 
 
-def _largest(found: LargestDifference) -> str:
-    index = f"[{', '.join(map(str, found.index))}]" if found.index else ""
-    change = f"{loss_text(found.left)} → {loss_text(found.right)}"
-    return f"{found.difference:.3g} at {found.name}{index}: {change}"
+def _largest(largest: LargestDifference) -> str:
+    index = f"[{', '.join(map(str, largest.index))}]" if largest.index else ""
+    change = f"{loss_text(largest.left)} → {loss_text(largest.right)}"
+    return f"{largest.difference:.3g} at {largest.name}{index}: {change}"

@@ -48,8 +48,8 @@ class Results:
 def rows(results: Results) -> list[tuple[str, str]]:
     """Returns the rows of the table as (name, value)."""
     speed = f", {results.steps_per_second:.4g} steps/s" if results.steps_per_second else ""
-    found = [("step", f"{results.step} in {results.seconds:.1f} s{speed}")]
-    found += [("data", f"{path}: {inline_yaml(value)}") for path, value in results.data.items()]
+    entries = [("step", f"{results.step} in {results.seconds:.1f} s{speed}")]
+    entries += [("data", f"{path}: {inline_yaml(value)}") for path, value in results.data.items()]
     for name, value in results.metrics.items():
         counts = name == "validation_examples"
         shown = f"{value:.0f}" if counts else f"{value:.4f}"
@@ -57,24 +57,24 @@ def rows(results: Results) -> list[tuple[str, str]]:
         if name == results.best_metric and name in results.best:
             best_step = int(results.best["best_ckpt_global_step"])
             notes.append(f"best {results.best[name]:.4f} at step {best_step}")
-        found.append((name, "  ".join([shown, *filter(None, notes)])))
-    found.append(("parameters", f"{results.parameters:,}"))
+        entries.append((name, "  ".join([shown, *filter(None, notes)])))
+    entries.append(("parameters", f"{results.parameters:,}"))
     if results.tflops_per_second and results.steps_per_second:
-        found.append(("compute", _compute(results.tflops_per_second * 1e12, results)))
-    found.append(("weights", f"sha256 {results.fingerprint}"))
+        entries.append(("compute", _compute(results.tflops_per_second * 1e12, results)))
+    entries.append(("weights", f"sha256 {results.fingerprint}"))
     if results.non_finite:
-        found.append(("not finite", results.non_finite))
+        entries.append(("not finite", results.non_finite))
     if results.non_finite_metrics:
         names = ", ".join(results.non_finite_metrics)
-        found.append(("not finite", f"{names} of the last evaluation"))
+        entries.append(("not finite", f"{names} of the last evaluation"))
     if results.inexact:
-        found += [("not reproducible", reason) for reason in results.inexact]
-    found.append(("run", results.model_dir))
+        entries += [("not reproducible", reason) for reason in results.inexact]
+    entries.append(("run", results.model_dir))
     if results.export_problem:
-        found.append(("not exported", results.export_problem.partition("\n")[0]))
+        entries.append(("not exported", results.export_problem.partition("\n")[0]))
     if results.stopped:
-        found.append(("not complete", results.stopped))
-    return found
+        entries.append(("not complete", results.stopped))
+    return entries
 
 
 def _compute(flops_per_second: float, results: Results) -> str:

@@ -99,9 +99,9 @@ def _attempts(path: Path, note: Callable[[str], None]) -> list[Any]:
     if not os.path.lexists(path):
         return []
     try:
-        found = read_json_object(path)["attempts"]
-        if isinstance(found, list) and all(isinstance(one, dict) for one in found):
-            return found
+        attempts = read_json_object(path)["attempts"]
+        if isinstance(attempts, list) and all(isinstance(attempt, dict) for attempt in attempts):
+            return attempts
         problem = "it contains no list of attempts"
     except KeyError:
         problem = "it contains no list of attempts"

@@ -16,7 +16,8 @@ Rows = list[tuple[str, ...]]
 
 def scale_section(plan: ScalePlan) -> Section:
     """Returns the figures of a rehearsal, what they rest on, and the commands of the real run."""
-    workers, gpus = plan.request.workers, plan.request.gpus_per_worker
+    workers = plan.request.workers
+    gpus = plan.request.gpus_per_worker
     table = Table(scale_rows(plan), right=[1], sentences=True)
     commands = [
         part
@@ -54,7 +55,8 @@ def scale_rows(plan: ScalePlan) -> Rows:
 
 def _commands(plan: ScalePlan) -> Rows:
     """Returns the commands of the real run, with what each is for."""
-    workers, gpus = plan.request.workers, plan.request.gpus_per_worker
+    workers = plan.request.workers
+    gpus = plan.request.gpus_per_worker
     flags = [*plan.request.config_flags]
     strategy = "--runtime.distribution_strategy=multi_worker_mirrored"
     slurm = [

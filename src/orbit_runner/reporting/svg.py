@@ -30,7 +30,8 @@ class Axis:
         if high == low:
             margin = abs(low) * 0.05 or 0.5
             low, high = low - margin, high + margin
-        self._low, self._high, self._start, self._end = low, high, start, end
+        self._low, self._high = low, high
+        self._start, self._end = start, end
 
     def position(self, value: float) -> float:
         """Returns the coordinate of a value."""
@@ -45,8 +46,8 @@ class Axis:
             # With less than three decades, 2 and 5 as well.
             factors = (1, 2, 5) if self._high - self._low < 3 else (1,)
             powers = range(lowest, highest + 1, max(1, (highest - lowest) // 5))
-            found = [factor * 10.0**power for power in powers for factor in factors]
-            return [value for value in found if self._low <= math.log10(value) <= self._high]
+            candidates = [factor * 10.0**power for power in powers for factor in factors]
+            return [value for value in candidates if self._low <= math.log10(value) <= self._high]
         low, high = (10**self._low, 10**self._high) if self.log else (self._low, self._high)
         rough = (high - low) / 5
         size = 10.0 ** math.floor(math.log10(rough))
@@ -157,7 +158,9 @@ def line_chart(chart: Chart) -> str:
 def share_bar(title: str, shares: Mapping[str, float]) -> str:
     """Returns a figure with one bar, divided in proportion to the values, and a legend."""
     total = sum(shares.values()) or 1.0
-    parts, start, height = [], 0.0, 22
+    parts = []
+    start = 0.0
+    height = 22
     for index, (name, value) in enumerate(shares.items()):
         width = value / total * WIDTH
         parts.append(
@@ -177,7 +180,8 @@ def share_bar(title: str, shares: Mapping[str, float]) -> str:
 
 
 def _mark(step: int, meaning: str, x_axis: Axis) -> str:
-    x, hint = x_axis.position(step), escape(f"{meaning} at step {step:,}")
+    x = x_axis.position(step)
+    hint = escape(f"{meaning} at step {step:,}")
     return f'<path class=mark d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"><title>{hint}</title></path>'
 
 
@@ -185,9 +189,11 @@ def _series(line: Series, chart: Chart, x_axis: Axis, y_axis: Axis) -> Iterator[
     def is_drawn(value: float) -> bool:
         return math.isfinite(value) and (not y_axis.log or value > 0)
 
-    color, dash = line.color % COLORS, _DASHES[line.color // COLORS % len(_DASHES)]
+    color = line.color % COLORS
+    dash = _DASHES[line.color // COLORS % len(_DASHES)]
     points = list(_downsample_points(list(line.points.items())))
-    commands, pen_down = [], False
+    commands = []
+    pen_down = False
     for step, value in points:
         if is_drawn(value):
             x, y = x_axis.position(step), y_axis.position(value)

@@ -15,7 +15,9 @@ _GAP = 2
 _MOST = 60  # characters of a name or path if the width of the terminal does not matter
 # Limits of the widths of columns.
 _LEAST = 12
-_LEAST_KEY, _LEAST_CUT_KEY, _MOST_KEY = 10, 18, 48
+_LEAST_KEY = 10
+_LEAST_CUT_KEY = 18
+_MOST_KEY = 48
 _LEAST_SENTENCE = 40
 _PLOT_WIDTH, _PLOT_HEIGHT = 64, 10
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -55,7 +57,9 @@ def _part_lines(part: Part, indent: str, width: int | None) -> Iterable[str]:
     if isinstance(part, Text):
         if part.kind == "code":
             return (f"{indent}  {part.text}",)
-        return (one for line in part.text.splitlines() for one in _wrap(line, indent, width))
+        return (
+            wrapped for line in part.text.splitlines() for wrapped in _wrap(line, indent, width)
+        )
     if isinstance(part, Section):
         title = (f"{indent}{part.title}",) if part.title else ()
         return ("", *title, *_parts_lines(part.parts, indent, width))

@@ -60,22 +60,22 @@ def training_features(adapter: TaskAdapter, config: ExperimentConfig, count: int
     data = _section(config, "train_data")
     data = data.replace(**{n: v for n, v in _NOT_AUGMENTED.items() if hasattr(data, n)})
     with _reason_scope("int8 needs training examples for its calibration"):
-        found = 0
+        yielded = 0
         for batch in own_batches(adapter, single_process_runtime(config.runtime), data):
             features, _, _ = tf_keras.utils.unpack_x_y_sample_weight(batch)
             for row in range(int(leading_size(features))):
-                yield tf.nest.map_structure(lambda one, n=row: one[n : n + 1], features)
-                found += 1
-                if found == count:
+                yield tf.nest.map_structure(lambda tensor, n=row: tensor[n : n + 1], features)
+                yielded += 1
+                if yielded == count:
                     return
 
 
 def _take_batches(batches: Iterator[Any], count: int) -> Iterator[Any]:
-    found = 0
+    taken = 0
     for batch in batches:
         yield batch
-        found += int(leading_size(batch))
-        if found >= count:
+        taken += int(leading_size(batch))
+        if taken >= count:
             return
 
 

@@ -47,28 +47,29 @@ def export_all(
     adapter: TaskAdapter,
     config: ExperimentConfig,
     run: Path,
-    folder: Path,
+    directory: Path,
     options: ExportOptions = ExportOptions(),
     *,
     replaces: bool = False,
 ) -> list[dict[str, Any]]:
-    """Writes a model in each format below `folder`; returns the records.
+    """Writes a model in each format below `directory`; returns the records.
 
     Raises `RunnerError` if a format does not support the network, or if a file differs from the
     model by more than the tolerance; that file is deleted.
     """
-    records, examples = [], None
+    records = []
+    examples = None
     for name in formats:
-        phase(f"exporting {name} to {folder}")
+        phase(f"exporting {name} to {directory}")
         if name == SAVED_MODEL:
-            records.append(export_signatures(loaded, config, run, folder, replaces=replaces))
+            records.append(export_signatures(loaded, config, run, directory, replaces=replaces))
             continue
         kind = network_formats()[name]
         _require_network(kind, loaded, adapter)
         if examples is None:
             batches = validation_batches(adapter, config, options.check_examples)
             examples = Examples(adapter.task, loaded.model, batches)
-        place = folder / export_name(loaded.choice.place.step, name)
+        place = directory / export_name(loaded.choice.place.step, name)
         with new_directory_scope(place, replaces=replaces) as aside:
             record = {
                 **describe_export(loaded, config, run),
@@ -86,18 +87,18 @@ def export_signatures(
     loaded: LoadedModel,
     config: ExperimentConfig,
     run: Path,
-    folder: Path,
+    directory: Path,
     *,
     replaces: bool = False,
 ) -> dict[str, Any]:
-    """Writes a SavedModel to `<folder>/<step>`, as TensorFlow Serving expects it.
+    """Writes a SavedModel to `<directory>/<step>`, as TensorFlow Serving expects it.
 
     Returns its record.
 
     The directory appears only when it is complete. An export of the same step is replaced only if
     `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
     """
-    place = folder / export_name(loaded.choice.place.step, SAVED_MODEL)
+    place = directory / export_name(loaded.choice.place.step, SAVED_MODEL)
     record = {
         **describe_export(loaded, config, run),
         "signatures": saved_model.describe_signatures(loaded.serving.signatures),
@@ -120,15 +121,16 @@ def _require_network(kind: NetworkFormat, loaded: LoadedModel, adapter: TaskAdap
 
 def _write(
     kind: NetworkFormat,
-    folder: Path,
+    directory: Path,
     examples: Examples,
     adapter: TaskAdapter,
     config: ExperimentConfig,
     options: ExportOptions,
 ) -> dict[str, Any]:
     """Writes and checks the file of a format; returns its part of the record."""
-    network, path = examples.network, folder / kind.file
-    folder.mkdir(parents=True)
+    network = examples.network
+    path = directory / kind.file
+    directory.mkdir(parents=True)
     try:
         features = training_features(adapter, config, options.calibration_examples)
         kind.write(network, path, features)
@@ -146,7 +148,8 @@ def _write(
         raise RunnerError(f"{kind.name}: {error}{advice}") from error
     if kind.loads_keras_model:
         run = dataclasses.replace(network, model=run).numpy_function()
-    check, metric = examples.check(run), examples.metric_of(config.trainer)
+    check = examples.check(run)
+    metric = examples.metric_of(config.trainer)
     limit = tolerance_of(kind, metric) if options.tolerance is None else options.tolerance
     require_close(kind, check, metric, limit)
     content = path.read_bytes()
@@ -163,7 +166,7 @@ def _write(
     }
 
 
-def write_labels(folder: Path, labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def write_labels(directory: Path, labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Writes the class names of an export, one on each line; returns their part of the record.
 
     The file is `labels.txt`, or `labels_NAME.txt` for each of several classifications.
@@ -173,8 +176,8 @@ def write_labels(folder: Path, labels: Mapping[str, Sequence[str]]) -> dict[str,
     }
     for name, names in labels.items():
         # A line feed in a name would shift all names after it.
-        lines = "".join(f"{' '.join(str(one).splitlines())}\n" for one in names)
-        write_atomically(folder / files[name], lines)
+        lines = "".join(f"{' '.join(str(class_name).splitlines())}\n" for class_name in names)
+        write_atomically(directory / files[name], lines)
     return {"labels": files} if files else {}
 
 
@@ -215,8 +218,8 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
         there = f"{place} already exists" if place.exists() else first_line(error)
         raise RunnerError(f"cannot write the export: {there}") from error
     finally:
-        for folder_aside in (aside, old):
-            shutil.rmtree(folder_aside, ignore_errors=True)
+        for path_aside in (aside, old):
+            shutil.rmtree(path_aside, ignore_errors=True)
 
 
 def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> dict[str, Any]:

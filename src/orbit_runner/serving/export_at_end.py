@@ -59,13 +59,14 @@ def export_at_end(run: Run, logs: Any) -> None:
 
 
 def _export(run: Run) -> None:
-    trainer, directory = run.config.trainer, run.model_dir
+    trainer = run.config.trainer
+    directory = run.model_dir
     asked = BEST if trainer.export_checkpoint == BEST else None
     best = trainer.best_checkpoint_export_subdir
     choice = choose_checkpoint(directory, asked, best, note)
     averages = trainer.optimizer_config.ema is not None
     weights = choose_weights(trainer.export_weights, averages=averages, choice=choice)
-    folder = directory / trainer.export_subdir
+    export_dir = directory / trainer.export_subdir
     # On the CPU, because an accelerator may not have the memory for a second model.
     formats = _formats(run.config)
     loaded = load_scope(
@@ -75,7 +76,7 @@ def _export(run: Run) -> None:
     )
     with _graph_execution_scope(), loaded as model:
         records = export_all(
-            formats, model, run.adapter, run.config, directory, folder, replaces=True
+            formats, model, run.adapter, run.config, directory, export_dir, replaces=True
         )
     for record in records:
         note(f"exported step {record['step']} to {record['path']}")

@@ -20,7 +20,9 @@ from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import leading_size
 
 _DEFAULT_METRIC = "accuracy"
-_WARM_UP, _MOST_CALLS, _SECONDS = 3, 50, 1.0
+_WARM_UP = 3
+_MOST_CALLS = 50
+_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Examples:
     """Batches to compare exports with, and the metrics of the model on them."""
 
     def __init__(self, task: Any, model: Any, batches: Iterable[Any]) -> None:
-        self._task, self._model = task, model
+        self._task = task
+        self._model = model
         self._batches = list(batches)
         if not self._batches:
             raise RunnerError("task.validation_data contains no examples to check the export with")
@@ -98,24 +101,26 @@ class Examples:
 
     def _evaluate(self, model: Any) -> tuple[dict[str, float], int]:
         """Returns the metrics of a model, and the number of examples."""
-        metrics, count = self._task.build_metrics(training=False), 0.0
+        metrics = self._task.build_metrics(training=False)
+        count = 0.0
         for batch in self._batches:
             # Tasks of Model Garden may modify their inputs.
-            copy = tf.nest.map_structure(lambda one: one, batch)
+            copy = tf.nest.map_structure(lambda tensor: tensor, batch)
             copy, rows = drop_padding(self._task, copy)
             if rows is not None and int(rows) == 0:
                 continue
             logs = self._task.validation_step(copy, model, metrics)
             count += float(logs.get(EXAMPLES, leading_size(batch)))
-        found = {metric.name: value_of(metric) for metric in metrics}
-        return {n: float(v) for n, v in found.items() if np.ndim(v) == 0}, int(count)
+        values = {metric.name: value_of(metric) for metric in metrics}
+        return {n: float(v) for n, v in values.items() if np.ndim(v) == 0}, int(count)
 
 
 class _RecordingModel:
     """Wraps the model for a validation step, and records the first call."""
 
     def __init__(self, model: Any, calls: list[tuple[Any, Any]]) -> None:
-        self._model, self._calls = model, calls
+        self._model = model
+        self._calls = calls
 
     def __call__(self, features: Any, training: bool = False) -> Any:
         outputs = self._model(features, training=training)
@@ -131,24 +136,27 @@ class _ComparingModel:
     """Returns the outputs of an export in place of those of the model, and compares them."""
 
     def __init__(self, model: Any, run: NumpyFunction) -> None:
-        self._model, self._run = model, run
-        self.difference, self.largest = 0.0, 0.0
+        self._model = model
+        self._run = run
+        self.difference = 0.0
+        self.largest = 0.0
 
     def __call__(self, features: Any, training: bool = False) -> Any:
         expected = self._model(features, training=training)
         values = [value.numpy() for value in tf.nest.flatten(features)]
-        found = []
-        for one, answer in zip(tf.nest.flatten(expected), self._run(values), strict=True):
-            wanted = tf.cast(one, tf.float32).numpy()
+        outputs = []
+        for output, answer in zip(tf.nest.flatten(expected), self._run(values), strict=True):
+            wanted = tf.cast(output, tf.float32).numpy()
             apart = np.abs(wanted - answer.astype(np.float32).reshape(wanted.shape))
             # Unlike `max`, this propagates NaN.
             self.difference = float(np.maximum(self.difference, np.max(apart, initial=0.0)))
             self.largest = max(self.largest, float(np.max(np.abs(wanted), initial=0.0)))
-            tensor = tf.cast(answer.reshape(wanted.shape), one.dtype)
-            if keras_mask(one) is not None:
-                set_keras_mask(tensor, keras_mask(one))  # The metrics leave out what it excludes.
-            found.append(tensor)
-        return tf.nest.pack_sequence_as(expected, found)
+            tensor = tf.cast(answer.reshape(wanted.shape), output.dtype)
+            if keras_mask(output) is not None:
+                # The metrics leave out what the mask excludes.
+                set_keras_mask(tensor, keras_mask(output))
+            outputs.append(tensor)
+        return tf.nest.pack_sequence_as(expected, outputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -172,16 +180,16 @@ def require_close(
     if kind.metric_tolerance is not None and metric is not None:
         before, after = check.model_metrics[metric.name], check.metrics[metric.name]
         value = check.degradation_of(metric)
-        found = f"{metric.name} is {after:.4f} instead of {before:.4f}"
+        reason = f"{metric.name} is {after:.4f} instead of {before:.4f}"
     else:
         value = check.relative
-        found = (
+        reason = (
             f"an output differs by {check.difference:.3g}, which is {check.relative:.3g} of the "
             "largest one"
         )
     if not value <= tolerance:
         raise RunnerError(
-            f"{kind.name}: {found}, on {check.examples:,} validation examples\n"
+            f"{kind.name}: {reason}, on {check.examples:,} validation examples\n"
             f"the tolerance is {tolerance:g}; --tolerance sets another one"
             if np.isfinite(value)
             else f"{kind.name}: an output is not a number"

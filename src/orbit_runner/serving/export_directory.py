@@ -15,7 +15,8 @@ from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import export_formats, network_formats
 from orbit_runner.utils.files import read_json_object
 
-CONFIG, RECORD = "config.yaml", "export.json"
+CONFIG = "config.yaml"
+RECORD = "export.json"
 LABELS = "labels.txt"
 _DEFAULT_DIRECTORY = "export"
 _EXPORT_NAME = re.compile(rf"(\d+)(?:-({'|'.join(FORMAT_NAMES)}))?")
@@ -45,14 +46,14 @@ def find_export(path: Path) -> Path | None:
     """
     if is_export(path):
         return path
-    found = []
-    for each in path.glob("*"):
-        matched = _EXPORT_NAME.fullmatch(each.name)
-        if matched and is_export(each):
+    candidates = []
+    for entry in path.glob("*"):
+        matched = _EXPORT_NAME.fullmatch(entry.name)
+        if matched and is_export(entry):
             kind = matched[2] or SAVED_MODEL
             order = (kind == SAVED_MODEL, int(matched[1]), -FORMAT_NAMES.index(kind))
-            found.append((order, each))
-    return max(found, default=(None, None))[1]
+            candidates.append((order, entry))
+    return max(candidates, default=(None, None))[1]
 
 
 def is_export(path: Path) -> bool:
@@ -123,7 +124,7 @@ def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
     `runner export` writes by default. Records that cannot be read are left out.
     """
     names = dict.fromkeys(filter(None, (subdirectory, _DEFAULT_DIRECTORY)))
-    found = []
+    records = []
     for name in names:
         for path in (run / name).glob("*"):
             matched = _EXPORT_NAME.fullmatch(path.name)
@@ -131,10 +132,10 @@ def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
                 record = read_export_record(path)
                 kind = matched[2] or SAVED_MODEL
                 order = int(matched[1]), FORMAT_NAMES.index(kind)
-                found.append(
+                records.append(
                     (order, {**record, "format": kind, "directory": f"{name}/{path.name}"})
                 )
-    return [record for _, record in sorted(found, key=lambda one: one[0]) if "step" in record]
+    return [record for _, record in sorted(records, key=lambda entry: entry[0]) if "step" in record]
 
 
 def read_export_record(path: Path) -> Mapping[str, Any]:

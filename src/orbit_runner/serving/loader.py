@@ -101,8 +101,8 @@ def has_method(task: Any, method: str) -> bool:
     """Returns whether a task defines `method`, which Model Garden's tasks do not."""
     from orbit_runner.tasks.base import Task
 
-    found = getattr(type(task), method, None)
-    return found is not None and found is not getattr(Task, method)
+    implementation = getattr(type(task), method, None)
+    return implementation is not None and implementation is not getattr(Task, method)
 
 
 def require_method(task: Any, method: str) -> None:
@@ -179,9 +179,9 @@ def restore_choice(state: TrainState, choice: Choice, strategy: Any) -> None:
         restorer.restore(choice.prefix, record)
     except RunnerError as error:
         # Its last line is advice on resuming.
-        found = str(error).rpartition("\n")[0] or str(error)
+        reason = str(error).rpartition("\n")[0] or str(error)
         raise RunnerError(
-            f"{found}\nrun `runner verify` to check the checkpoint; it must have been made with "
+            f"{reason}\nrun `runner verify` to check the checkpoint; it must have been made with "
             "the run's config.yaml"
         ) from error
     if record is not None:

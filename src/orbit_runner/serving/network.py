@@ -38,8 +38,10 @@ class Network:
 
     def call(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs by name, in float32 if they are of a smaller type."""
-        found = self.model(tf.nest.pack_sequence_as(self.features, values), training=False)
-        return dict(zip(self.outputs, map(_widen_to_float32, tf.nest.flatten(found)), strict=True))
+        outputs = self.model(tf.nest.pack_sequence_as(self.features, values), training=False)
+        return dict(
+            zip(self.outputs, map(_widen_to_float32, tf.nest.flatten(outputs)), strict=True)
+        )
 
     def function(self, batch: int | None) -> Any:
         """Returns a `tf.function` for batches of a size; None for any size."""
@@ -63,16 +65,18 @@ class Network:
 
         def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
             given = dict(zip(self.inputs, map(tf.constant, values), strict=True))
-            found = call(**given)
-            return [found[name].numpy() for name in self.outputs]
+            outputs = call(**given)
+            return [outputs[name].numpy() for name in self.outputs]
 
         return run
 
     @property
     def nbytes(self) -> int:
         """The size of all variables in bytes."""
-        variables = {id(one): one for one in self.model.variables if is_variable(one)}.values()
-        return sum(one.shape.num_elements() * one.dtype.size for one in variables)
+        variables = {
+            id(variable): variable for variable in self.model.variables if is_variable(variable)
+        }.values()
+        return sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
 
 
 def describe_network(model: Any, features: Any, outputs: Any) -> Network:
@@ -136,10 +140,10 @@ class ExportedNetwork:
             for value, spec in zip(tf.nest.flatten(features), self.inputs, strict=True)
         ]
         types = [spec.dtype for spec in self._outputs]
-        found = tf.numpy_function(self._call, values, types)
+        tensors = tf.numpy_function(self._call, values, types)
         outputs = [
             tf.ensure_shape(value, spec.shape)
-            for value, spec in zip(found, self._outputs, strict=True)
+            for value, spec in zip(tensors, self._outputs, strict=True)
         ]
         return tf.nest.pack_sequence_as(self._structure, outputs)
 

@@ -87,7 +87,8 @@ def _flatten_part(name: str, part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _summary(name: str, tensor: Any) -> TensorSummary:
-    shape, dtype = tuple(tensor.shape.as_list()), tensor.dtype.name
+    shape = tuple(tensor.shape.as_list())
+    dtype = tensor.dtype.name
     if tensor.dtype == tf.string or not int(tf.size(tensor)):
         return TensorSummary(name, shape, dtype)
     values = np.asarray(tensor).astype(np.float64)

@@ -127,7 +127,8 @@ def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
 @contextlib.contextmanager
 def eager_functions_scope() -> Iterator[None]:
     """Runs functions eagerly in a `with` block, also those that were traced before."""
-    before, level = tf.config.functions_run_eagerly(), tf.get_logger().level
+    before = tf.config.functions_run_eagerly()
+    level = tf.get_logger().level
     tf.config.run_functions_eagerly(True)
     tf.get_logger().setLevel(logging.ERROR)  # It warns that this is slow.
     try:
@@ -255,7 +256,8 @@ def _gradient_arrays(
     run: Run, layers: Sequence[str], gradients: Mapping[int, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Returns the gradients of the weights of some layers, by layer and variable."""
-    known, names = layers_by_name(run.model), variable_names(run.model)
+    known = layers_by_name(run.model)
+    names = variable_names(run.model)
     return {
         f"{names[id(variable)]}/gradient": gradients[id(variable)]
         for layer in layers
@@ -269,13 +271,16 @@ class KeptState:
 
     def __init__(self, run: Run) -> None:
         assert run.trainer is not None
-        state, root = run.state, run.state.checkpoint()  # A view does not keep its root.
+        state = run.state
+        root = run.state.checkpoint()  # A view does not keep its root.
         tracked = tf.train.TrackableView(root).descendants()
-        tracked_variables = [one for one in tracked if isinstance(one, tf.Variable)]
+        tracked_variables = [
+            trackable for trackable in tracked if isinstance(trackable, tf.Variable)
+        ]
         # A checkpoint finds slots and averages by their weights only.
         averages = () if state.ema is None else state.ema.averages
         tracked_variables += [*state.optimizer_variables(), *averages, *run.trainer.variables]
-        variables = {id(one): one for one in tracked_variables}
+        variables = {id(variable): variable for variable in tracked_variables}
         self._strategy = run.strategy
         # Each replica may have a value of its own.
         self._copies = {
@@ -449,7 +454,10 @@ class ExamineAtStep(Callback):
         stops: bool,
         check: Callable[[Run], Any] = lambda run: None,
     ) -> None:
-        self._step, self._examine, self._stops, self._check = step, examine, stops, check
+        self._step = step
+        self._examine = examine
+        self._stops = stops
+        self._check = check
         self.is_done = False
 
     def on_run_begin(self, run: Any) -> None:

@@ -73,12 +73,13 @@ class TrainingOrder:
     """
 
     def __init__(self, config: ExperimentConfig, run: Path | None) -> None:
-        self.config, self.run = localize(config), run
+        self.config = localize(config)
+        self.run = run
         self.placement = _placement(config, run)
         self.parts = read_recoveries(RunDirectory(run).metrics) if run else [(1, 0)]
-        found = read_skipped_steps(RunDirectory(run).metrics) if run else ()
+        skipped = read_skipped_steps(RunDirectory(run).metrics) if run else ()
         # The steps that change no weight.
-        self.skipped = frozenset((*config.trainer.skip_steps, *found))
+        self.skipped = frozenset((*config.trainer.skip_steps, *skipped))
         # The step that the run has reached; 0 if there is none.
         self.reached_step = read_summary(run).step if run else 0
         self._examples = functools.lru_cache(maxsize=2)(self._load)
@@ -146,8 +147,8 @@ class TrainingOrder:
         workers, replicas = self._owners(count)
         chosen = mine[:most]
         described = [
-            _row_numbers(rows, row) | self._owner(workers[row], replicas[row]) | one
-            for row, one in zip(
+            _row_numbers(rows, row) | self._owner(workers[row], replicas[row]) | description
+            for row, description in zip(
                 chosen.tolist(), examples.describe(rows, chosen, text=text), strict=True
             )
         ]

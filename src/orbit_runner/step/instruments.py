@@ -91,10 +91,12 @@ class Instruments:
         pieces: int,
         kept_layers: Sequence[str],
     ) -> None:
-        self._task, self._model = task, model
+        self._task = task
+        self._model = model
         self._layers = layers_by_name(model)
         self._names = {id(layer): name for name, layer in self._layers.items()}
-        self._starts, self._pieces = starts, pieces
+        self._starts = starts
+        self._pieces = pieces
         self._batch = {id(tensor) for tensor in batch}
         self._shapes = {tuple(variable.shape.as_list()) for variable in model.trainable_variables}
         # The layers of the ops in the forward pass, by their outputs, and by op and input.
@@ -113,7 +115,8 @@ class Instruments:
     @contextlib.contextmanager
     def installed_scope(self, optimizer: Any) -> Iterator[None]:
         """Observes the ops in a `with` block. Functions must run eagerly."""
-        task, layers = [self._task], [*self._layers.values()]
+        task = [self._task]
+        layers = [*self._layers.values()]
         with contextlib.ExitStack() as stack:
             stack.enter_context(replaced_methods_scope(layers, "call", self._wrap_call))
             stack.enter_context(replaced_methods_scope(task, "train_step", self._wrap_train_step))
@@ -147,20 +150,24 @@ class Instruments:
         Returns None if none did. Infinities that a later op masks led to nothing.
         """
         finals = [
-            self._bad[id(one)] for one in self._losses_and_gradients() if id(one) in self._bad
+            self._bad[id(tensor)]
+            for tensor in self._losses_and_gradients()
+            if id(tensor) in self._bad
         ]
-        waiting, seen, origins = [*finals, *self._stored], set[int](), list[BadOutput]()
+        waiting = [*finals, *self._stored]
+        seen = set[int]()
+        origins = list[BadOutput]()
         while waiting:
-            one = waiting.pop()
-            if one.order in seen:
+            output = waiting.pop()
+            if output.order in seen:
                 continue
-            seen.add(one.order)
+            seen.add(output.order)
             # If an op read NaN, that is why its output is NaN; an infinity may have been a mask.
-            nan = [parent for parent in one.parents if parent.kind == "nan"]
-            waiting += nan or one.parents
-            if not one.parents:
-                origins.append(one)
-        return min(origins, key=lambda one: one.order, default=None)
+            nan = [parent for parent in output.parents if parent.kind == "nan"]
+            waiting += nan or output.parents
+            if not output.parents:
+                origins.append(output)
+        return min(origins, key=lambda output: output.order, default=None)
 
     def has_bad_result(self) -> bool:
         """Returns whether the loss or a gradient is not finite."""
@@ -179,18 +186,20 @@ class Instruments:
         op = op.decode() if isinstance(op, bytes) else op
         if self._thread.layers:
             layer = self._thread.layers[-1]
-            self._output_layers.update((id(one), layer) for one in outputs or ())
-            self._input_layers.update(((op, id(one)), layer) for one in inputs or ())
+            self._output_layers.update((id(tensor), layer) for tensor in outputs or ())
+            self._input_layers.update(((op, id(tensor)), layer) for tensor in inputs or ())
         for output in outputs or ():
             if _is_float(output):
                 value = output.numpy()
                 if count_non_finite(value):
                     self._record_bad_output(op, inputs or (), output, value)
         if not outputs and self._phase() == UPDATE:
-            self._stored += [self._bad[id(one)] for one in inputs or () if id(one) in self._bad]
+            self._stored += [
+                self._bad[id(tensor)] for tensor in inputs or () if id(tensor) in self._bad
+            ]
 
     def _record_bad_output(self, op: str, inputs: Any, output: Any, value: np.ndarray) -> None:
-        parents = tuple(self._bad[id(one)] for one in inputs if id(one) in self._bad)
+        parents = tuple(self._bad[id(tensor)] for tensor in inputs if id(tensor) in self._bad)
         phase = self._phase()
         self._bad[id(output)] = BadOutput(
             order=len(self._bad),
@@ -210,9 +219,11 @@ class Instruments:
     ) -> Any:
         """Computes the gradient of an op. TensorFlow calls this function."""
         # TensorFlow keeps only the inputs and outputs that the gradient needs.
-        made = [self._output_layers.get(id(one)) for one in outputs or ()]
-        read = [self._input_layers.get((op, id(one))) for one in inputs or ()]
-        self._thread.gradient_of = next((one for one in (*made, *read) if one is not None), "")
+        output_layers = [self._output_layers.get(id(tensor)) for tensor in outputs or ()]
+        input_layers = [self._input_layers.get((op, id(tensor))) for tensor in inputs or ()]
+        self._thread.gradient_of = next(
+            (layer for layer in (*output_layers, *input_layers) if layer is not None), ""
+        )
         try:
             return gradient_function(op, attrs, count, inputs, outputs, *rest)
         finally:
@@ -232,8 +243,10 @@ class Instruments:
         """Returns where an op got values that are not finite, if no other op computed them."""
         if op == _READ_OP:
             return "weights"
-        bad = [one for one in inputs if _is_float(one) and count_non_finite(one.numpy())]
-        if any(id(one) in self._batch for one in bad):
+        bad = [
+            tensor for tensor in inputs if _is_float(tensor) and count_non_finite(tensor.numpy())
+        ]
+        if any(id(tensor) in self._batch for tensor in bad):
             return "batch"
         return "weights" if bad else ""
 
@@ -250,7 +263,9 @@ class Instruments:
         return tuple(int(row) + first for row in np.flatnonzero(bad))
 
     def _wrap_call(self, layer: Any) -> Callable[..., Any]:
-        original, name, thread = layer.call, self._names[id(layer)], self._thread
+        original = layer.call
+        name = self._names[id(layer)]
+        thread = self._thread
 
         @tf.autograph.experimental.do_not_convert
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -405,7 +420,8 @@ class _Part:
         wide = value if value.dtype in (np.float32, np.float64) else value.astype(np.float32)
         finite = np.isfinite(wide)
         good = wide[finite] if not finite.all() else wide
-        self.shape, self.size = value.shape, int(good.size)
+        self.shape = value.shape
+        self.size = int(good.size)
         self.non_finite = int(wide.size - good.size)
         self.sum = float(good.sum(dtype=np.float64)) if good.size else 0.0
         self.min = float(good.min()) if good.size else None

@@ -104,7 +104,7 @@ def layer_rows(model: Any, calls: LayerCalls, *, every: bool = False) -> list[La
     """
     parts = [_Part(model, None)]
     while True:
-        inner = [one for part in parts for one in part.expand()]
+        inner = [inner_part for part in parts for inner_part in part.expand()]
         if len(inner) == len(parts) and all(a is b for a, b in zip(inner, parts, strict=True)):
             break
         if not every and len(parts) > 1 and len(_merge_rows(_rows(inner, calls))) > MOST_ROWS:
@@ -132,7 +132,7 @@ class _Part:
             return [self]
         # The outermost model would be in all names, so it is left out.
         inside = "" if self.inside is None else self.name
-        return [_Part(self.layer, self.inside, True), *(_Part(one, inside) for one in below)]
+        return [_Part(self.layer, self.inside, True), *(_Part(layer, inside) for layer in below)]
 
     def layers(self) -> list[Any]:
         return [self.layer] if self.is_shallow else _unique_layers(all_layers(self.layer))

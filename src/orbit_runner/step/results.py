@@ -18,7 +18,9 @@ from orbit_runner.utils.files import to_jsonable
 COMPUTED_IN_STEP = "computed in the step"
 COMPUTED_PER_ROW = "the loss of each row alone, on the outputs of the step"
 
-FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
+FORWARD = "forward"
+BACKWARD = "backward"
+UPDATE = "update"
 LOSS = "loss"  # In place of the name of a layer: the loss function of the task.
 
 
@@ -161,11 +163,11 @@ class Examination:
                 "rows": self.rows,
                 "error": self.error,
                 "first_bad": bad,
-                "culprits": [one.row for one in self.culprits],
+                "culprits": [example.row for example in self.culprits],
                 "losses": self.losses,
-                "examples": [one.as_dict() for one in self.examples],
-                "variables": [dataclasses.asdict(one) for one in self.variables],
-                "layers": [dataclasses.asdict(one) for one in self.layers],
+                "examples": [example.as_dict() for example in self.examples],
+                "variables": [dataclasses.asdict(variable) for variable in self.variables],
+                "layers": [dataclasses.asdict(output) for output in self.layers],
             }
         )
         return values

@@ -68,7 +68,8 @@ def slot_values(state: TrainState) -> Iterator[StepTensor]:
 def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
     recorder = _Recorder(run.model)
     step = trainer._make_step()
-    loss, strategy = run.task.loss, run.strategy
+    loss = run.task.loss
+    strategy = run.strategy
 
     def run_recorded_step(batch: Any) -> Any:
         recorder.add_batch(batch)
@@ -86,7 +87,8 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
         trainer._update_average()
         return tensors
 
-    original, trainer._step = trainer._step, run_recorded_step
+    original = trainer._step
+    trainer._step = run_recorded_step
     try:
         with recorder.recorded_scope(), _gradients_scope(run.state.optimizer, recorder):
             function = tf.function(convert(run_all_replicas, run.task), autograph=False)
@@ -137,7 +139,7 @@ class _Recorder(LayerCalls):
 
     def record(self, layer: Any, ops: Sequence[Any], outputs: Any) -> None:
         """Adds the output of a layer."""
-        tensors = [one for one in tf.nest.flatten(outputs) if tf.is_tensor(one)]
+        tensors = [output for output in tf.nest.flatten(outputs) if tf.is_tensor(output)]
         for index, tensor in enumerate(tensors):
             self.add("output", f"{layer.name}[{index}]" if index else layer.name, tensor)
 

@@ -42,8 +42,11 @@ class BackgroundTracker:
         first_pause: float = _FIRST_PAUSE,
     ) -> None:
         self.name = name
-        self._make, self._advice, self._if_missing = make, advice, if_missing
-        self._max_waiting, self._first_pause = max_waiting, first_pause
+        self._make = make
+        self._advice = advice
+        self._if_missing = if_missing
+        self._max_waiting = max_waiting
+        self._first_pause = first_pause
         self._waiting: deque[Record] = deque()
         self._changed = threading.Condition()
         self._ending = threading.Event()
@@ -92,19 +95,19 @@ class BackgroundTracker:
         note(f"warning: tracker {self.name}: {what} could not be sent{slow}{where}")
 
     def _work(self, info: RunInfo, keep_id: Callable[[str], None]) -> None:
-        made: list[Tracker] = []
+        trackers: list[Tracker] = []
 
         def start() -> None:
-            if not made:
-                made.append(self._make())
-            found = made[0].start(info)
-            if found is not None:
+            if not trackers:
+                trackers.append(self._make())
+            run_id = trackers[0].start(info)
+            if run_id is not None:
                 with contextlib.suppress(OSError):  # The run reports a full disk itself.
-                    keep_id(str(found))
+                    keep_id(str(run_id))
 
         if not self._repeat(start):
             return
-        (tracker,) = made
+        (tracker,) = trackers
         while batch := self._next_batch():
             for step, split, values in batch:
                 numbers = _numbers(values)

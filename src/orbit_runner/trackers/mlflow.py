@@ -15,7 +15,10 @@ from orbit_runner.trackers.base import NamedTracker, RunInfo
 from orbit_runner.utils.log import note
 
 # MLflow's limits, or those of older servers if they are lower.
-_MAX_METRICS, _MAX_PARAMS, _MAX_NAME, _MAX_VALUE = 1000, 100, 250, 500
+_MAX_METRICS = 1000
+_MAX_PARAMS = 100
+_MAX_NAME = 250
+_MAX_VALUE = 500
 _FORBIDDEN = re.compile(r"[^\w\-./ :]")
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 _DEFAULT = "runs/mlflow"
@@ -41,7 +44,8 @@ class MLflowTracker(NamedTracker):
     def __init__(
         self, experiment_name: str = "", run_name: str = "", tracking_uri: str = ""
     ) -> None:
-        self._experiment_name, self._run_name = experiment_name, run_name
+        self._experiment_name = experiment_name
+        self._run_name = run_name
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _DEFAULT
         self._metrics: list[Any] = []
         # The steps that MLflow has from earlier starts, by split.
@@ -64,16 +68,16 @@ class MLflowTracker(NamedTracker):
         from mlflow import MlflowClient
 
         self._client = MlflowClient(tracking_uri=_store_uri(self._uri))
-        found = self._earlier_run(run.previous_id)
-        if found is None:
-            found = self._client.create_run(
+        mlflow_run = self._earlier_run(run.previous_id)
+        if mlflow_run is None:
+            mlflow_run = self._client.create_run(
                 self._experiment_id(run.name), run_name=self._run_name or _name_of(run)
             )
         else:
-            self._client.update_run(found.info.run_id, status="RUNNING")
-            self._known = self._logged_steps(found)
-        self._id = str(found.info.run_id)
-        self._send_settings(run, found.data.params)
+            self._client.update_run(mlflow_run.info.run_id, status="RUNNING")
+            self._known = self._logged_steps(mlflow_run)
+        self._id = str(mlflow_run.info.run_id)
+        self._send_settings(run, mlflow_run.data.params)
         return self._id
 
     def log(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
@@ -106,29 +110,31 @@ class MLflowTracker(NamedTracker):
         from mlflow.exceptions import MlflowException
 
         try:
-            found = self._client.get_run(run_id)
+            mlflow_run = self._client.get_run(run_id)
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-            found = None
-        if found is None or found.info.lifecycle_stage == "deleted":
+            mlflow_run = None
+        if mlflow_run is None or mlflow_run.info.lifecycle_stage == "deleted":
             note(f"tracker mlflow: run {run_id} was not found; creating another")
             return None
-        return found
+        return mlflow_run
 
     def _experiment_id(self, name: str) -> str:
         name = self._experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or name
-        found = self._client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
-        folder = _directory(self._uri)
-        place = (folder / "artifacts").as_uri() if folder else None
-        return str(self._client.create_experiment(name, artifact_location=place))
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is not None:
+            return str(experiment.experiment_id)
+        directory = _directory(self._uri)
+        location = (directory / "artifacts").as_uri() if directory else None
+        return str(self._client.create_experiment(name, artifact_location=location))
 
-    def _logged_steps(self, found: Any) -> dict[str, set[int]]:
-        first = {name.partition("/")[0]: name for name in sorted(found.data.metrics, reverse=True)}
+    def _logged_steps(self, mlflow_run: Any) -> dict[str, set[int]]:
+        first = {
+            name.partition("/")[0]: name for name in sorted(mlflow_run.data.metrics, reverse=True)
+        }
         return {
-            split: {m.step for m in self._client.get_metric_history(found.info.run_id, name)}
+            split: {m.step for m in self._client.get_metric_history(mlflow_run.info.run_id, name)}
             for split, name in first.items()
         }
 
@@ -157,8 +163,10 @@ class MLflowTracker(NamedTracker):
     def _send_tags(self, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
 
-        made = [RunTag(_sanitize_name(name), value[:_MAX_VALUE]) for name, value in tags.items()]
-        for batch in _batches(made, _MAX_PARAMS):
+        run_tags = [
+            RunTag(_sanitize_name(name), value[:_MAX_VALUE]) for name, value in tags.items()
+        ]
+        for batch in _batches(run_tags, _MAX_PARAMS):
             self._client.log_batch(self._id, tags=batch)
 
 
@@ -179,11 +187,11 @@ def _directory(uri: str) -> Path | None:
 
 def _store_uri(uri: str) -> str:
     """Returns the URI of a store; that of a directory is an SQLite database in it."""
-    folder = _directory(uri)
-    if folder is None:
+    directory = _directory(uri)
+    if directory is None:
         return uri
-    folder.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{folder / 'mlflow.db'}"
+    directory.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{directory / 'mlflow.db'}"
 
 
 def _name_of(run: RunInfo) -> str:

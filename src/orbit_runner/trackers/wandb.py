@@ -35,7 +35,9 @@ class WandbTracker(NamedTracker):
         directory: str | None = None,
     ) -> None:
         self._given: dict[str, Any] = {"entity": entity, "group": group, "mode": mode}
-        self._project, self._name, self._tags = project, name, list(tags)
+        self._project = project
+        self._name = name
+        self._tags = list(tags)
         self._directory = directory
         self._id = secrets.token_hex(4)
         self._last = -1

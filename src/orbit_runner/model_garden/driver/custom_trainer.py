@@ -155,9 +155,10 @@ def build_summary_managers(run: CustomTrainerRun, given: Mapping[str, Any]) -> d
     settings = run.config.trainer
     step = run.global_step
     lines = JsonLines(RunDirectory(directory).metrics) if run.is_chief else None
-    interval, subdir = settings.summary_interval, settings.validation_summary_subdir
+    interval = settings.summary_interval
+    subdir = settings.validation_summary_subdir
     writes_events = run.is_chief and writes_event_files(run.config.trackers)
-    made = {
+    managers = {
         "summary_manager": Summaries(
             directory / "train" if writes_events else None,
             lines,
@@ -169,7 +170,7 @@ def build_summary_managers(run: CustomTrainerRun, given: Mapping[str, Any]) -> d
             directory / subdir if writes_events else None, lines, "validation", step
         ),
     }
-    return {name: given[name] or made[name] for name in made}
+    return {name: given[name] or managers[name] for name in managers}
 
 
 class CustomTrainerRun:
@@ -237,7 +238,8 @@ class EventReporter:
 
     def restart(self) -> None:
         """Restarts the time measurement, for the next loop."""
-        self._step, self._time = self._run.step, time.perf_counter()
+        self._step = self._run.step
+        self._time = time.perf_counter()
 
     def report_loop(self, logs: Mapping[str, Any]) -> None:
         """Calls `on_loop_end` of the callbacks with the output of a loop and its speed."""
@@ -289,16 +291,16 @@ def build_garden_controller(
     from official.core import actions
 
     check_custom_trainer(run.config.trainer)
-    folder = run.model_dir
+    model_dir = run.model_dir
     leave = SignalAction(signals, Workers(run.strategy), manager, run.global_step)
     own_train = [reporter.report_loop, *train_actions, leave]
     own_eval = [reporter.report_evaluation, *eval_actions]
     if trainer:
         own_train += actions.get_train_actions(
-            params, trainer, str(folder), checkpoint_manager=manager
+            params, trainer, str(model_dir), checkpoint_manager=manager
         )
     if evaluator:
-        own_eval += actions.get_eval_actions(params, evaluator, str(folder))
+        own_eval += actions.get_eval_actions(params, evaluator, str(model_dir))
     settings = params.trainer
     if trainer and settings.train_steps < 1:
         raise SettingError(
@@ -314,9 +316,9 @@ def build_garden_controller(
         steps_per_loop=_require_int(settings, "steps_per_loop"),
         checkpoint_manager=manager,
         enable_async_checkpointing=asynchronous,
-        summary_dir=str(folder / "train") if save_summary else None,
+        summary_dir=str(model_dir / "train") if save_summary else None,
         eval_summary_dir=(
-            str(folder / settings.validation_summary_subdir) if save_summary else None
+            str(model_dir / settings.validation_summary_subdir) if save_summary else None
         ),
         summary_interval=settings.summary_interval if save_summary else None,
         train_actions=own_train,

@@ -239,7 +239,8 @@ class OrbitExperimentRunner:
                 train=train,
                 evaluate=evaluate,
             )
-        exporter, best = None, None
+        exporter = None
+        best = None
         if self._overrides("_build_best_checkpoint_exporter"):
             reject_settings(
                 self._config, BEST_CHECKPOINT_SETTINGS, "exporter of the best checkpoint"
@@ -426,7 +427,8 @@ class OrbitExperimentRunner:
 
     def _use_custom_manager(self) -> None:
         """Replaces the runner's checkpoints with a checkpoint manager that a subclass built."""
-        manager, run = self._checkpoint_manager, self._run
+        manager = self._checkpoint_manager
+        run = self._run
         if run is not None and not isinstance(manager, GardenCheckpoints):
             if manager is None:
                 raise RunnerError(

@@ -31,7 +31,8 @@ def from_driver(params: Any) -> ExperimentConfig:
     """
     from orbit_runner.model_garden.provider import from_model_garden
 
-    config, before = from_model_garden(params), _sources.get(id(params))
+    config = from_model_garden(params)
+    before = _sources.get(id(params))
     # The driver has already decided whether ops are deterministic.
     changes: dict[str, Any] = {"deterministic": False}
     seed, _ = tf.compat.v1.get_seed(None)
@@ -52,8 +53,8 @@ def _restore_own_settings(section: Any, before: Any, params: Any) -> Any:
     """Returns a section with the earlier values of settings that Model Garden does not have."""
     names = [f.name for f in dataclasses.fields(before) if f.name not in vars(params)]
     plain = type(before)()
-    made = {name: getattr(before, name) for name in names}
-    return section.replace(**{n: v for n, v in made.items() if v != getattr(plain, n)})
+    values = {name: getattr(before, name) for name in names}
+    return section.replace(**{n: v for n, v in values.items() if v != getattr(plain, n)})
 
 
 def remember_source(params: Any, config: ExperimentConfig) -> Any:

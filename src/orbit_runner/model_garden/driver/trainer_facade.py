@@ -35,7 +35,8 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     """
 
     def __init__(self, run: Run, config: Any, checkpoint_exporter: Any = None) -> None:
-        self.run, self.config = run, config
+        self.run = run
+        self.config = config
         self.checkpoint_exporter = checkpoint_exporter
 
     @property
@@ -113,17 +114,17 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
 
         `logs` is {} if there was no evaluation.
         """
-        found = _remove_example_counts(logs)
+        garden_logs = _remove_example_counts(logs)
         if not logs or self.run.best is None:
-            return found
+            return garden_logs
         metric = self.config.trainer.best_checkpoint_eval_metric
-        return {**found, f"best_{metric}": self._best_logs().get(metric, math.nan)}
+        return {**garden_logs, f"best_{metric}": self._best_logs().get(metric, math.nan)}
 
     def _best_logs(self) -> Mapping[str, Any]:
         if self.checkpoint_exporter is not None:
             return self.checkpoint_exporter.best_ckpt_logs
-        folder = self.run.config.trainer.best_checkpoint_export_subdir
-        info = self.run.model_dir / folder / "info.json"
+        subdirectory = self.run.config.trainer.best_checkpoint_export_subdir
+        info = self.run.model_dir / subdirectory / "info.json"
         try:
             return read_json_object(info)
         except (OSError, ValueError):  # Removed or damaged during the run.
@@ -160,7 +161,8 @@ class GardenCheckpoints(tf.train.CheckpointManager):
     """
 
     def __init__(self, run: Run, checkpoint: tf.train.Checkpoint) -> None:
-        self._run, self._tf_checkpoint = run, checkpoint
+        self._run = run
+        self._tf_checkpoint = checkpoint
         assert isinstance(run.checkpoints, Checkpoints)  # A user's manager is not wrapped again.
         self._folder = run.checkpoints.folder
         self._last_saved_step = run.step
@@ -223,11 +225,14 @@ class ManagedCheckpoints:
     """A custom `tf.train.CheckpointManager` with the interface of a run's checkpoints."""
 
     def __init__(self, run: Run, manager: Any, *, asynchronous: bool) -> None:
-        self._state, self._strategy, self._manager = run.state, run.strategy, manager
+        self._state = run.state
+        self._strategy = run.strategy
+        self._manager = manager
         self.conditions = run.checkpoints.conditions
         # A custom manager restores its latest checkpoint completely or raises, and stores no
         # record.
-        self.fell_back, self.restored_partially = False, False
+        self.fell_back = False
+        self.restored_partially = False
         self.restored: CheckpointRecord | None = None
         self.started_from: str | None = None
         self.loaded: LoadedWeights | None = None
@@ -294,9 +299,9 @@ class ManagedCheckpoints:
         step = self._step
         if step == self._saved:
             return
-        found = non_finite_variables(self._state.model.trainable_variables)
-        if found:
-            raise non_finite_error(step, found)
+        non_finite = non_finite_variables(self._state.model.trainable_variables)
+        if non_finite:
+            raise non_finite_error(step, non_finite)
         self._manager.save(checkpoint_number=step, check_interval=False, options=self._options)
         self._saved = step
 

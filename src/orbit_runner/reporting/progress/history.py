@@ -42,12 +42,16 @@ class History(Callback):
         self.started: float | None = None  # when training began, on the monotonic clock
         self.metrics: dict[str, float] = {}  # of the last loop, with loss and learning rate
         self.losses: deque[float] = deque(maxlen=_RECORDS)  # at the latest records
-        self._interval, self._record, self._read_at = 1, -1, 0.0
+        self._interval = 1
+        self._record = -1
+        self._read_at = 0.0
 
     def on_train_begin(self, run: Any) -> None:
         """Stores the start step, the target step and what steps are converted to."""
-        self.last_step, self.target = run.step, run.train_steps
-        self.steps_per_epoch, self.examples_per_step = run.steps_per_epoch, run.examples_per_step
+        self.last_step = run.step
+        self.target = run.train_steps
+        self.steps_per_epoch = run.steps_per_epoch
+        self.examples_per_step = run.examples_per_step
         self._interval = run.config.trainer.summary_interval
         self._record = run.step // self._interval
         self.best = _best(run)

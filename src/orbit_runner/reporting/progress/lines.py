@@ -35,10 +35,13 @@ class PlainProgress(History):
 
     def __init__(self, interval: float = 10.0, *, brief: bool = False) -> None:
         super().__init__()
-        self._interval_seconds, self._brief = interval, brief
-        self._phase, self._since = "starting", time.monotonic()
+        self._interval_seconds = interval
+        self._brief = brief
+        self._phase = "starting"
+        self._since = time.monotonic()
         self._last_line = 0.0
-        self._lock, self._done = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._done = threading.Event()
 
     @contextlib.contextmanager
     def shown_scope(self) -> Iterator[None]:
@@ -67,7 +70,8 @@ class PlainProgress(History):
 
     def phase(self, text: str, *, minor: bool = False) -> None:
         """Prints the name of the next phase. A minor one is only printed if it takes long."""
-        self._phase, self._since = text, time.monotonic()
+        self._phase = text
+        self._since = time.monotonic()
         if not minor:
             self._line(f"{text} …")
 
@@ -84,7 +88,8 @@ class PlainProgress(History):
     def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Prints step, metrics and speed, if a line is due and at the target step."""
         super().on_loop_end(run, logs)
-        self._phase, self._since = f"training after step {self.last_step}", time.monotonic()
+        self._phase = f"training after step {self.last_step}"
+        self._since = time.monotonic()
         if not self._brief and (self._is_due() or self.last_step >= self.target):
             self.read_metrics(logs)
             self._line(loop_line(self))
@@ -129,9 +134,11 @@ class JsonProgress(History):
 
     def __init__(self, interval: float = 10.0, *, brief: bool = False) -> None:
         super().__init__()
-        self._interval_seconds, self._brief = interval, brief
+        self._interval_seconds = interval
+        self._brief = brief
         self._last_step_line = self._last_detail = 0.0
-        self._lock, self._stream = threading.Lock(), sys.stderr
+        self._lock = threading.Lock()
+        self._stream = sys.stderr
 
     @contextlib.contextmanager
     def shown_scope(self) -> Iterator[None]:
@@ -143,9 +150,9 @@ class JsonProgress(History):
         """Prints an event: its name, the time and values."""
         from orbit_runner.utils.files import to_jsonable  # Imports NumPy.
 
-        found = to_jsonable({"event": event, "time": round(time.time(), 3), **values})
+        record = to_jsonable({"event": event, "time": round(time.time(), 3), **values})
         with self._lock:
-            print(json.dumps(found, allow_nan=False), file=self._stream, flush=True)
+            print(json.dumps(record, allow_nan=False), file=self._stream, flush=True)
 
     def phase(self, text: str, *, minor: bool = False) -> None:
         """Prints the name of the next phase."""
@@ -207,11 +214,12 @@ class _Notes(io.TextIOBase):
     """A text stream that turns lines into notes."""
 
     def __init__(self, progress: JsonProgress) -> None:
-        self._progress, self._rest = progress, ""
+        self._progress = progress
+        self._rest = ""
 
     def write(self, text: str) -> int:
         """Prints a note for each complete line that is not empty."""
-        *found, self._rest = (self._rest + text).split("\n")
-        for line in filter(str.strip, found):
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in filter(str.strip, lines):
             self._progress.note(line)
         return len(text)

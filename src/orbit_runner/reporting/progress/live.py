@@ -72,12 +72,15 @@ class LiveProgress(History):
 
     def phase(self, text: str, *, minor: bool = False) -> None:
         """Shows the name of the next phase."""
-        self._view.phase, self._view.since = text, time.monotonic()
-        self._view.detail, self._view.fraction = "", None
+        self._view.phase = text
+        self._view.since = time.monotonic()
+        self._view.detail = ""
+        self._view.fraction = None
 
     def detail(self, text: str, fraction: float | None = None) -> None:
         """Shows how far the phase is."""
-        self._view.fraction, self._view.detail = fraction, text
+        self._view.fraction = fraction
+        self._view.detail = text
 
     def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Shows that the run is training."""
@@ -120,11 +123,13 @@ class LiveLines(Live):
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Returns what is printed, preceded by codes that erase the previous lines."""
-        found = super().process_renderables(renderables)
-        columns, before = self.console.width, self._drawn_columns
+        output = super().process_renderables(renderables)
+        columns = self.console.width
+        before = self._drawn_columns
         wrapped = sum((min(width, before) - 1) // columns for width in self._drawn_widths)
-        self._drawn_widths, self._drawn_columns = self._widths, columns
-        return [_erase(wrapped), *found] if columns < before and wrapped else found
+        self._drawn_widths = self._widths
+        self._drawn_columns = columns
+        return [_erase(wrapped), *output] if columns < before and wrapped else output
 
 
 def _erase(rows: int) -> Control:
@@ -162,13 +167,13 @@ class _Item:
 def lines(view: View, width: int, now: float) -> list[Text]:
     """Returns the lines, none longer than `width`. `now` is the time on the monotonic clock."""
     history = view.history
-    found = [_header(view, width), _phase_line(view, width, now)]
+    texts = [_header(view, width), _phase_line(view, width, now)]
     if history.started is not None:
-        found.append(_line(_metric_items(history, width), width))
-        found.append(_line(_speed_items(history, now), width))
+        texts.append(_line(_metric_items(history, width), width))
+        texts.append(_line(_speed_items(history, now), width))
     if history.evaluations:
-        found.append(_line(_evaluation_items(history, width), width))
-    return [line for line in found if line.cell_len]
+        texts.append(_line(_evaluation_items(history, width), width))
+    return [line for line in texts if line.cell_len]
 
 
 def _header(view: View, width: int) -> Text:

@@ -76,5 +76,5 @@ def export_formats() -> dict[str, ExportFormat]:
 
 def network_formats() -> dict[str, NetworkFormat]:
     """Returns the formats for the network alone by name."""
-    found = export_formats().items()
-    return {name: format for name, format in found if isinstance(format, NetworkFormat)}
+    formats = export_formats().items()
+    return {name: format for name, format in formats if isinstance(format, NetworkFormat)}

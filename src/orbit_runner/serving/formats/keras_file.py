@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from orbit_runner.serving.network import Network
 
 _REPLACEMENT = "without_this_package"  # the method of this package's layers that returns others
-_METADATA, _DATE = "metadata.json", "date_saved"
+_METADATA = "metadata.json"
+_DATE = "date_saved"
 _MOST_CLASSES = 5
 
 
@@ -27,19 +28,20 @@ class KerasFile(NetworkFormat):
     def write(self, network: Network, path: Path, features: Iterable[Any]) -> None:
         """Writes a model. Raises `RunnerError` if it has layers of other packages."""
         model = _replace_layers(network.model)
-        found = dict.fromkeys(
-            f"{type(one).__module__}.{type(one).__qualname__}" for one in _foreign_layers(model)
+        classes = dict.fromkeys(
+            f"{type(layer).__module__}.{type(layer).__qualname__}"
+            for layer in _foreign_layers(model)
         )
-        if found:
-            names = list(found)
+        if classes:
+            names = list(classes)
             more = f" and {len(names) - _MOST_CLASSES} more" if len(names) > _MOST_CLASSES else ""
             raise RunnerError(
                 "the network cannot be a .keras file that tf_keras alone can load: its layers are "
                 f"of the classes {', '.join(names[:_MOST_CLASSES])}{more}"
             )
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                saved = Path(folder) / path.name
+            with tempfile.TemporaryDirectory() as directory:
+                saved = Path(directory) / path.name
                 model.save(saved)
                 _copy_without_date(saved, path)
         except (NotImplementedError, TypeError, ValueError) as error:
@@ -59,7 +61,7 @@ def _replace_layers(model: Any) -> Any:
     """Returns a copy with the same weights, or the model itself if it needs no other layers."""
     import tf_keras
 
-    if not any(hasattr(one, _REPLACEMENT) for one in _layers(model)):
+    if not any(hasattr(layer, _REPLACEMENT) for layer in _layers(model)):
         return model
     copy = tf_keras.models.clone_model(model, clone_function=_clone)
     copy.set_weights(model.get_weights())
@@ -76,7 +78,7 @@ def _layers(model: Any) -> Iterator[Any]:
 
 
 def _foreign_layers(model: Any) -> Iterator[Any]:
-    return (one for one in (model, *_layers(model)) if not _is_keras_class(type(one)))
+    return (layer for layer in (model, *_layers(model)) if not _is_keras_class(type(layer)))
 
 
 def _is_keras_class(cls: type) -> bool:

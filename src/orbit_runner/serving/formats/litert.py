@@ -41,10 +41,10 @@ class LiteRT(NetworkFormat):
 
     def write(self, network: Network, path: Path, features: Iterable[Any]) -> None:
         """Writes a network. Raises `RunnerError` if LiteRT lacks an op."""
-        with tempfile.TemporaryDirectory() as folder, _quiet_scope():
+        with tempfile.TemporaryDirectory() as directory, _quiet_scope():
             try:
-                network.save(Path(folder), batch=1)
-                path.write_bytes(self._converter(folder, network, features).convert())
+                network.save(Path(directory), batch=1)
+                path.write_bytes(self._converter(directory, network, features).convert())
             except (OSError, RunnerError):
                 raise
             except Exception as error:  # The converter raises errors of several kinds.
@@ -61,20 +61,20 @@ class LiteRT(NetworkFormat):
         runner = interpreter.get_signature_runner(DEFAULT_SIGNATURE)
 
         def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-            found = []
+            answers = []
             for row in range(len(values[0])):
                 given = {n: v[row : row + 1] for n, v in zip(inputs, values, strict=True)}
                 answer = runner(**given)
-                found.append([answer[name] for name in outputs])
-            return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+                answers.append([answer[name] for name in outputs])
+            return [np.concatenate(parts) for parts in zip(*answers, strict=True)]
 
         return run
 
-    def _converter(self, folder: str, network: Network, features: Iterable[Any]) -> Any:
+    def _converter(self, directory: str, network: Network, features: Iterable[Any]) -> Any:
         import tensorflow as tf
 
         converter = tf.lite.TFLiteConverter.from_saved_model(
-            folder, signature_keys=[DEFAULT_SIGNATURE]
+            directory, signature_keys=[DEFAULT_SIGNATURE]
         )
         if self.weights != "float32":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -119,16 +119,16 @@ def _representative_dataset(
 ) -> Iterator[dict[str, np.ndarray]]:
     import tensorflow as tf
 
-    for one in features:
-        values = [value.numpy() for value in tf.nest.flatten(one)]
+    for example in features:
+        values = [value.numpy() for value in tf.nest.flatten(example)]
         yield dict(zip(network.inputs, values, strict=True))
 
 
 def _describe_error(error: Exception) -> str:
     """Returns the ops that do not convert, without the dump of the graph around them."""
     text = str(error)
-    found = [part.strip() for match in _OPS.findall(text) for part in match.split(",")]
-    ops = [*dict.fromkeys([*found, *_OP.findall(text)])]
+    listed_ops = [part.strip() for match in _OPS.findall(text) for part in match.split(",")]
+    ops = [*dict.fromkeys([*listed_ops, *_OP.findall(text)])]
     if not ops:
         return first_line(error)
     more = f" and {len(ops) - _MOST_OPS} more" if len(ops) > _MOST_OPS else ""

@@ -57,15 +57,15 @@ def describe_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, di
 
     from orbit_runner.serving.network import describe_spec
 
-    found = {}
+    descriptions = {}
     for name, function in signatures.items():
         traced = function.get_concrete_function()
         inputs = traced.structured_input_signature
         named = {spec.name: spec for spec in tf.nest.flatten(inputs)}
-        found[name] = {
+        descriptions[name] = {
             "inputs": {key: describe_spec(spec) for key, spec in named.items()},
             "outputs": {
                 key: describe_spec(spec) for key, spec in traced.structured_outputs.items()
             },
         }
-    return found
+    return descriptions
