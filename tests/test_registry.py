@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orbit_runner.data.dataset import Reader
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS, Registry
 
@@ -89,7 +90,8 @@ def test_every_entry_of_the_package_can_be_imported(registry: Registry) -> None:
     for entry in own:
         assert entry.help
         assert isinstance(entry.load_config(), type)
-        assert callable(entry.load())
+        loaded = entry.load()
+        assert callable(loaded.load if isinstance(loaded, Reader) else loaded)
 
 
 def plugin(folder: Path, entry_point: str, module: str) -> None:

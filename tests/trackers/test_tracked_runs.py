@@ -148,7 +148,7 @@ def test_records_do_not_end_loops_because_of_a_tracker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[bool] = []
-    monkeypatch.setattr(Trainer, "enable_records_in_graph", lambda self: bool(taken.append(True)))
+    monkeypatch.setattr(Trainer, "_build_recorder", lambda self: taken.append(True))
 
     run(toy_config(trackers=_own("FileTracker", path=str(tmp_path / "tracked"))), tmp_path / "a")
 

@@ -100,7 +100,7 @@ def test_loops_end_at_records_only_if_a_callback_needs_it(
 ) -> None:
     """If records are taken inside a loop, callbacks see the weights and the step of its end."""
     taken: list[bool] = []
-    monkeypatch.setattr(Trainer, "enable_records_in_graph", lambda self: bool(taken.append(True)))
+    monkeypatch.setattr(Trainer, "_build_recorder", lambda self: taken.append(True))
     run(toy_config(), tmp_path / "loops", callbacks=[OnlyLoops()])
     assert taken
     taken.clear()

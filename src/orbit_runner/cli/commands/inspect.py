@@ -83,7 +83,9 @@ def main(flags: argparse.Namespace) -> int:
     if flags.json:
         print(json.dumps(inspection.as_dict(), indent=2))
     else:
-        print("\n".join(section_lines(sections, shutil.get_terminal_size((100, 24)).columns)))
+        # A file or another program gets whole lines.
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join(section_lines(sections, width)))
     return 0
 
 
