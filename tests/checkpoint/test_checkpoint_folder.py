@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record
+from orbit_runner.checkpoint.record import CheckpointRecord, read_record
 from tests.support.damage import DATA, empty, flip, truncate
 
 

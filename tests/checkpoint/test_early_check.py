@@ -8,7 +8,7 @@ import pytest
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
-from orbit_runner.checkpoint.metadata import FileMark
+from orbit_runner.checkpoint.record import FileMark
 from tests.support.damage import DATA, flip, truncate
 from tests.support.toy import Notes, run, toy_config
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, Retention, retention_of
-from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.ranking import (
     Entry,
     KeepRanked,
@@ -15,6 +14,7 @@ from orbit_runner.checkpoint.ranking import (
     ranking_on_disk,
     steps_by_rank,
 )
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.checkpoint.selection import choose_checkpoint
 from tests.support.damage import DATA, flip
 from tests.support.toy import toy_config

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import (
     LargestDifference,
     LossDiff,

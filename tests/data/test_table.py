@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.table import SortedTable, Table, storage_scope, stored_tensor
+from orbit_runner.data.stored_tensor import SortedTable, Table, storage_scope, stored_tensor
 
 
 def test_tensors_are_stored_on_the_device_of_the_scope() -> None:

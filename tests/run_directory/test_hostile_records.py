@@ -13,7 +13,7 @@ import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import current_damage, newest_step_of_run
-from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record, sha256_of
+from orbit_runner.checkpoint.record import CheckpointRecord, read_record, sha256_of
 from orbit_runner.data.fingerprint import describe_files
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.finetune import newest_checkpoint

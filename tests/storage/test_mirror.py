@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.run_directory import remote_runs
 from orbit_runner.run_directory.remote_copy import Mirror, WorkingCopy, groups_of
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore, StorageError

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, Retention
-from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.ranking import Entry, KeepRanked, steps_by_rank
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.run_directory import remote_runs
 from orbit_runner.run_directory.remote_copy import Mirror, groups_of
 from orbit_runner.storage.objects import ObjectStore

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record
+from orbit_runner.checkpoint.record import CheckpointRecord, read_record
 from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from orbit_runner import Callback, RunnerError, SettingError
-from orbit_runner.checkpoint.metadata import read_record
+from orbit_runner.checkpoint.record import read_record
 from orbit_runner.train.stop_requests import StoppedAtStep
 from orbit_runner.train.trainer import Trainer
 from tests.support.toy import Notes, records, run, toy_config, weights

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from orbit_runner.checkpoint.metadata import CheckpointRecord, mark_files, read_record
+from orbit_runner.checkpoint.record import CheckpointRecord, mark_files, read_record
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.utils.files import read_file, write_atomically
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.utils.files import read_file

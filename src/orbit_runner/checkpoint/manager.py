@@ -20,7 +20,7 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     newest_step_of_run,
     path_of,
 )
-from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.checkpoint.restore import Restorer, content_problem
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.determinism.numerics_record import describe_changes

@@ -25,7 +25,7 @@ from orbit_runner.checkpoint.fingerprint import (
 )
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
-from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.distribute.parameter_server import io_device
 from orbit_runner.distribute.sharded_variables import cache_sharded_slots
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list

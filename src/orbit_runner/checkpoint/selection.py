@@ -15,8 +15,8 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     find_checkpoints,
     list_checkpoints,
 )
-from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.ranking import steps_by_rank
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.errors import RunnerError
 
 AVERAGE = "average"

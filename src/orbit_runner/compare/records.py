@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from orbit_runner.checkpoint.latest_checkpoint import current_damage
-from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.compare.runs import differing_values, format_value
 from orbit_runner.config.declarations import path_kind

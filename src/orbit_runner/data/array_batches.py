@@ -16,7 +16,7 @@ from orbit_runner.data.order.sharding import count_eval_steps
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.table import Table
+from orbit_runner.data.stored_tensor import Table
 from orbit_runner.errors import DataError
 
 _Tree = dict[str, Any]

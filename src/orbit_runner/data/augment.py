@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.data.arrays import RepeatedArray, stored_rows
 from orbit_runner.data.order.image_draws import CropFlips, crop_flips
-from orbit_runner.data.table import stored_tensor
+from orbit_runner.data.stored_tensor import stored_tensor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,8 +24,8 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     current_damage,
     latest_intact_record,
 )
-from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.ranking import steps_by_rank
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import compare_runs
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
-from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import StepVerdict, judge_step
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.determinism.numerics_record import describe_changes as numeric_changes

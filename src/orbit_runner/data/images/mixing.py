@@ -15,7 +15,7 @@ import tensorflow as tf
 from orbit_runner.data.images.decode import round_to_uint8
 from orbit_runner.data.order.image_draws import QUANTILES, quantiles
 from orbit_runner.data.order.keyed_random import COLUMN, CUT, MIXED, ROW, SHARE, random_bits
-from orbit_runner.data.table import stored_tensor
+from orbit_runner.data.stored_tensor import stored_tensor
 
 _SALTS = {"mixed": MIXED, "cut": CUT, "share": SHARE, "row": ROW, "column": COLUMN}
 

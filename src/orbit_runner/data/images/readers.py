@@ -16,7 +16,7 @@ from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
 from orbit_runner.data.order.sharding import ReplicaSlices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
-from orbit_runner.data.table import Table, stored_tensor
+from orbit_runner.data.stored_tensor import Table, stored_tensor
 
 # Tensors [b] by name: `id`, `epoch`, `weight` (evaluation), `record`; later `raw` and `label`.
 Columns = dict[str, Any]

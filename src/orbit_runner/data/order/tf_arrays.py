@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.order.arrays import Array, Arrays, Network
-from orbit_runner.data.table import stored_tensor
+from orbit_runner.data.stored_tensor import stored_tensor
 
 
 def _uint64(values: Array) -> tf.Tensor:

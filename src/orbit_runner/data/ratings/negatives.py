@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import SortedTable, stored_tensor
+from orbit_runner.data.stored_tensor import SortedTable, stored_tensor
 
 
 class NegativeItems:

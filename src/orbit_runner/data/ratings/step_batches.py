@@ -16,7 +16,7 @@ from orbit_runner.data.ratings.distinct import draw_distinct
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.negatives import NegativeItems
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.table import Table, stored_tensor
+from orbit_runner.data.stored_tensor import Table, stored_tensor
 
 _CHUNK_PAIRS = 2**16
 _EVALUATION_SALT = 0x72616E6B

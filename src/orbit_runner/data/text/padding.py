@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import stored_tensor
+from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.text.source import Ragged
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.images.readers import Columns, ImageReader
-from orbit_runner.data.table import stored_tensor
+from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.source import RecordDataset
 
 

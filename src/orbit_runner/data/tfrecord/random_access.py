@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import stored_tensor
+from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES
 from orbit_runner.data.tfrecord.index_cache import record_offsets

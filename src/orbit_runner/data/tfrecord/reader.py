@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.order.epochs import NO_EXAMPLES, skip_gaps
 from orbit_runner.data.order.records import BlockOrder, WindowShuffle
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
-from orbit_runner.data.table import stored_tensor
+from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS
 from orbit_runner.data.tfrecord.source import RecordSource
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
 from orbit_runner.checkpoint.manager import Checkpoints
-from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.train.callbacks.base import Logs, RunView

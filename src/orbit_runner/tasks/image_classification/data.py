@@ -11,11 +11,11 @@ from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_images
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.image_classification.classes import classes_of
 from orbit_runner.tasks.image_classification.config import SECTIONS
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.examples import ImageExamples
 from orbit_runner.tasks.image_classification.sources import (
+    classes_of,
     image_notes,
     image_rows,
     load_source,

@@ -10,10 +10,9 @@ from orbit_runner.data.dataset import Place
 from orbit_runner.data.order.epochs import Rows
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.augmentation_draws import AugmentationDraws
-from orbit_runner.tasks.image_classification.classes import image_mixture
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import load_source
+from orbit_runner.tasks.image_classification.sources import image_mixture, load_source
 
 
 class ImageExamples(DatasetExamples):

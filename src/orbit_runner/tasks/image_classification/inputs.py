@@ -20,9 +20,13 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
-from orbit_runner.tasks.image_classification.classes import image_mixture
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import Size, is_ready, load_source
+from orbit_runner.tasks.image_classification.sources import (
+    Size,
+    image_mixture,
+    is_ready,
+    load_source,
+)
 
 
 def train_inputs(

@@ -14,7 +14,6 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
-from orbit_runner.tasks.image_classification.classes import classes_of
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.examples import ImageExamples
@@ -25,7 +24,7 @@ from orbit_runner.tasks.image_classification.serving import (
     image_serving,
     make_decoder,
 )
-from orbit_runner.tasks.image_classification.sources import load_source
+from orbit_runner.tasks.image_classification.sources import classes_of, load_source
 from orbit_runner.tasks.image_classification.trained_images import TrainedImages
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels

@@ -12,7 +12,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import find_split
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.table import storage_scope
+from orbit_runner.data.stored_tensor import storage_scope
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import TaskAdapter
