@@ -205,6 +205,16 @@ Tensors = list[tf.Tensor]
 # Terms are summed in one fixed binary tree, whichever devices compute them. Neighbors are added
 # pairwise, then neighboring sums, and so on; a last term without a neighbor moves up unchanged.
 # Floating-point addition is not associative, so the order determines the last bits.
+#
+#     terms       0   1     2   3     4   5     6
+#                  \ /       \ /       \ /      |
+#     sums         0+1       2+3       4+5      6
+#                    \       /           \     /
+#                    0+1+2+3             4+5+6
+#                           \           /
+#                                sum
+#
+# Two devices with four terms each compute the left and the right half, and then add them.
 
 
 def tree_sum(rows: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,13 @@
-"""Loops that create several batches at once inside the graph, without an iterator or a pipeline."""
+"""Loops that create several batches at once inside the graph, without an iterator or a pipeline.
+
+A loop of 14 steps, with chunks of 4 and a record every 6 steps:
+
+    step      1   2   3   4   5   6   7   8   9  10  11  12  13  14
+    chunk    [ batches 1–4 ] [ 5–6 ] [ batches 7–10 ] [11–12] [13–14]
+    record                         ▲                        ▲
+
+The batches of a chunk are created by one call. A chunk ends where a record does.
+"""
 
 from __future__ import annotations
 

@@ -24,6 +24,10 @@ class Recorder(Stage):
     The records are written to a variable. They are not outputs of the loop, because TensorFlow
     folds the constants of a loop with outputs differently. That changed the last bit of a cosine
     learning rate, and therefore the weights.
+
+        step        1  2  3  4  5 | 6  7  8  9  10 | 11  12      interval 5, a loop of 12 steps
+        metrics     updated       ▼ reset          ▼ reset
+        variable                 row 0            row 1          read by the host after the loop
     """
 
     def __init__(
