@@ -12,9 +12,9 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.data.tables import dataset as tables
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification import sources
-from orbit_runner.tasks.tabular import sources as tables
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.images import write_folder
 from tests.support.keras_models import BASE
