@@ -37,7 +37,7 @@ _REPLACEMENTS: tuple[tuple[Any, Any, tuple[str, ...]], ...] = (
 
 
 def install() -> None:
-    """Replaces the functions of Model Garden's runner with those of this one, in this process.
+    """Replaces the functions of Model Garden's runner with those of this runner, in this process.
 
     Drivers call them as attributes of their modules, so no driver has to change. A class that was
     already derived from Model Garden's `OrbitExperimentRunner` keeps its base class.

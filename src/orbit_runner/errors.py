@@ -72,7 +72,9 @@ class Diverged(RunnerError, RuntimeError):
         advice: str = _DIVERGENCE_ADVICE,
     ) -> None:
         super().__init__(f"training diverged: {reason}\n{advice}")
-        self.reason, self.non_finite, self.step = reason, non_finite, step
+        self.reason = reason
+        self.non_finite = non_finite
+        self.step = step
 
     def explain(self, text: str = "", *, recoveries: int = 0) -> Diverged:
         """Returns a copy of the error with a line below the reason, and with advice.
@@ -123,7 +125,8 @@ class SettingError(RunnerError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
+        self.path = path
+        self.reason = reason
 
 
 def format_list(lines: Sequence[str], most: int = 12) -> str:

@@ -18,7 +18,7 @@ class SourceTraits:
     Attributes:
         settings: The settings that it reads, besides those that all sources have.
         required: The settings that must be set, each with an example.
-        instead: The settings that it does not read, each with the one to set instead.
+        instead: The settings that it does not read, each with the setting to use instead.
         is_generated: Whether its examples are drawn as the config asks. It can replace any other
             source, so it accepts the settings of all.
         knows_classes: Whether it knows the number of classes.

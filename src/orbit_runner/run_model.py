@@ -202,11 +202,11 @@ def _run(
     flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     texts = tuple((flag, path, json.dumps(value)) for flag, path, value in flags)
     resolved = resolve(Request(flags=texts))
-    folder = default_model_dir(resolved.config.name)
+    directory = default_model_dir(resolved.config.name)
     if model_dir is not None:
-        folder = Path(model_dir).expanduser()
+        directory = Path(model_dir).expanduser()
     mode = _MODE if evaluates else "train"
-    cluster = check_before_start(resolved, mode, folder)
+    cluster = check_before_start(resolved, mode, directory)
     if cluster is not None:
         raise RunnerError(
             "run: does not support the members of a cluster; use `runner` with config.yaml"
@@ -215,17 +215,19 @@ def _run(
         resolved=resolved,
         config=resolved.config,
         mode=mode,
-        model_dir=folder,
+        model_dir=directory,
         resume=resume,
         command=("python", *sys.argv),
     )
-    display = make_progress(progress, title=f"{resolved.config.name} · {mode}", place=str(folder))
-    with RunLock(folder), display.shown_scope():
+    display = make_progress(
+        progress, title=f"{resolved.config.name} · {mode}", place=str(directory)
+    )
+    with RunLock(directory), display.shown_scope():
         # Check the data first: other arrays also change their digest in the config.
         job = dataclasses.replace(job, data=compare_data(job))
         if resume == "same":
-            check_same_config(resolved, folder)
-        with setting_error_scope(resolved), disk_error_scope(folder):
+            check_same_config(resolved, directory)
+        with setting_error_scope(resolved), disk_error_scope(directory):
             prepare_process(job)
             with paused_collection_scope():
                 from orbit_runner.determinism.numerics import restored_process_scope
@@ -234,10 +236,10 @@ def _run(
                     model, results = run_job(job, display)
             except (RunnerError, KeyboardInterrupt) as error:
                 if getattr(error, "exit_code", 130) in CONTINUED_CODES:
-                    note(_continuation(folder))
+                    note(_continuation(directory))
                 raise
         if results.stopped:
-            note(_continuation(folder))
+            note(_continuation(directory))
     if results.export_problem:
         raise ExportFailed(results.export_problem, model=model, logs=results.metrics)
     return RunResult(
@@ -248,12 +250,12 @@ def _run(
         step=results.step,
         weights=results.fingerprint,
         inexact=list(results.inexact or ()),
-        model_dir=folder,
+        model_dir=directory,
     )
 
 
-def _continuation(folder: Path) -> str:
-    return f"  run       {folder}\n  continue  call run again with model_dir={str(folder)!r}"
+def _continuation(directory: Path) -> str:
+    return f"  run       {directory}\n  continue  call run again with model_dir={str(directory)!r}"
 
 
 _TRAINER_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoint_interval": 1000}
@@ -274,7 +276,7 @@ def _model_setting(model: Any) -> Any:
 
 def _is_model(value: Any) -> bool:
     names = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}
-    return any(one.endswith(("training.Model", "models.model.Model")) for one in names)
+    return any(name.endswith(("training.Model", "models.model.Model")) for name in names)
 
 
 def _data_setting(data: Any, name: str, batch_size: int) -> dict[str, Any]:

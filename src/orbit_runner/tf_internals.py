@@ -196,14 +196,14 @@ def _missing_attribute(owner: Any, name: str) -> MissingInternal:
         return MissingInternal(owner.__name__.partition(".")[0], f"{owner.__name__}.{name}")
     cls = owner if isinstance(owner, type) else type(owner)
     packages = (base.__module__.partition(".")[0] for base in cls.__mro__)  # Users have subclasses.
-    package = next((one for one in packages if one in REQUIREMENTS), "tensorflow")
+    package = next((name for name in packages if name in REQUIREMENTS), "tensorflow")
     return MissingInternal(package, f"{cls.__name__}.{name}")
 
 
 def _require_use(path: str, name: str) -> None:
     """Raises `MissingInternal` if a function does not use an attribute of that name.
 
-    For attributes that an object has only at times, so that one without it is no error.
+    For attributes that an object has only at times, so that their absence is no error.
     """
     if name not in inspect.unwrap(_find(path)).__code__.co_names:
         raise MissingInternal(path.partition(".")[0], f"{name} in {path.replace(':', '.')}")
@@ -467,7 +467,7 @@ def is_legacy_optimizer(optimizer: Any) -> bool:
 
 
 def optimizer_name(optimizer: Any) -> Any:
-    """Returns the name of an optimizer, None if it is not one or wraps another one."""
+    """Returns the name of an optimizer, None if it is no optimizer or wraps another."""
     if is_legacy_optimizer(optimizer) and not hasattr(optimizer, "inner_optimizer"):
         return _get(optimizer, "_name")
     return getattr(optimizer, "name", None)
@@ -510,10 +510,11 @@ def remember_annotations() -> None:
 
     They look them up at each assignment, thousands of times before an experiment is built.
     """
-    cls, name = _find("official.modeling.hyperparams.base_config:Config"), "_get_annotations"
-    found = _get(cls, name).__func__
-    if not hasattr(found, "cache_info"):
-        setattr(cls, name, classmethod(functools.cache(found)))  # type: ignore[arg-type]
+    cls = _find("official.modeling.hyperparams.base_config:Config")
+    name = "_get_annotations"
+    function = _get(cls, name).__func__
+    if not hasattr(function, "cache_info"):
+        setattr(cls, name, classmethod(functools.cache(function)))  # type: ignore[arg-type]
 
 
 def unlock(config: Any) -> None:
@@ -527,7 +528,7 @@ def section_class(cls: Any, name: str) -> Any:
 
 
 def restrictions(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yields each restriction of a config of Model Garden, and a copy of it with only that one."""
+    """Yields each restriction of a Model Garden config, and a copy with only that restriction."""
     for rule in _get(config, "_restrictions"):
         single = copy.copy(config)
         vars(single)["_restrictions"] = [rule]
@@ -552,7 +553,7 @@ def set_block_drop_rates(layers: Sequence[Any], rate: float) -> None:
     """Sets the drop rate of each block of an EfficientNet by its position, up to `rate`."""
     from official.vision.modeling.layers import nn_blocks
 
-    blocks = [one for one in layers if isinstance(one, nn_blocks.InvertedBottleneckBlock)]
+    blocks = [layer for layer in layers if isinstance(layer, nn_blocks.InvertedBottleneckBlock)]
     for index, block in enumerate(blocks):
         drop = _get(block, "_stochastic_depth")
         if drop is not None:

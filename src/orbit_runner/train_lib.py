@@ -126,7 +126,7 @@ def run_experiment(
         enable_async_checkpointing: Whether to save checkpoints while training continues.
         allow_partial: Whether to restore the parts of a checkpoint that fit if not all of it does.
         callbacks: Called at the events of the run, after the callbacks of the config.
-        stop_at_step: A step before the last one, at which to save and raise `StoppedAtStep`.
+        stop_at_step: A step before the last, at which to save and raise `StoppedAtStep`.
         started: When the run started, as `time.monotonic()`: `trainer.max_time` counts from then.
             By default, it counts from now.
         resume: `same`: resume only if all settings that affect the weights are the same.

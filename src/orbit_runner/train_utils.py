@@ -37,7 +37,7 @@ _SECTIONS = ("train_data", "validation_data")
 def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: bool = True) -> Any:
     """Returns the config that a driver's flags specify.
 
-    Later sources override earlier ones: the experiment, each `config_file`, `tpu` and
+    Later sources override earlier sources: the experiment, each `config_file`, `tpu` and
     `tf_data_service`, `params_override`.
 
     Args:
@@ -145,7 +145,8 @@ def _override_texts(value: Any) -> tuple[str, ...]:
 
 
 def _flag_settings(flags_obj: Any) -> Iterator[tuple[str, str, str]]:
-    tpu, service = _flag(flags_obj, "tpu"), _flag(flags_obj, "tf_data_service")
+    tpu = _flag(flags_obj, "tpu")
+    service = _flag(flags_obj, "tf_data_service")
     if tpu:
         yield "--tpu", "runtime.tpu", str(tpu)
     for section in _SECTIONS if service else ():
@@ -193,8 +194,8 @@ def serialize_config(params: Any, model_dir: str) -> None:
     if model_dir is None:
         raise RunnerError("--model_dir: is not set; set it to the run directory")
     if is_remote(model_dir):
-        with upload_scope(model_dir, "model_dir") as folder:
-            serialize_config(params, str(folder))
+        with upload_scope(model_dir, "model_dir") as directory:
+            serialize_config(params, str(directory))
         return
     model_dir = strip_file_scheme(model_dir)
     if isinstance(params, ExperimentConfig):

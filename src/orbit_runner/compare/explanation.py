@@ -211,7 +211,8 @@ class Explanation:
         return values
 
 
-_MOST_CAUSES, _MOST_OTHERS = 20, 8
+_MOST_CAUSES = 20
+_MOST_OTHERS = 8
 
 
 def format_explanation(explanation: Explanation) -> Iterator[str]:

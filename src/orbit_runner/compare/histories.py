@@ -132,8 +132,8 @@ def _diff_tensors(left: RunHistory, right: RunHistory, first: int, last: int) ->
 def _common_checkpoints(
     left: RunHistory, right: RunHistory, first: int, last: int
 ) -> Sequence[int]:
-    both = {*left.checkpoints.steps()} & {*right.checkpoints.steps()}
-    return sorted(step for step in both if first <= step <= last)
+    shared_steps = {*left.checkpoints.steps()} & {*right.checkpoints.steps()}
+    return sorted(step for step in shared_steps if first <= step <= last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,12 +246,14 @@ def largest_difference(
     return LargestDifference(name, place, float(a[index]), float(b[index]), float(off[index]))
 
 
-OWN, DIFFERS, UNKNOWN = "own", "differs", "unknown"
+OWN = "own"
+DIFFERS = "differs"
+UNKNOWN = "unknown"
 
 
 @dataclasses.dataclass(frozen=True)
 class StepVerdict:
-    """Whether a replayed step is the one of the run: `own`, `differs` or `unknown`, and why."""
+    """Whether a replayed step is that of the run: `own`, `differs` or `unknown`, and why."""
 
     verdict: str
     reason: str

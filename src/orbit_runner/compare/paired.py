@@ -40,7 +40,7 @@ class PairedMetric:
     """A metric of two groups.
 
     Attributes:
-        name: The metric of the last evaluation, or `best.` and the metric of the best one.
+        name: The metric of the last evaluation, or `best.` and the metric of the best evaluation.
         first: The value of each common seed in the first group, in the order of seeds.
         second: The same in the second group.
     """
@@ -196,7 +196,7 @@ def _check_metric(
 
 
 def _values(run: RunData) -> dict[str, float]:
-    """Returns the metrics of the last evaluation, and those of the best one as `best.NAME`."""
+    """Returns the metrics of the last evaluation, and those of the best as `best.NAME`."""
     values = {f"best.{name}": value for name, value in run.summary.best.items()}
     values = {**run.summary.metrics, **values}
     return {

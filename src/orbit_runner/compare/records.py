@@ -220,7 +220,7 @@ def _numerics(left: RecordedRun, right: RecordedRun, known: set[str]) -> Iterato
 
 
 def _drop_common_words(values: list[str], name: str) -> list[str]:
-    """Returns two values; of processors only the instruction sets that the other one lacks."""
+    """Returns two values; of processors only the instruction sets that the other lacks."""
     if name != "processor":
         return values
     words = [value.split() for value in values]
@@ -381,7 +381,7 @@ def _resolve(
 
 
 def _records(history: RunHistory) -> Iterator[CheckpointRecord]:
-    """Yields the records that can be read, the newest one first."""
+    """Yields the records that can be read, the newest first."""
     for step in reversed(history.checkpoints.steps()):
         try:
             record = history.checkpoints.record(step)
@@ -400,15 +400,16 @@ def _recorded_data(path: Path) -> Fingerprint | None:
 
 def _find_edits(history: RunHistory) -> Iterator[tuple[int, str]]:
     """Yields the checkpoints whose files or fingerprints are not those that were recorded."""
-    folder = history.checkpoints
-    for step in folder.steps():
-        damage = current_damage(folder, step)
-        if damage is None or (damage and folder.is_unfinished(step)):
+    checkpoints = history.checkpoints
+    for step in checkpoints.steps():
+        damage = current_damage(checkpoints, step)
+        if damage is None or (damage and checkpoints.is_unfinished(step)):
             continue
         if damage:
             yield step, damage
             continue
-        record, trail = folder.record(step), history.fingerprints.get(step)
+        record = checkpoints.record(step)
+        trail = history.fingerprints.get(step)
         if record is not None and trail is not None and record.weights != trail.weights:
             yield (
                 step,
@@ -417,7 +418,7 @@ def _find_edits(history: RunHistory) -> Iterator[tuple[int, str]]:
             )
 
 
-# From the most likely cause to the least likely one, if nothing else is known.
+# From the most likely cause to the least likely, if nothing else is known.
 KINDS = (
     "checkpoint",
     "settings",
@@ -434,7 +435,7 @@ _NETWORK = (
     r"settings:runtime\.(mixed_precision|enable_xla|intra_op|run_eagerly|deterministic)",
     r"settings:task\.(?!train_data|validation_data)",
 )
-# Where two runs first differ, to patterns of `kind:name` that explain it, the best one first.
+# Where two runs first differ, to patterns of `kind:name` that explain it, the best first.
 _CAUSE_PATTERNS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "weights": (
@@ -499,7 +500,7 @@ class Finding:
 
 
 def rank_findings(findings: Sequence[Finding], place: str = "") -> list[Finding]:
-    """Returns the findings, the one that best explains the first difference first.
+    """Returns the findings, first the finding that best explains the first difference.
 
     `place` is that of the first tensor that differs (`TensorDifference.place`), "" if it is not
     known.

@@ -24,7 +24,7 @@ _IGNORED_SETTINGS = ("description",)
 
 @dataclasses.dataclass(frozen=True)
 class RunComparison:
-    """Several runs side by side. The first one is the reference for the weights."""
+    """Several runs side by side. The first run is the reference for the weights."""
 
     runs: Sequence[RunData]
 
@@ -95,7 +95,7 @@ class RunComparison:
         }
 
     def common_steps(self) -> list[int | None]:
-        """Returns the last step that each run has in common with an earlier one, if any."""
+        """Returns the last step that each run has in common with an earlier run, if any."""
         common = []
         for index, run in enumerate(self.runs):
             steps = [last_common_step(run.ancestry, other.ancestry) for other in self.runs[:index]]
@@ -162,7 +162,7 @@ def format_value(value: Any) -> str:
 def differing_values(
     all_values: Sequence[Mapping[str, Any]], ignored: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
-    """Returns the values that differ, by dotted path; None where one is missing."""
+    """Returns the values that differ, by dotted path; None where a value is missing."""
     paths = dict.fromkeys(path for values in all_values for path in values)
     rows = {path: [values.get(path) for values in all_values] for path in paths}
     return {

@@ -118,7 +118,8 @@ def verdict(test: PairedTest) -> str:
 
     For example: `5 seeds: +0.012 [+0.004, +0.02], p = 0.01: more than chance at 5 %`.
     """
-    count, difference = test.difference.count, test.difference
+    count = test.difference.count
+    difference = test.difference
     if not difference.mean and not difference.deviation:
         return f"{count} seeds: no difference for any seed"
     chance = "more than chance" if test.is_significant else "could be chance"
@@ -127,7 +128,8 @@ def verdict(test: PairedTest) -> str:
 
 def permutation_text(test: PairedTest) -> str:
     """Returns what the permutation test adds to the verdict; "" for more than 12 seeds."""
-    p, count = test.permutation_p, test.difference.count
+    p = test.permutation_p
+    count = test.difference.count
     if p is None:
         return ""
     text = f"permutation test {p_text(p)}"

@@ -257,8 +257,8 @@ def is_same(left: StepState, right: StepState) -> bool:
     ]
     if names[0] != names[1]:
         return False
-    both = (name for name in left.tensors if name in right.tensors)
-    return all(left.tensors[name] == right.tensors[name] for name in both)
+    shared_names = (name for name in left.tensors if name in right.tensors)
+    return all(left.tensors[name] == right.tensors[name] for name in shared_names)
 
 
 def find_first_step(pair: Pair, low: int, high: int) -> int:

@@ -4,7 +4,7 @@ Eigen sums the terms of a product block by block. The length of a block depends 
 L1 data cache: 400 terms with 32 KiB, 608 with 48 KiB. Eigen asks the processor once, and keeps the
 sizes of the three caches in a variable that TensorFlow does not export. `fix_block_sizes` finds the
 variable by its value, which is what Eigen's exported function for TensorFlow Lite returns, and
-checks by a product that it was the right one.
+checks by a product that it was the right variable.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def cache_sizes() -> tuple[int, ...]:
         query = getattr(ctypes.CDLL(_LIBRARY), _QUERY)
     except (OSError, AttributeError):
         return _DEFAULTS
-    found = [ctypes.c_int() for _ in _DEFAULTS]
-    query(*map(ctypes.byref, found))
+    sizes = [ctypes.c_int() for _ in _DEFAULTS]
+    query(*map(ctypes.byref, sizes))
     return tuple(
         size.value if size.value > 0 else default
-        for size, default in zip(found, _DEFAULTS, strict=True)
+        for size, default in zip(sizes, _DEFAULTS, strict=True)
     )
 
 
@@ -86,7 +86,7 @@ def _is_fixed() -> bool:
 
 
 def _expected_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Returns the product, with the terms of each of its blocks added one by one."""
+    """Returns the product, with the terms of each of its blocks added in turn."""
     left, right = left.astype(np.float32), right.astype(np.float32)
     product = np.zeros((len(left), len(right)), np.float32)
     for begin, end in itertools.pairwise(_block_bounds(_TERMS)):

@@ -4,9 +4,9 @@ They are registered for ops and not for layers, so all models have the replaceme
 Model Garden and those of users. Those of max pooling are in `max_pooling.py`.
 
 - Batch normalization in inference mode, such as that of a frozen layer: TensorFlow's kernel on a
-  GPU is not deterministic. In training mode, it has another one.
+  GPU is not deterministic. In training mode, it has another.
 - Nearest-neighbor resizing, such as that of `UpSampling2D`: XLA has no kernel for TensorFlow's
-  gradient (`ResizeNearestNeighborGrad`), and on a GPU, it has no deterministic one. The bits of the
+  gradient (`ResizeNearestNeighborGrad`), and on a GPU, it has no deterministic op. The bits of the
   replacement are those of TensorFlow's kernel on a CPU.
 """
 

@@ -33,7 +33,8 @@ def replace_max_pool_gradient(op: Any, grad: tf.Tensor) -> list[tf.Tensor | None
 def _pooling_of(op: Any) -> dict[str, Any] | None:
     """Returns the arguments of an op for `max_pool_gradient`, or None if it is not supported."""
     if len(op.inputs) == 1:
-        window, strides = op.get_attr("ksize"), op.get_attr("strides")
+        window = op.get_attr("ksize")
+        strides = op.get_attr("strides")
     else:
         window, strides = map(tf.get_static_value, op.inputs[1:])
     layout = op.get_attr("data_format").decode()
@@ -246,7 +247,7 @@ def _size(tensor: tf.Tensor, axis: int) -> Any:
     return tf.shape(tensor)[axis] if size is None else size
 
 
-def _larger(one: Any, other: Any) -> Any:
-    if isinstance(one, int) and isinstance(other, int):
-        return max(one, other)
-    return tf.maximum(one, other)
+def _larger(left: Any, right: Any) -> Any:
+    if isinstance(left, int) and isinstance(right, int):
+        return max(left, right)
+    return tf.maximum(left, right)

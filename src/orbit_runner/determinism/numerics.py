@@ -50,7 +50,8 @@ def configure_numerics(runtime: RuntimeConfig, *, require_threads: bool = True) 
 
 def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
     name = f"{kind}_threads"
-    count, threading = getattr(runtime, name), tf.config.threading
+    count = getattr(runtime, name)
+    threading = tf.config.threading
     if runtime.is_portable and kind == "intra_op":
         count = 1
     if not count:
@@ -98,7 +99,8 @@ def reseed(seed: int) -> None:
 @contextlib.contextmanager
 def unchanged_generators_scope() -> Iterator[None]:
     """Restores the random generators of Python, NumPy and TensorFlow after a `with` block."""
-    python, arrays = random.getstate(), np.random.get_state()
+    python = random.getstate()
+    arrays = np.random.get_state()
     seed, rng = eager_generator()
     # Not a copy: ops with equal seeds share a kernel, whose state cannot be restored.
     set_eager_generator(seed, random.Random(f"other than {seed}"))
@@ -116,7 +118,8 @@ def restored_generators_scope() -> Iterator[None]:
 
     Unlike in `unchanged_generators_scope`, the block begins with the generators of the caller.
     """
-    python, arrays = random.getstate(), np.random.get_state()
+    python = random.getstate()
+    arrays = np.random.get_state()
     seed, rng = eager_generator()
     state = None if rng is None else rng.getstate()
     keras = keras_generator()

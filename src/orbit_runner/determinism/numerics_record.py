@@ -53,8 +53,13 @@ _ON_GPUS = (
     "TF_USE_CUBLASLT",
     "TF_USE_DEFAULT_CONV_ALGO",
 )
-_THREADS, _ONEDNN, _CAP, _XLA = "intra-op threads", "oneDNN", "oneDNN instruction cap", "XLA"
-_PROCESSOR, _UNSET, _ABSENT = "processor", "not set", "not installed"
+_THREADS = "intra-op threads"
+_ONEDNN = "oneDNN"
+_CAP = "oneDNN instruction cap"
+_XLA = "XLA"
+_PROCESSOR = "processor"
+_UNSET = "not set"
+_ABSENT = "not installed"
 _INSTRUCTION_SETS = re.compile(
     r"f16c|fma\w*|avx\w*|amx\w*|asimd\w*|neon|sve\w*|sme2?|bf16|i8mm"  # x86, then Arm
 )
@@ -133,7 +138,7 @@ def _describe_change(name: str, before: str, now: str) -> str:
     gone = [word for word in left if word not in right]
     new = [word for word in right if word not in left]
     words = [(gone, "no longer has"), (new, "now has")]
-    return "; ".join(f"{verb} {' '.join(found)}" for found, verb in words if found)
+    return "; ".join(f"{verb} {' '.join(changed)}" for changed, verb in words if changed)
 
 
 def _remedy(name: str, before: str) -> str:
@@ -157,17 +162,20 @@ def environment_of(numerics: Mapping[str, str]) -> dict[str, str | None]:
 
     None stands for a variable that must not be set.
     """
-    found: dict[str, str | None] = {}
+    environment: dict[str, str | None] = {}
     if _THREADS in numerics:
-        found["TF_NUM_INTRAOP_THREADS"] = numerics[_THREADS]
+        environment["TF_NUM_INTRAOP_THREADS"] = numerics[_THREADS]
     if numerics.get(_ONEDNN) in ("on", "off"):
-        found["TF_ENABLE_ONEDNN_OPTS"] = str(int(numerics[_ONEDNN] == "on"))
+        environment["TF_ENABLE_ONEDNN_OPTS"] = str(int(numerics[_ONEDNN] == "on"))
     if _CAP in numerics:
-        found |= {"ONEDNN_MAX_CPU_ISA": _value_to_set(numerics[_CAP]), "DNNL_MAX_CPU_ISA": None}
+        environment |= {
+            "ONEDNN_MAX_CPU_ISA": _value_to_set(numerics[_CAP]),
+            "DNNL_MAX_CPU_ISA": None,
+        }
     for name in (*_VARIABLES, *_WITHOUT_DETERMINISM, *_ON_GPUS):
         if name in numerics:
-            found[name] = _value_to_set(numerics[name])
-    return found
+            environment[name] = _value_to_set(numerics[name])
+    return environment
 
 
 def _value_to_set(recorded: str) -> str | None:
@@ -200,17 +208,17 @@ def _onednn_state(sets: set[str]) -> str:
 
 def _instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
     """Returns the sets that every core has; empty if the system does not list them."""
-    found = [
+    core_sets = [
         {name for name in line.partition(":")[2].split() if _INSTRUCTION_SETS.fullmatch(name)}
         for line in _read_lines(cpuinfo)
         if line.startswith(("flags", "Features"))
     ]
-    return set.intersection(*found) if found else set()
+    return set.intersection(*core_sets) if core_sets else set()
 
 
-def _caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Iterator[str]:
+def _caches(directory: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Iterator[str]:
     # Eigen and oneDNN split matrices into blocks that fit into the caches, and sum by block.
-    for cache in sorted(folder.glob("index*")):
+    for cache in sorted(directory.glob("index*")):
         kind, level, size = (
             "".join(_read_lines(cache / name)) for name in ("type", "level", "size")
         )
@@ -222,15 +230,15 @@ def _conditional_variables(runtime: RuntimeConfig) -> dict[str, str]:
     names = () if runtime.deterministic else _WITHOUT_DETERMINISM
     if not runtime.num_gpus:
         return {name: _read_variable(name) for name in names}
-    found = {name: _read_variable(name) for name in (*names, *_ON_GPUS)}
-    return {"GPU": _gpus(runtime.num_gpus), **found}
+    values = {name: _read_variable(name) for name in (*names, *_ON_GPUS)}
+    return {"GPU": _gpus(runtime.num_gpus), **values}
 
 
-def _gpus(asked: int, folder: Path = Path("/proc/driver/nvidia/gpus")) -> str:
+def _gpus(asked: int, directory: Path = Path("/proc/driver/nvidia/gpus")) -> str:
     """Returns the GPU models, and their number if the config does not set it."""
     models = [
         line.partition(":")[2].strip()
-        for file in sorted(folder.glob("*/information"))
+        for file in sorted(directory.glob("*/information"))
         for line in _read_lines(file)
         if line.startswith("Model:")
     ]

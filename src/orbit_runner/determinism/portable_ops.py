@@ -85,9 +85,10 @@ def _fused_batch_norm(
     is_training: bool = True,
     name: str | None = None,
 ) -> tuple[tf.Tensor, ...]:
-    """Returns the six outputs of the op; the last one is only for a GPU."""
+    """Returns the six outputs of the op; the last is only for a GPU."""
     with tf.name_scope(name or "FusedBatchNormV3"):
-        x, scale = tf.convert_to_tensor(x), tf.convert_to_tensor(scale)
+        x = tf.convert_to_tensor(x)
+        scale = tf.convert_to_tensor(scale)
         channels = data_format.index("C")
         axes = [axis for axis in range(len(data_format)) if axis != channels]
         shape = [-1 if axis == channels else 1 for axis in range(len(data_format))]

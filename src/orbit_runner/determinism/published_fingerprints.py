@@ -32,15 +32,17 @@ class Published:
     def versions(self) -> str:
         """Returns the versions that the fingerprints hold for, as a text."""
         names = ("tensorflow", "tf_keras", "tf-models-official", "numpy", "C library")
-        found = ((name, self.numerics[name]) for name in names if name in self.numerics)
-        return ", ".join(text if name == "C library" else f"{name} {text}" for name, text in found)
+        versions = ((name, self.numerics[name]) for name in names if name in self.numerics)
+        return ", ".join(
+            text if name == "C library" else f"{name} {text}" for name, text in versions
+        )
 
 
 def read_published(path: Path = FILE) -> Published:
     """Returns the published fingerprints."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    runs = {name: PublishedRun(**run) for name, run in found["experiments"].items()}
-    return Published(numerics=found["numerics"], runs=runs)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    runs = {name: PublishedRun(**run) for name, run in content["experiments"].items()}
+    return Published(numerics=content["numerics"], runs=runs)
 
 
 def write_published(published: Published, path: Path = FILE) -> None:

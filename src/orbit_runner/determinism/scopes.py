@@ -63,8 +63,8 @@ def keyed_draws_scope(
 
     def make_key() -> tf.Tensor:
         # A variable is also callable, but it is not a function that returns a step.
-        made = step() if isinstance(step, FunctionType) else step
-        return step_key(seed, purpose, made, replica)
+        current_step = step() if isinstance(step, FunctionType) else step
+        return step_key(seed, purpose, current_step, replica)
 
     with _stream_scope(Stream(make_key, _call_key)):
         yield

@@ -110,7 +110,8 @@ def _parts_of_gpu(count: int) -> list[tf.config.LogicalDeviceConfiguration]:
 
 def gpu_memory() -> int | None:
     """Returns the bytes of memory of the first visible GPU, or None if CUDA's driver is missing."""
-    device, total = ctypes.c_int(), ctypes.c_size_t()
+    device = ctypes.c_int()
+    total = ctypes.c_size_t()
     try:
         driver = ctypes.CDLL(_CUDA_DRIVER)
         failed = (
@@ -139,7 +140,7 @@ def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
     """Returns the devices of this process that a strategy computes on, such as `CPU:0`."""
     try:
         names = strategy.extended.worker_devices
-    except RuntimeError:  # With the default strategy, TensorFlow prefers the last one.
+    except RuntimeError:  # With the default strategy, TensorFlow prefers the last device.
         names = [tf.config.list_logical_devices()[-1].name]
     return [name.rpartition("device:")[2] for name in names]
 
@@ -154,4 +155,4 @@ def peak_flops_of_gpus(strategy: tf.distribute.Strategy, dtype: str) -> float | 
     visible = tf.config.get_visible_devices("GPU")
     used = [name for name in local_devices(strategy) if "GPU" in name.upper()]
     details = [tf.config.experimental.get_device_details(gpu) for gpu in visible[: len(used)]]
-    return peak_of([str(found.get("device_name", "")) for found in details], dtype)
+    return peak_of([str(gpu_details.get("device_name", "")) for gpu_details in details], dtype)

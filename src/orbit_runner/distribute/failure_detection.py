@@ -85,8 +85,8 @@ def _loss_message(strategy: tf.distribute.Strategy, error: Exception, others: li
 
 
 def _loss_reason(error: Exception) -> str:
-    found = _CAUSE.search(str(error))
-    return found[1][:300] if found else first_line(error)
+    match = _CAUSE.search(str(error))
+    return match[1][:300] if match else first_line(error)
 
 
 def _describe_lost(error: Exception, others: list[Member]) -> str:

@@ -2,7 +2,8 @@
 
 Two things that the code of a task sees depend on the strategy: the number of replicas by which it
 divides its loss, and how it reads rows of a variable. TensorFlow gathers the rows of a mirrored
-variable with a different op than those of a plain one, so it adds the gradients in another order.
+variable with a different op than those of other variables, so it adds the gradients in another
+order.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _install() -> None:
 
 def _replace_count() -> None:
     owner: Any = next(
-        one for one in tf.distribute.Strategy.__mro__ if "num_replicas_in_sync" in vars(one)
+        cls for cls in tf.distribute.Strategy.__mro__ if "num_replicas_in_sync" in vars(cls)
     )
     original = vars(owner)["num_replicas_in_sync"]
 

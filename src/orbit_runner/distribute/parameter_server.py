@@ -151,8 +151,8 @@ def io_device(checkpoint: tf.train.Checkpoint) -> str | None:
     TensorFlow would choose the parameter servers if they hold variables, but they may not see the
     directory, or see it under another path.
     """
-    found = tf.train.TrackableView(checkpoint).descendants()
-    served = any("/job:ps" in str(getattr(variable, "device", "")) for variable in found)
+    descendants = tf.train.TrackableView(checkpoint).descendants()
+    served = any("/job:ps" in str(getattr(variable, "device", "")) for variable in descendants)
     return _CHIEF if served else None
 
 

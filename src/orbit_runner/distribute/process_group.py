@@ -22,7 +22,9 @@ class Workers:
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self.strategy = strategy
-        self.count, self.is_chief, self.name = 1, True, ""
+        self.count = 1
+        self.is_chief = True
+        self.name = ""
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             self.count = worker_count(strategy)
             self.is_chief = strategy.extended.should_checkpoint

@@ -18,7 +18,8 @@ from orbit_runner.utils.signals import exit_signals
 
 RunExitCode = Callable[[], "int | None"]
 
-_POLL_SECONDS, _PATIENCE_SECONDS = 1.0, 60.0
+_POLL_SECONDS = 1.0
+_PATIENCE_SECONDS = 60.0
 # Data services, kept until the process ends: deleting one waits for its pipelines, sometimes for
 # as long as they have run, and until then it still appears to be running.
 _KEPT: list[Any] = []
@@ -139,7 +140,8 @@ def _start_server(cluster: Cluster) -> Any:
 
 class _ReceivedSignals:
     def __init__(self) -> None:
-        self.arrived, self.numbers = threading.Event(), list[int]()
+        self.arrived = threading.Event()
+        self.numbers = list[int]()
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         self.numbers.append(number)

@@ -37,12 +37,12 @@ def merge_shards(variables: Iterable[Any]) -> list[Any]:
 
     Each variable is returned once, in the order of first appearance.
     """
-    found: dict[int, Any] = {}
+    merged: dict[int, Any] = {}
     for variable in variables:
         container = container_of_shard(variable)
-        one = variable if container is None else container
-        found.setdefault(id(one), one)
-    return list(found.values())
+        whole = variable if container is None else container
+        merged.setdefault(id(whole), whole)
+    return list(merged.values())
 
 
 def name_shards(root: tf.Module) -> None:
@@ -50,9 +50,9 @@ def name_shards(root: tf.Module) -> None:
 
     TensorFlow gives all of them the name `ShardedVariable`.
     """
-    for found in tf.train.TrackableView(root).descendants():
-        if isinstance(found, ShardedVariable):
-            name_sharded_variable(found, name_of(found))
+    for trackable in tf.train.TrackableView(root).descendants():
+        if isinstance(trackable, ShardedVariable):
+            name_sharded_variable(trackable, name_of(trackable))
 
 
 def cache_sharded_slots(optimizer: Any) -> None:
@@ -64,14 +64,15 @@ def cache_sharded_slots(optimizer: Any) -> None:
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if not hasattr(inner, "get_slot"):
         return
-    get, made = inner.get_slot, dict[tuple[int, str], Any]()
+    get_inner_slot = inner.get_slot
+    slots = dict[tuple[int, str], Any]()
 
     def get_slot(variable: Any, name: str) -> Any:
         if not isinstance(variable, ShardedVariable):
-            return get(variable, name)
+            return get_inner_slot(variable, name)
         key = id(variable), name
-        if key not in made:
-            made[key] = get(variable, name)
-        return made[key]
+        if key not in slots:
+            slots[key] = get_inner_slot(variable, name)
+        return slots[key]
 
     inner.get_slot = get_slot

@@ -176,11 +176,11 @@ def split_inputs(
         images += 1
         return strategy.experimental_split_to_logical_devices(tensor, parts)
 
-    found = tf.nest.map_structure(split_image, inputs)
+    partitioned_inputs = tf.nest.map_structure(split_image, inputs)
     if not images:
         ranks = sorted({str(tensor.shape.rank) for tensor in tf.nest.flatten(inputs)})
         raise SettingError(
             path,
             f"got {parts}, but no input has {len(parts)} dimensions, only {', '.join(ranks)}",
         )
-    return found
+    return partitioned_inputs

@@ -31,11 +31,13 @@ TARGETS = {"kubernetes": "tf_config", "slurm": "slurm", "vertex": "tf_config"}
 SWEEP_TARGETS = ("kubernetes", "slurm")
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "manifests"
-_RUNS, _BUCKETS = "/runs", "/gcs"  # mount points on Kubernetes and Vertex AI
+_RUNS = "/runs"  # mount point on Kubernetes
+_BUCKETS = "/gcs"  # mount point on Vertex AI
 _FOLDER = "/etc/orbit-runner"  # where the pods of Kubernetes have the experiment
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAME = 40  # Kubernetes adds role and index, and allows 63 characters.
-_RESTARTS, _PORT = 10, 2222
+_RESTARTS = 10
+_PORT = 2222
 _POOLS = ("chief", "worker", "ps", "evaluator")  # of Vertex AI
 
 
@@ -95,21 +97,22 @@ def job_problems(target: str, name: str, image: str, model_dir: str) -> Iterator
             f"letter, at most {_LONGEST_NAME} characters",
         )
     if target != "slurm" and (not image or any(char.isspace() for char in image)):
-        found = f"got {image!r:.60}" if image else "is not set"
-        yield "--image", f"{found}; expected a container image in which `runner` is installed"
+        actual = f"got {image!r:.60}" if image else "is not set"
+        yield "--image", f"{actual}; expected a container image in which `runner` is installed"
     root, what = {
         "kubernetes": (_RUNS, f"{_RUNS}/…, a directory of the claim, which is mounted at {_RUNS}"),
         "vertex": (_BUCKETS, f"{_BUCKETS}/BUCKET/…, a directory that all machines share"),
     }.get(target, ("", ""))
     path = PurePosixPath(model_dir)
     if root and (".." in path.parts or PurePosixPath(root) not in path.parents):
-        found = f"got {model_dir!r:.200}" if model_dir else "is not set"
-        yield "--model_dir", f"{found}; expected {what}"
+        actual = f"got {model_dir!r:.200}" if model_dir else "is not set"
+        yield "--model_dir", f"{actual}; expected {what}"
 
 
 def config_problems(config: ExperimentConfig, target: str) -> Iterator[tuple[str, str]]:
     """Yields (dotted path, message) of settings that the manifests of a target do not support."""
-    runtime, source = config.runtime, TARGETS[target]
+    runtime = config.runtime
+    source = TARGETS[target]
     strategy = runtime.distribution_strategy
     if runtime.traits.uses_tpu:
         allowed = [name for name, traits in STRATEGIES.items() if not traits.uses_tpu]

@@ -46,14 +46,14 @@ def free_ports(count: int) -> list[int]:
 
     The ports are random, so that two launchers at the same time rarely choose the same.
     """
-    found: list[int] = []
+    ports: list[int] = []
     with contextlib.ExitStack() as held:
         for port in random.sample(range(_FIRST, _LAST + 1), _TRIES):
-            if len(found) == count:
-                return found
+            if len(ports) == count:
+                return ports
             with contextlib.suppress(OSError):
                 held.enter_context(listening_socket(port))
-                found.append(port)
+                ports.append(port)
     raise RunnerError(f"cannot find {count} free ports from {_FIRST} to {_LAST} on this machine")
 
 
@@ -92,7 +92,8 @@ def make_attempt(number: int, counts: Mapping[str, int]) -> Attempt:
 # Returns the command line of a server for flags of `runner server`.
 ServerCommand = Callable[[Sequence[str]], Sequence[str]]
 
-_START_SECONDS, _PROBE_SECONDS = 120.0, 0.5
+_START_SECONDS = 120.0
+_PROBE_SECONDS = 0.5
 
 
 def server_command(flags: Sequence[str]) -> list[str]:

@@ -24,7 +24,8 @@ from orbit_runner import exit_codes
 from orbit_runner.distribute.cluster.heartbeat import HeartbeatReader
 from orbit_runner.errors import RunnerError
 
-_LAST_WORDS_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
+_LAST_WORDS_SECONDS = 2.0
+_PAUSE_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -50,7 +51,8 @@ class Process:
     """
 
     def __init__(self, spec: Spec, output: LogMultiplexer) -> None:
-        self.spec, self.has_output = spec, threading.Event()
+        self.spec = spec
+        self.has_output = threading.Event()
         self._heartbeat: HeartbeatReader | None = None
         try:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +194,7 @@ class Ending:
 
     who: str  # name of the process
     status: int  # exit code, or minus the number of the signal that killed it
-    words: str = ""  # message, in place of the default one
+    words: str = ""  # message, in place of the default
 
     @property
     def code(self) -> int:
@@ -302,7 +304,9 @@ class LogMultiplexer:
     """
 
     def __init__(self, out: IO[bytes], err: IO[bytes], *, color: bool = False) -> None:
-        self._out, self._err, self._color = out, err, color
+        self._out = out
+        self._err = err
+        self._color = color
         self._lock = threading.Lock()
         self._names: list[str] = [LAUNCHER]
         self._width = len(LAUNCHER)
@@ -402,7 +406,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 class ProcessPool:
-    """Processes by name; a process with the same name as an earlier one replaces it."""
+    """Processes by name; a process with the same name as an earlier process replaces it."""
 
     def __init__(self, output: LogMultiplexer) -> None:
         self._output = output
@@ -444,15 +448,15 @@ class ProcessPool:
         self, which: Callable[[RoleTraits], bool] = lambda traits: True
     ) -> list[Ending]:
         """Returns endings that were not returned before, unordered, filtered by `which`."""
-        found = []
+        endings = []
         for process in self._processes.values():
             if process in self._reported or not which(process.spec.traits):
                 continue
             ending = process.ending()
             if ending is not None:
                 self._reported.add(process)
-                found.append(ending)
-        return found
+                endings.append(ending)
+        return endings
 
     def end(self, processes: Sequence[Process], seconds: float, stop: Callable[[], bool]) -> None:
         """Ends processes whose exit codes do not matter: SIGTERM, and SIGKILL after `seconds`.

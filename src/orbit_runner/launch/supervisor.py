@@ -40,14 +40,19 @@ def supervise(job: Job, counts: Mapping[str, int], specs: Specs) -> int:
 
 class _Supervisor:
     def __init__(self, job: Job, counts: Mapping[str, int], specs: Specs) -> None:
-        self._job, self._counts, self._specs = job, counts, specs
+        self._job = job
+        self._counts = counts
+        self._specs = specs
         self._code = 0
-        self._furthest_step, self._stuck_attempts = -1, 0  # attempts that got no further
+        self._furthest_step = -1
+        self._stuck_attempts = 0  # attempts that got no further
         self._last_report = ""
-        self._service_startup, self._waiting_specs = ServiceStartup(()), list[Spec]()
+        self._service_startup = ServiceStartup(())
+        self._waiting_specs = list[Spec]()
 
     def run(self) -> int:
-        job, number = self._job, 0
+        job = self._job
+        number = 0
         try:
             while True:
                 number += 1
@@ -67,7 +72,7 @@ class _Supervisor:
             job.pool.kill(job.pool.running_processes())
 
     def _restart_delay(self) -> float:
-        """Returns the seconds to wait before another attempt, after one that lost a member.
+        """Returns the seconds to wait before another attempt, after an attempt that lost a member.
 
         The wait grows while attempts get no further than the ones before them.
         """
@@ -111,7 +116,8 @@ class _Supervisor:
         start, whether members stall, whether workers that were left out are due, whether training
         is done, whether processes that outlast training have ended.
         """
-        job, is_done = self._job, False
+        job = self._job
+        is_done = False
         while True:
             if job.signals.received is not None:
                 end_attempt = cancel_start if self._waiting_specs else forward_signal
@@ -193,8 +199,8 @@ def possible_workers(logical: int, devices: int, least: int, most: int) -> tuple
 
     The devices of all workers, `devices` each, must divide the logical replicas.
     """
-    found = range(most, max(least, 1) - 1, -1)
-    return tuple(count for count in found if logical % (count * devices) == 0)
+    counts = range(most, max(least, 1) - 1, -1)
+    return tuple(count for count in counts if logical % (count * devices) == 0)
 
 
 class Elastic:
@@ -212,8 +218,10 @@ class Elastic:
         rejoin_after: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._sizes, self._restarts = tuple(sizes), restarts
-        self._rejoin_after, self._clock = rejoin_after, clock
+        self._sizes = tuple(sizes)
+        self._restarts = restarts
+        self._rejoin_after = rejoin_after
+        self._clock = clock
         self._size_index = self._loss_count = 0
         self._since = clock()
 
@@ -243,13 +251,15 @@ class Elastic:
 
     def record_loss(self) -> str:
         """Counts the loss of a worker, and returns a message about what follows."""
-        before, self._loss_count = self.workers, self._loss_count + 1
+        before = self.workers
+        self._loss_count = self._loss_count + 1
         if self._loss_count <= self._restarts:
             return (
                 f"restarting {_format_workers(before)} from the last checkpoint "
                 f"({self._loss_count} of {self._restarts})"
             )
-        self._size_index, self._loss_count = self._size_index + 1, 0
+        self._size_index = self._size_index + 1
+        self._loss_count = 0
         out = before - self.workers
         return (
             f"leaving {_format_workers(out)} out; continuing with {self.workers} from the last "
@@ -258,7 +268,9 @@ class Elastic:
 
     def grow(self) -> str:
         """Sets the largest number of workers, and returns a message about what follows."""
-        before, self._size_index, self._loss_count = self.workers, 0, self._restarts
+        before = self.workers
+        self._size_index = 0
+        self._loss_count = self._restarts
         return (
             f"trying {_format_workers(self.max_workers)} again instead of {before}, from this step"
         )
@@ -300,7 +312,9 @@ class Job:
         elastic: Elastic | None = None,
     ) -> None:
         self.pool = ProcessPool(output)
-        self.output, self.signals, self.limits = output, signals, limits
+        self.output = output
+        self.signals = signals
+        self.limits = limits
         self.restarts = 0
         self.elastic = elastic  # None if the number of workers is fixed
 
@@ -310,7 +324,7 @@ class Job:
         return self.restarts < self.limits.restarts
 
     def can_regroup(self, cause: Ending) -> bool:
-        """Returns whether another attempt may follow one that ended by `cause`."""
+        """Returns whether another attempt may follow an attempt that ended by `cause`."""
         elastic = self._elastic_for(cause)
         return self.can_restart if elastic is None else elastic.can_continue
 
@@ -486,7 +500,8 @@ def _wait_for_detection(job: Job, first: Ending) -> str:
     They are not asked to save, because their state may be incomplete. They report the loss by their
     exit codes.
     """
-    leaders, seconds = job.pool.running_processes(is_leader), job.limits.settle
+    leaders = job.pool.running_processes(is_leader)
+    seconds = job.limits.settle
     if leaders:
         job.output.note(
             f"{first}; waiting up to {seconds:.0f} s for {format_names(leaders)} to detect this"

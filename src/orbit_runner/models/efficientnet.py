@@ -45,7 +45,7 @@ def efficientnet(
     from 0.2 to 0.5.
 
     In training, each block is dropped with a probability that grows linearly with its position,
-    from 0 at the first block to `stochastic_depth_drop_rate`, which a block after the last one
+    from 0 at the first block to `stochastic_depth_drop_rate`, which a block after the last
     would have (Huang et al. 2016, equation 4). `se_ratio` is the ratio of the squeezed channels to
     the input channels of a block; 0 disables squeeze-and-excitation.
     """

@@ -206,7 +206,7 @@ def bottleneck_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Nor
     """Returns 1 x 1, 3 x 3 and 1 x 1 convolutions with a shortcut, and ReLU after the addition.
 
     He et al. 2015, figure 5 right. The first convolution has the stride, as in the models that the
-    authors released; in version 1.5, the second one has it.
+    authors released; in version 1.5, the second has it.
     """
     shortcut = _project(x, filters, stride, name, norms)
     inner = filters // _BOTTLENECK_RATIO

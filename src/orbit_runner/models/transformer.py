@@ -100,7 +100,8 @@ def count_parameters(
     at its end. If `decoder_layers` is None, the decoder has as many layers as the encoder.
     """
     decoders = layers if decoder_layers is None else decoder_layers
-    attention, norm = 4 * width**2, 2 * width
+    attention = 4 * width**2
+    norm = 2 * width
     feed_forward = 2 * width * filter_size + filter_size + width
     encoder = layers * (attention + feed_forward + 2 * norm) + norm
     decoder = decoders * (2 * attention + feed_forward + 3 * norm) + norm

@@ -35,28 +35,30 @@ def initialize(
         return None
     variables = merge_shards(model.variables)
     if type(task).initialize is Task.initialize:
-        found = _load_checkpoint(task.task_config, model, path)
+        loaded = _load_checkpoint(task.task_config, model, path)
     else:
         where = local_checkpoint(path)
         is_empty = may_be_empty and _is_empty_directory(where)
         if not is_empty:
             _require_checkpoint(where)
-        found = _run_task_initialize(task, model, path, is_empty=is_empty)
-        if is_empty and not found.variables:
+        loaded = _run_task_initialize(task, model, path, is_empty=is_empty)
+        if is_empty and not loaded.variables:
             note(
                 f"warning: {_SETTING}: there is no checkpoint in the directory {path!r}; "
                 "training starts from scratch"
             )
             return None
-    unloaded_names = [name_of(one) for one in variables if id(one) not in found.variables]
+    unloaded_names = [
+        name_of(variable) for variable in variables if id(variable) not in loaded.variables
+    ]
     if len(unloaded_names) == len(variables):
         raise SettingError(
             _SETTING, f"{path} contains none of the model's {len(variables)} variables"
         )
     note(_describe_loaded(path, unloaded_names, len(variables)))
-    if unused := unused_note(found):
+    if unused := unused_note(loaded):
         note(unused)
-    return found
+    return loaded
 
 
 def _load_checkpoint(config: Any, model: tf_keras.Model, path: str) -> LoadedWeights:
@@ -80,12 +82,14 @@ def _run_task_initialize(
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
         if is_empty:
             _require_checkpoint(path)
-        unloaded_names = [name_of(one) for one in _find_unloaded(variables, before)]
+        unloaded_names = [name_of(variable) for variable in _find_unloaded(variables, before)]
         raise SettingError(
             _SETTING, _describe_misfit(path, error, unloaded_names, len(variables))
         ) from error
-    unloaded = {id(one) for one in _find_unloaded(variables, before)}
-    return LoadedWeights(path, frozenset(id(one) for one in variables if id(one) not in unloaded))
+    unloaded = {id(variable) for variable in _find_unloaded(variables, before)}
+    return LoadedWeights(
+        path, frozenset(id(variable) for variable in variables if id(variable) not in unloaded)
+    )
 
 
 def _is_empty_directory(path: str) -> bool:
@@ -109,7 +113,7 @@ def _require_checkpoint(path: str) -> None:
 
 def _version_of(variable: Any) -> tuple[int, int]:
     """Returns a value that changes when a variable is restored or assigned."""
-    # The number also changes if the new value equals the initial one, such as zero.
+    # The number also changes if the new value equals the initial value, such as zero.
     value = zlib.crc32(variable.numpy().tobytes())
     return restore_id(variable), value
 
@@ -130,5 +134,5 @@ def _describe_misfit(path: str, error: Exception, unloaded_names: list[str], tot
     reason = f"{path} does not fit the model: {first_line(error)}"
     if not unloaded_names:
         return reason
-    found = f"loaded {total - len(unloaded_names)} of the model's {total} variables; not loaded:"
-    return f"{reason}\n{found}\n{format_list(unloaded_names)}"
+    summary = f"loaded {total - len(unloaded_names)} of the model's {total} variables; not loaded:"
+    return f"{reason}\n{summary}\n{format_list(unloaded_names)}"

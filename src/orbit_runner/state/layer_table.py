@@ -58,12 +58,14 @@ def layer_groups(
 
     `trained` is None if the config freezes no layer, and `loaded` if no weights were loaded.
     """
-    layers = [one for one in (trained.layers if trained else named_layers(model)) if one.weights]
+    layers = [
+        layer for layer in (trained.layers if trained else named_layers(model)) if layer.weights
+    ]
 
     def settings(layer: NamedLayer) -> tuple[str, float | None, str]:
         return *_training_settings(layer, trained), _source(layer, loaded)
 
-    return [_group(list(found), *same) for same, found in itertools.groupby(layers, settings)]
+    return [_group(list(members), *same) for same, members in itertools.groupby(layers, settings)]
 
 
 def _group(
@@ -73,7 +75,7 @@ def _group(
         first=layers[0].name,
         last=layers[-1].name,
         layers=len(layers),
-        parameters=sum(one.parameters for one in layers),
+        parameters=sum(layer.parameters for layer in layers),
         frozen=frozen,
         factor=factor,
         loaded_from=loaded_from,
@@ -95,7 +97,7 @@ def _training_settings(
 
 def _source(layer: NamedLayer, loaded: LoadedWeights | None) -> str:
     weights = merge_shards(layer.weights)
-    count = 0 if loaded is None else sum(id(one) in loaded.variables for one in weights)
+    count = 0 if loaded is None else sum(id(weight) in loaded.variables for weight in weights)
     if loaded is None or not count:
         return ""
     part = "" if count == len(weights) else f" ({count} of {len(weights)} variables)"
@@ -106,13 +108,13 @@ def table_rows(groups: Sequence[LayerGroup]) -> list[tuple[str, ...]]:
     """Returns the rows of the table as text, without the header."""
     return [
         (
-            one.name,
-            f"{one.parameters:,}",
-            one.frozen,
-            "-" if one.factor is None else f"× {one.factor:g}",
-            one.loaded_from or "-",
+            group.name,
+            f"{group.parameters:,}",
+            group.frozen,
+            "-" if group.factor is None else f"× {group.factor:g}",
+            group.loaded_from or "-",
         )
-        for one in groups
+        for group in groups
     ]
 
 

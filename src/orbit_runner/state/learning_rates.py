@@ -79,8 +79,8 @@ class LayerRateOptimizer:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
-        found: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
-        return found
+        cls: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
+        return cls
 
 
 def _move(variable: tf.Variable, before: tf.Tensor, factor: float) -> tf.Operation:

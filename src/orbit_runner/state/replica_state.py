@@ -31,7 +31,7 @@ class ReplicaState:
             return
         for variable in replica_local_variables(model):
             self._groups.setdefault(variable.dtype, []).append(variable)
-            # From now on, all values are equal. Read and save the first one, because the mean of
+            # From now on, all values are equal. Read and save the first, because the mean of
             # three equal numbers can differ from them.
             read_first_replica(variable)
 
@@ -43,7 +43,7 @@ class ReplicaState:
         mean of equal values can differ from them.
         """
         for group in self._groups.values():
-            variables = [one for one in group if id(one) not in unchanged]
+            variables = [variable for variable in group if id(variable) not in unchanged]
             if not variables:
                 continue
             context = tf.distribute.get_replica_context()
@@ -61,10 +61,10 @@ def has_combined_variables(checkpoint: tf.train.Checkpoint) -> bool:
     The model in the checkpoint must be built.
     """
     return any(
-        isinstance(found, tf.Variable)
-        and found.synchronization == tf.VariableSynchronization.ON_READ
-        and found.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
-        for found in tf.train.TrackableView(checkpoint).descendants()
+        isinstance(trackable, tf.Variable)
+        and trackable.synchronization == tf.VariableSynchronization.ON_READ
+        and trackable.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
+        for trackable in tf.train.TrackableView(checkpoint).descendants()
     )
 
 
@@ -73,8 +73,12 @@ def replica_local_variables(model: tf.Module, unchanged: Collection[int] = ()) -
 
     Those whose `id` is in `unchanged` are left out.
     """
-    found = tf.train.TrackableView(model).descendants()
-    return [one for one in found if _is_replica_local(one) and id(one) not in unchanged]
+    trackables = tf.train.TrackableView(model).descendants()
+    return [
+        trackable
+        for trackable in trackables
+        if _is_replica_local(trackable) and id(trackable) not in unchanged
+    ]
 
 
 def _is_replica_local(variable: Any) -> bool:

@@ -19,7 +19,7 @@ class TrainState:
     """Everything that changes with a step."""
 
     model: tf_keras.Model
-    optimizer: Any  # Wrapped in another one if loss scaling is enabled.
+    optimizer: Any  # Wrapped in another optimizer if loss scaling is enabled.
     ema: WeightAverage | None  # None if the weights are not averaged.
     global_step: tf.Variable  # int64 scalar.
     recoveries: tf.Variable  # int64 scalar: the number of rollbacks after the run diverged.

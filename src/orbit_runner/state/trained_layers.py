@@ -81,7 +81,7 @@ class TrainedLayers:
         return start is not None and start <= step
 
     def _trained_layer_ids(self, step: int) -> set[int]:
-        """Returns the `id` of each layer that is trained or contains one that is."""
+        """Returns the `id` of each layer that is trained or contains such a layer."""
         trained: set[int] = set()
         for named in reversed(self._ordered):
             inner = any(id(below) in trained for below in inner_layers(named.layer))

@@ -27,7 +27,8 @@ from orbit_runner.storage.objects import ObjectStore, StorageError
 from orbit_runner.storage.paths import redact
 
 NAME = ".lock"
-LEASE_SECONDS, RENEWAL_SECONDS = 45.0, 10.0
+LEASE_SECONDS = 45.0
+RENEWAL_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 _LONGEST_COMMAND = 500
 
@@ -51,9 +52,14 @@ class Lease:
         renewal: float = RENEWAL_SECONDS,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store, self._seconds, self._renewal = store, seconds, renewal
-        self._on_lost, self.owner = on_lost, uuid.uuid4().hex
-        self._version, self._count, self._since = "", 0, _timestamp()
+        self._store = store
+        self._seconds = seconds
+        self._renewal = renewal
+        self._on_lost = on_lost
+        self.owner = uuid.uuid4().hex
+        self._version = ""
+        self._count = 0
+        self._since = _timestamp()
         self._renewed = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -68,7 +74,8 @@ class Lease:
         Raises RunnerError if another process has the lock, and StorageError if the store cannot be
         written.
         """
-        seen, since = "", 0.0
+        seen = ""
+        since = 0.0
         while not self._take_if_free(seen, since):
             version, holder = self._read_record()
             if not version:
@@ -78,7 +85,8 @@ class Lease:
             if not seen:
                 if _is_alive_here(holder):
                     raise RunnerError(self._refusal_message(holder))
-                seen, since = version, time.monotonic()
+                seen = version
+                since = time.monotonic()
                 print(self._waiting_message(holder), file=sys.stderr)
             time.sleep(min(_POLL_SECONDS, self._seconds))
         _active_owners.add(self.owner)
@@ -125,7 +133,8 @@ class Lease:
             if holder.get("owner") != self.owner:
                 return False
             written = now
-        self._version, self._renewed = written, started
+        self._version = written
+        self._renewed = started
         return True
 
     def _renew_until_stopped(self) -> None:

@@ -30,7 +30,8 @@ _T = TypeVar("_T")
 
 RETRY_VARIABLE = "ORBIT_RUNNER_STORAGE_RETRY_SECONDS"
 _RETRY_SECONDS = 60.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 8.0
 # Retries are reported after this time.
 _NOTICE_SECONDS = 2.0
 # Errors of botocore and google.auth that are not retried. They are matched by name, because
@@ -104,14 +105,14 @@ class ObjectStore:
                 ) from error  # The bucket does not exist.
 
         root = f"{self._root}/"
-        found = {
+        info_by_key = {
             key.lstrip("/"): info for key, info in self._call_with_retries("list", "", find).items()
         }
-        names = {key.removeprefix(root): info for key, info in found.items()}
+        names = {key.removeprefix(root): info for key, info in info_by_key.items()}
         return {
             name: _object_info(info)
             for name, info in sorted(names.items())
-            if f"{root}{name}" in found and name and not name.endswith("/")
+            if f"{root}{name}" in info_by_key and name and not name.endswith("/")
         }
 
     def info(self, name: str) -> ObjectInfo | None:
@@ -185,7 +186,9 @@ class ObjectStore:
 
     def _call_with_retries(self, verb: str, name: str, action: Callable[[], _T]) -> _T:
         """Calls an action until it succeeds, fails permanently, or the time limit is reached."""
-        started, pause, noted = time.monotonic(), _FIRST_PAUSE, False
+        started = time.monotonic()
+        pause = _FIRST_PAUSE
+        noted = False
         limit = retry_seconds()
         while True:
             try:

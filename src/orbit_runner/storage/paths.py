@@ -63,7 +63,8 @@ def path_problem(path: str | os.PathLike[str], *, remote: bool, use: str = "") -
     `remote` is whether an object store is supported. If it is not, the message contains `use`,
     which says what to do instead.
     """
-    scheme, shown = scheme_of(path), redact(url_of(path))
+    scheme = scheme_of(path)
+    shown = redact(url_of(path))
     if not scheme:
         return ""
     if scheme == "file":

@@ -60,7 +60,7 @@ def localize(config: Any, *, data: bool = True) -> Any:
 
 
 def local_checkpoint(path: str) -> str:
-    """Returns the local path of a checkpoint or of its directory. Copies a remote one first.
+    """Returns the local path of a checkpoint or of its directory. Copies a remote checkpoint first.
 
     Raises SettingError if the URL has no content or cannot be read.
     """
@@ -72,7 +72,7 @@ def local_checkpoint(path: str) -> str:
 
 
 def local_file(path: str, what: str) -> str:
-    """Returns the local path of a file. Copies a remote one first.
+    """Returns the local path of a file. Copies a remote file first.
 
     Raises SettingError if the URL has no content or cannot be read.
     """
@@ -86,7 +86,8 @@ def _localize_section(section: Any, path: str, *, data: bool) -> Any:
     """Returns a section with local paths, or the same object if nothing changes."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(section):
-        value, below = getattr(section, field.name), f"{path}.{field.name}"
+        value = getattr(section, field.name)
+        below = f"{path}.{field.name}"
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             new = _localize_section(value, below, data=data)
         else:
@@ -166,11 +167,11 @@ def _localize_file(url: str, what: str) -> str:
 
 
 def _select_matching(
-    patterns: tuple[str, ...], found: Mapping[str, ObjectInfo]
+    patterns: tuple[str, ...], objects: Mapping[str, ObjectInfo]
 ) -> dict[str, ObjectInfo]:
     return {
         name: info
-        for name, info in found.items()
+        for name, info in objects.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     }
 
@@ -225,18 +226,18 @@ def stage(url: str, what: str, choose: _Choose | None = None) -> Path:
     """
     store = open_store(url, what)
     with blame_scope(what):
-        found: Mapping[str, ObjectInfo] = store.list()
-        chosen = choose(found) if choose else found
+        objects: Mapping[str, ObjectInfo] = store.list()
+        chosen = choose(objects) if choose else objects
         if not chosen:
             raise EmptyPathError(prefix_message(what, f"there is nothing at {store.url}"))
-        return _update_copies(store, chosen, lambda name: name not in found)
+        return _update_copies(store, chosen, lambda name: name not in objects)
 
 
-def origin_of(folder: Path) -> str | None:
+def origin_of(directory: Path) -> str | None:
     """Returns the URL that a local directory is a copy of, or None for any other directory."""
-    for above in (folder, *folder.parents):
+    for above in (directory, *directory.parents):
         if above in _origins:
-            below = folder.relative_to(above).as_posix()
+            below = directory.relative_to(above).as_posix()
             return _origins[above] if below == "." else f"{_origins[above]}/{below}"
     return None
 
@@ -289,7 +290,8 @@ def _download_changed(
     progress = TransferProgress(f"downloading {store.url}", len(missing), size)
 
     def fetch(name: str) -> None:
-        info, path = missing[name], _join_inside(target, name)
+        info = missing[name]
+        path = _join_inside(target, name)
         store.download(name, path)
         if info.modified:
             os.utime(path, (info.modified, info.modified))
@@ -319,17 +321,17 @@ def _has_size(path: Path, size: int) -> bool:
 
 def _read_index(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        index = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return index if isinstance(index, dict) else {}
 
 
 @contextlib.contextmanager
-def _lock_scope(folder: Path) -> Iterator[None]:
+def _lock_scope(directory: Path) -> Iterator[None]:
     """Prevents processes on this machine from writing the same copies at the same time."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w", encoding="utf-8") as file:
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w", encoding="utf-8") as file:
         with contextlib.suppress(OSError):  # The file system does not support locks.
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -347,15 +349,16 @@ def upload_scope(url: str, what: str, last: str = "") -> Iterator[Path]:
     if problem:
         raise PathError(f"{what}: {problem}")
     store = open_store(url, what)
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-        files = [path for path in Path(folder).rglob("*") if path.is_file()]
+    with tempfile.TemporaryDirectory() as directory:
+        yield Path(directory)
+        files = [path for path in Path(directory).rglob("*") if path.is_file()]
         with blame_scope(what):
             for path in sorted(files, key=lambda path: (path.name == last, path)):
-                store.upload(path, path.relative_to(folder).as_posix())
+                store.upload(path, path.relative_to(directory).as_posix())
 
 
-_FIRST_SECONDS, _INTERVAL_SECONDS = 2.0, 5.0
+_FIRST_SECONDS = 2.0
+_INTERVAL_SECONDS = 5.0
 _MEGABYTE = 1e6
 
 
@@ -366,7 +369,9 @@ class TransferProgress:
     """
 
     def __init__(self, what: str, files: int, size: int) -> None:
-        self._what, self._files, self._size = what, files, size
+        self._what = what
+        self._files = files
+        self._size = size
         self._done_files = self._done_size = 0
         self._next = time.monotonic() + _FIRST_SECONDS
         self._guard = threading.Lock()

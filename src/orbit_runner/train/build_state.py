@@ -77,7 +77,9 @@ def _build(
             early_stopping=_host_variable([*NO_EARLY_STOPPING], tf.float64, "early_stopping"),
             best=_host_variable([*NO_BEST], tf.float64, "best"),
             replica_state=ReplicaState(model, strategy),
-            non_finite=tuple(one.name for one in non_finite_variables(_fixed_variables(model))),
+            non_finite=tuple(
+                variable.name for variable in non_finite_variables(_fixed_variables(model))
+            ),
             trained_layers=layers,
             assets=digest_of(task),  # `build_model` has asked for all of them.
         )
@@ -142,8 +144,10 @@ def build_missing_variables(
     def step(inputs: Any) -> None:
         task.train_step(inputs, model=model, optimizer=GradientRecorder(optimizer), metrics=metrics)
 
-    found = distribute(strategy, adapter, resolve_data_config(data, config.runtime), config.runtime)
-    _trace(step, task, strategy, found.element_spec)
+    dataset = distribute(
+        strategy, adapter, resolve_data_config(data, config.runtime), config.runtime
+    )
+    _trace(step, task, strategy, dataset.element_spec)
 
 
 def _build_joint_variables(

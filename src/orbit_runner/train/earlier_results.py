@@ -41,7 +41,8 @@ def forget_earlier_results(run: RunView) -> None:
 
     Must be called by all workers after the state is restored, before `config.yaml` is written.
     """
-    forgets_best, forgets_stopping = False, False
+    forgets_best = False
+    forgets_stopping = False
     if run.is_chief:
         before = _previous_run(run)
         own = read_settings(before)
@@ -72,8 +73,8 @@ def _previous_run(run: RunView) -> Path:
 def _earlier_data(run: RunView, before: Path) -> OtherData:
     """Returns how the validation data now differ from those of the earlier evaluations."""
     changed = find_other_data(before, run.written_config, compares_files=False)
-    records = (one for one in run.callbacks.callbacks if isinstance(one, DataRecord))
-    files = [line for one in records for line in one.difference.changes]
+    records = (callback for callback in run.callbacks.callbacks if isinstance(callback, DataRecord))
+    files = [line for record in records for line in record.difference.changes]
     lines = tuple(line for line in files if line.startswith("validation_data"))
     return OtherData(changed.settings, changed.own, lines)
 

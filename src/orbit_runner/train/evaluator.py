@@ -47,7 +47,7 @@ class Evaluator(orbit.StandardEvaluator):
         # Whether there are as many batches as requested. The graph then need not check for the end,
         # and the batches keep their static shapes.
         counted: bool = False,
-        # The number of batches before the first one with rows that only fill it up.
+        # The number of batches before the first batch with rows that only fill it up.
         full_batches: int = 0,
         # Whether the task computes metrics from the outputs of all steps.
         gathers_outputs: bool = False,
@@ -61,9 +61,13 @@ class Evaluator(orbit.StandardEvaluator):
         )
         super().__init__(None, self._options)
         self.eval_dataset: Any
-        self._task, self._state, self._strategy = task, state, strategy
-        self._make_dataset, self._seed = make_dataset, seed
-        self._partition, self._counted = partition, counted
+        self._task = task
+        self._state = state
+        self._strategy = strategy
+        self._make_dataset = make_dataset
+        self._seed = seed
+        self._partition = partition
+        self._counted = counted
         self.gathers = gathers_outputs
         self._full_batches = full_batches
         # A TPU needs static shapes, and gathered outputs have the rows that a task returns.
@@ -167,7 +171,8 @@ class Evaluator(orbit.StandardEvaluator):
 
         Its arguments are an iterator and the number of full steps. None if there is no such graph.
         """
-        full, partial = self._replica_full_step, self._replica_partial_step
+        full = self._replica_full_step
+        partial = self._replica_partial_step
         if self._chunks is not None:
             chunked = chunked_loop(
                 self._chunks,

@@ -51,7 +51,7 @@ def gradients_to_replace(
 
 @functools.cache
 def skip_compilation_notice() -> None:
-    """Compiles an empty program: TensorFlow prints a notice of the first one in a process."""
+    """Compiles an empty program: TensorFlow prints a notice of the first in a process."""
     with discard_native_output_scope():
         tf.function(lambda: tf.zeros([]), jit_compile=True)()
 
@@ -82,8 +82,8 @@ class GradientRecorder:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
-        found: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
-        return found
+        cls: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
+        return cls
 
 
 def split_step(
@@ -153,8 +153,8 @@ def _average_over_pieces(compute: Compute, pieces: int) -> Compute:
             return index + 1, tf.nest.map_structure(tf.add, total, piece(index))
 
         # A sequential loop, not an unrolled sum, so that the memory of a piece is freed before the
-        # next one begins. Without the control dependency, TensorFlow would begin the second piece
-        # while it computes the first one.
+        # next piece begins. Without the control dependency, TensorFlow would begin the second piece
+        # while it computes the first piece.
         first = piece(0)
         with tf.control_dependencies(tf.nest.flatten(first)):
             start = tf.identity(1)

@@ -254,11 +254,11 @@ def block_sum(
     half = size // 2
 
     def add(turn: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
-        found = block_sum(compute, first + turn * half, half, like)
-        return turn + 1, [one + other for one, other in zip(total, found, strict=True)]
+        block = block_sum(compute, first + turn * half, half, like)
+        return turn + 1, [left + right for left, right in zip(total, block, strict=True)]
 
     # A loop of two iterations, not two calls, so that the step is traced once and the memory of the
-    # first half is freed before the second one begins.
+    # first half is freed before the second half begins.
     _, total = tf.while_loop(
         lambda turn, _: turn < 2,
         add,
@@ -341,7 +341,7 @@ class ShardEvaluator(Evaluator):
         super().__init__(*args, **kwargs)
         self._logical = logical
         self._physical = self._strategy.num_replicas_in_sync
-        self._full_batches = 0  # A step takes a part of a batch, which may be the last one.
+        self._full_batches = 0  # A step takes a part of a batch, which may be the last batch.
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
         """Evaluates `num_steps` batches (int32 scalar, -1 for all), each of all logical replicas.
@@ -380,7 +380,7 @@ class ShardEvaluator(Evaluator):
                 self._loss.update_state(as_scalar(logs[self._task.loss]), sample_weight=weight)
             # At the end of the data, devices without a shard get a batch without rows.
             values = map(tf.identity, variables)
-            added = [tf.where(rows > 0, one, tf.zeros_like(one)) for one in values]
+            added = [tf.where(rows > 0, value, tf.zeros_like(value)) for value in values]
             return logs, added
 
         logical = tf.cast(shard % self._logical, tf.int32)
@@ -429,8 +429,8 @@ class LogicalTrainer(Trainer):
         )
 
         def shard(inputs: Any) -> list[tf.Tensor]:
-            found, grads = gradients(inputs)
-            return [as_scalar(found), *grads]
+            shard_loss, grads = gradients(inputs)
+            return [as_scalar(shard_loss), *grads]
 
         def step(inputs: Any) -> dict[str, tf.Tensor]:
             layers = state.trained_layers

@@ -58,8 +58,8 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     logs = Logs()
     run.callbacks.on_train_begin(run)
     if run.step >= run.train_steps or run.stops.reason:
-        found = run.stops.reason or f"step {run.step} of {run.train_steps}"
-        note(f"the run is finished: {found}")
+        reason = run.stops.reason or f"step {run.step} of {run.train_steps}"
+        note(f"the run is finished: {reason}")
         return evaluate(run, controller) if evaluates else logs
     run.exit_if_requested()
     record_resume(run)
@@ -94,7 +94,8 @@ def _train_to_next_stop(
     Saving comes last, so that a checkpoint contains what its own evaluation changed (the state of
     early stopping), and a run that is killed in between repeats the evaluation.
     """
-    plan, stops = run.plan, run.stops
+    plan = run.plan
+    stops = run.stops
     target = stops.limit(run.step, plan.next_stop(run.step, evaluates=evaluates))
     with contextlib.suppress(StopTraining), stops.heartbeat.training_scope(lambda: run.step):
         controller.train(target, checkpoint_at_completion=False)

@@ -15,7 +15,8 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import batch_problems, run_problems
 from orbit_runner.errors import SettingError
 
-TRAIN_DATA, VALIDATION_DATA = "train_data", "validation_data"
+TRAIN_DATA = "train_data"
+VALIDATION_DATA = "validation_data"
 # What CUDA and copies to a GPU report in place of a `ResourceExhaustedError`.
 _NO_GPU_MEMORY = re.compile(
     r"CUDA_ERROR_OUT_OF_MEMORY|Status: out of memory|Dst tensor is not initialized"
@@ -130,24 +131,25 @@ class _Batches:
             changed = self.config.replace(
                 trainer=trainer.replace(gradient_accumulation_steps=pieces)
             )
-            found = dataclasses.replace(self, config=changed)
-            if found._is_valid():
-                return found
+            batches = dataclasses.replace(self, config=changed)
+            if batches._is_valid():
+                return batches
         return None
 
     def halved(self) -> _Batches | None:
         """Returns batches of at most half the size, None if they cannot be that small."""
-        task, unit = self.config.task, 1
+        task = self.config.task
+        unit = 1
         if self.field == "global_batch_size":
             unit = self.replica_shares * self.pieces
         size = self.size // 2 // unit * unit
         if not size:
             return None
         data = self._data.replace(**{self.field: size})
-        found = dataclasses.replace(
+        batches = dataclasses.replace(
             self, config=self.config.replace(task=task.replace(**{self.section: data}))
         )
-        return found if found._is_valid() else None
+        return batches if batches._is_valid() else None
 
     def _is_valid(self) -> bool:
         mode = "train" if self.section == TRAIN_DATA else "eval"
@@ -186,7 +188,8 @@ def _choices(batches: _Batches) -> Iterator[str]:
     """Yields settings that need less memory, with their values."""
     runtime = batches.config.runtime
     is_training = batches.section == TRAIN_DATA
-    pieces, half = batches.with_pieces() if is_training else None, batches.halved()
+    pieces = batches.with_pieces() if is_training else None
+    half = batches.halved()
     if pieces is not None:
         yield (
             f"trainer.gradient_accumulation_steps: {pieces.pieces}, for the same batch with "

@@ -76,8 +76,8 @@ class JointTrainer(Trainer):
         logs: dict[str, Any] = {"training_loss": self._loss.result().numpy()}
         for name, loss in self._losses.items():
             if loss.weight() > 0:
-                found = [loss, *self._metrics[name]]
-                logs[name] = {metric.name: value_of(metric) for metric in found}
+                metrics = [loss, *self._metrics[name]]
+                logs[name] = {metric.name: value_of(metric) for metric in metrics}
         return {**logs, **learning_rates(self.state.optimizer)}
 
     def _all_metrics(self) -> list[Any]:

@@ -35,7 +35,7 @@ class AsyncTrainer(Trainer):
 
     A worker receives a piece of the loop: its first step and the number of steps. If the task's
     input pipeline can start at any step, these determine the batches of the piece, whichever worker
-    runs it. If a worker is lost, another one runs its piece again. Some of its steps then run
+    runs it. If a worker is lost, another runs its piece again. Some of its steps then run
     twice, so pieces do not count steps: the chief sets the global step, and the optimizer's, when
     all pieces have ended. Must be created in the strategy's scope.
     """
@@ -90,7 +90,8 @@ class AsyncTrainer(Trainer):
         piece = tf.function(functools.partial(self._run_piece, source))
 
         def loop(iterator: Any, first: tf.Tensor, num_steps: tf.Tensor) -> None:
-            start, steps = int(first), int(num_steps)
+            start = int(first)
+            steps = int(num_steps)
             updates = int(self.state.optimizer.iterations.numpy())
             self._loss.add(*self._run(piece, iterator, start, steps))
             self.state.optimizer.iterations.assign(updates + steps)
@@ -218,7 +219,7 @@ class Pace:
         return _split_evenly(steps, max(count, round(steps / max(1.0, size))))
 
     def record_time(self, lengths: list[int], seconds: float) -> None:
-        """Records the seconds from sending the first of the pieces to the end of the last one."""
+        """Records the seconds from sending the first of the pieces to the end of the last."""
         if self._step:
             return
         length = max(lengths)

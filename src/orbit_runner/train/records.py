@@ -141,7 +141,7 @@ class SystemMetrics:
         return self._values
 
     def _measure(self) -> dict[str, float]:
-        found = {
+        values = {
             f"{SYSTEM}memory_gib": self._process.memory_info().rss / _GIB,
             f"{SYSTEM}cpu_percent": self._process.cpu_percent(),
             f"{SYSTEM}machine_memory_percent": psutil.virtual_memory().percent,
@@ -149,9 +149,9 @@ class SystemMetrics:
         if self._gpus:
             # The bytes of tensors, not those that TensorFlow only reserves.
             used = [tf.config.experimental.get_memory_info(name) for name in self._gpus]
-            found[f"{SYSTEM}gpu_memory_gib"] = max(one["current"] for one in used) / _GIB
-            found[f"{SYSTEM}gpu_peak_memory_gib"] = max(one["peak"] for one in used) / _GIB
-        return found
+            values[f"{SYSTEM}gpu_memory_gib"] = max(usage["current"] for usage in used) / _GIB
+            values[f"{SYSTEM}gpu_peak_memory_gib"] = max(usage["peak"] for usage in used) / _GIB
+        return values
 
 
 def _has_memory_info(name: str) -> bool:

@@ -79,7 +79,7 @@ def resume_reasons(run: RunView) -> list[str]:
             changed.append("on another machine or installation")
     if run.checkpoints.restored_partially:
         changed.append("with only part of the checkpoint restored")
-    found = [] if record is None else list(record.inexact)
+    reasons = [] if record is None else list(record.inexact)
     if changed and run.step > 0:
-        found.append(f"it was resumed at step {run.step} {', '.join(changed)}")
-    return found
+        reasons.append(f"it was resumed at step {run.step} {', '.join(changed)}")
+    return reasons

@@ -122,7 +122,7 @@ class Run:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes files; always true without a cluster."""
+        """Whether this process writes the files; always true without a cluster."""
         return self.workers.is_chief
 
     def stop(self, reason: str) -> None:
@@ -132,7 +132,7 @@ class Run:
         it ends after the current evaluation.
 
         Args:
-            reason: The reason, which is reported. Only the first one counts. An empty string does
+            reason: The reason, which is reported. Only the first counts. An empty string does
                 not stop the run.
         """
         self.stops.reason = self.stops.reason or reason

@@ -107,7 +107,7 @@ def build_run(
         best: Keeps the best checkpoint in place of the runner's own callback.
         save_summary: Whether to write summaries and records.
         records_in_graph: Whether a loop may contain records, so that they do not end it.
-        stop_at_step: A step before the last one at which the run saves a checkpoint and ends.
+        stop_at_step: A step before the last at which the run saves a checkpoint and ends.
         started: When the run started, by `time.monotonic()`; None: now.
         resume: `override`: the run may be resumed with another config.
 
@@ -123,7 +123,8 @@ def build_run(
     plan = _build_plan(local_config, adapter, trains=trains)
     written_config = follow_run(config, plan.train_steps)
     config = localize(written_config)
-    directory, workers = RunDirectory(model_dir), Workers(strategy)
+    directory = RunDirectory(model_dir)
+    workers = Workers(strategy)
     warnings = _find_warnings(config, plan, adapter.task) if trains and workers.is_chief else []
     for text in warnings:
         note(f"warning: {text}")
@@ -374,7 +375,8 @@ class RunBuilder:
                 "trainer.trainer_type", unknown_name_message("trainer", kind, list(TRAINERS))
             )
 
-        joint, parts = self.adapter.task, self.adapter.subtasks
+        joint = self.adapter.task
+        parts = self.adapter.subtasks
 
         def make_datasets(start_step: int) -> dict[str, Any]:
             return {
@@ -412,8 +414,10 @@ class RunBuilder:
             self._reject_parameter_server()
             return MultiEvaluator(
                 {
-                    name: TaskEvaluator(self._build_task_evaluator(name, found), found.steps)
-                    for name, found in eval_tasks.items()
+                    name: TaskEvaluator(
+                        self._build_task_evaluator(name, eval_task), eval_task.steps
+                    )
+                    for name, eval_task in eval_tasks.items()
                 },
                 self.state,
             )
@@ -429,12 +433,12 @@ class RunBuilder:
         with self.strategy.scope():
             return build_eval_tasks(self.config, self.logging_dir)
 
-    def _build_task_evaluator(self, name: str, found: EvalTask) -> Evaluator:
+    def _build_task_evaluator(self, name: str, eval_task: EvalTask) -> Evaluator:
         # Without the average, because `MultiEvaluator` applies it once for all tasks.
         state = dataclasses.replace(self.state, model=model_of(self.state.model, name), ema=None)
-        data = section_of(found.task.task_config, "validation_data", name)
-        steps = found.steps or self.config.trainer.validation_steps
-        return self._build_single_evaluator(TaskAdapter(found.task), data, state, steps)
+        data = section_of(eval_task.task.task_config, "validation_data", name)
+        steps = eval_task.steps or self.config.trainer.validation_steps
+        return self._build_single_evaluator(TaskAdapter(eval_task.task), data, state, steps)
 
     def _build_single_evaluator(
         self, task: TaskAdapter, data: Any, state: TrainState, steps: int
@@ -518,7 +522,8 @@ class RunBuilder:
         # As Model Garden does. This runner's own experiments save the average in each checkpoint,
         # and averaged weights in the best checkpoint.
         if self.config.is_official and self.state.ema is not None:
-            directory, keep = Path(self.logging_dir), self.config.trainer.max_to_keep
+            directory = Path(self.logging_dir)
+            keep = self.config.trainer.max_to_keep
             callbacks.append(
                 AverageCheckpoints(directory, self.state, conditions, keep=keep, workers=workers)
             )

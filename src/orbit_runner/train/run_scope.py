@@ -29,7 +29,8 @@ def run_scope(
     check_mode(mode)
     workers = Workers(strategy)
     should_lock = mode in TRAINING and workers.is_chief
-    services, silence = config.data_services(mode), config.runtime.heartbeat_timeout
+    services = config.data_services(mode)
+    silence = config.runtime.heartbeat_timeout
     lock = _lock_scope(model_dir) if should_lock else contextlib.nullcontext()
     with (
         lock,

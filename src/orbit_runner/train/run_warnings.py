@@ -58,7 +58,7 @@ def better_values(metric: str) -> str:
 
 
 def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:
-    """Yields settings by which the worst evaluation would count as the best one."""
+    """Yields settings by which the worst evaluation would count as the best."""
     trainer = config.trainer
     rules = []
     if trainer.best_checkpoint_export_subdir:

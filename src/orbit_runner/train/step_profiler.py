@@ -151,9 +151,9 @@ def layer_paths(model: Any) -> tuple[str, ...]:
 
 def _paths(layer: Any, inside: str) -> Iterator[str]:
     # Models of several tasks are modules without layers.
-    for one in inner_layers(layer) if is_keras_layer(layer) else ():
-        yield f"{inside}{one.name}"
-        yield from _paths(one, f"{inside}{one.name}/")
+    for sublayer in inner_layers(layer) if is_keras_layer(layer) else ():
+        yield f"{inside}{sublayer.name}"
+        yield from _paths(sublayer, f"{inside}{sublayer.name}/")
 
 
 def _describe_run(config: ExperimentConfig, state: TrainState) -> TraceDescription:

@@ -39,7 +39,7 @@ class TimeLimits:
         return self._clock() >= self._end
 
     def is_save_due(self) -> bool:
-        """Returns whether the last checkpoint is old enough for another one."""
+        """Returns whether the last checkpoint is old enough for another."""
         return self._clock() - self._saved >= self._save_interval
 
     def restart_save_interval(self) -> None:

@@ -202,7 +202,8 @@ class Trainer(orbit.AbstractTrainer):
         return Watch(interval, weights, replicas, self.loop_fn) if interval else None
 
     def _wrap_optimizer(self) -> Any:
-        layers, optimizer = self.state.trained_layers, self.state.optimizer
+        layers = self.state.trained_layers
+        optimizer = self.state.optimizer
         if self._watch is not None:
             optimizer = self._watch.wrap_optimizer(optimizer)
         if layers is not None and layers.factors:
@@ -270,8 +271,8 @@ class Trainer(orbit.AbstractTrainer):
         self.timer.add(taken, time.perf_counter() - start)
         if not is_traced:
             phase("training", minor=True)
-        for one in (*(record for _, record in self.earlier_records), logs):
-            self._add_speed(one)
+        for values in (*(record for _, record in self.earlier_records), logs):
+            self._add_speed(values)
         return logs
 
     def _add_speed(self, logs: dict[str, Any]) -> None:
@@ -397,7 +398,7 @@ class Trainer(orbit.AbstractTrainer):
     def _run_step(self, *inputs: Any) -> None:
         """Runs one step on all replicas.
 
-        `inputs` are a distributed batch, or several of them and the row of the one to use.
+        `inputs` are a distributed batch, or several of them and the row of the batch to use.
         """
         self._strategy.run(self._replica_step, args=inputs, options=self._partition.options)
         self._update_average()
@@ -435,7 +436,7 @@ class Trainer(orbit.AbstractTrainer):
         if not tf.executing_eagerly():
             graph = tf.compat.v1.get_default_graph()
             self.unkeyed = unkeyed_draws(graph)
-            # With mirrored replicas, the last one to be traced finds the ops of all.
+            # With mirrored replicas, the last to be traced finds the ops of all.
             self.flops = step_flops(graph, self._pieces)
             if self._uses_xla:
                 phase("compiling the first step with XLA", minor=True)

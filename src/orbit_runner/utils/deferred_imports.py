@@ -56,7 +56,8 @@ class DeferredObject:
     """An object in a module whose code has not run yet."""
 
     def __init__(self, module: types.ModuleType, name: str) -> None:
-        self._module, self._name = module, name
+        self._module = module
+        self._name = name
 
     def __getattr__(self, name: str) -> Any:
         """Runs the code of the module if it has not run yet."""
@@ -110,7 +111,8 @@ class _ImportedModuleLoader(importlib.abc.Loader):
     """Loads a submodule that its package imported while Python was looking for the submodule."""
 
     def __init__(self, module: types.ModuleType) -> None:
-        self._module, self._spec = module, module.__spec__
+        self._module = module
+        self._spec = module.__spec__
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         return self._module

@@ -109,8 +109,8 @@ def special_file_problem(path: Path) -> str:
     """Returns why a file that exists cannot be written to, or ""."""
     mode = os.stat(path).st_mode if os.path.exists(path) else stat.S_IFREG
     kinds = {stat.S_ISDIR: "a directory", stat.S_ISSOCK: "a socket", stat.S_ISBLK: "a block device"}
-    found = next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "")
-    return f"is {found}, expected a file" if found else ""
+    actual_kind = next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "")
+    return f"is {actual_kind}, expected a file" if actual_kind else ""
 
 
 def _open_special(path: Path) -> int:
@@ -145,7 +145,8 @@ def write_if_changed(path: Path, text: str) -> None:
 
 def set_aside(path: Path) -> Path:
     """Renames an unusable file, such as `run.json` to `run.json.damaged`. Returns the new path."""
-    target, number = path.with_name(f"{path.name}.damaged"), 1
+    target = path.with_name(f"{path.name}.damaged")
+    number = 1
     while os.path.lexists(target):
         number += 1
         target = path.with_name(f"{path.name}.damaged-{number}")
@@ -169,10 +170,10 @@ def is_step(value: Any) -> bool:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises ValueError if the file has no JSON object."""
-    found = parse_json(read_file(path).decode())
-    if not isinstance(found, dict):
-        raise ValueError(f"got {type(found).__name__}, expected a JSON object")
-    return found
+    value = parse_json(read_file(path).decode())
+    if not isinstance(value, dict):
+        raise ValueError(f"got {type(value).__name__}, expected a JSON object")
+    return value
 
 
 def repair_records(path: Path, note: Callable[[str], None]) -> None:
@@ -208,14 +209,14 @@ def _is_record(line: bytes) -> bool:
     return isinstance(record, dict) and is_step(record.get("step"))
 
 
-def remove_leftovers(folder: Path) -> None:
+def remove_leftovers(run: Path) -> None:
     """Removes incomplete files of killed processes of this machine.
 
-    `folder` is a run directory. Its subdirectories are searched as well.
+    `run` is a run directory. Its subdirectories are searched as well.
     """
-    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
-        found = _TEMPORARY_NAME.fullmatch(path.name)
-        if found and not _is_alive(int(found[1])):
+    for path in [*run.glob(".*"), *run.glob("*/.*")]:
+        match = _TEMPORARY_NAME.fullmatch(path.name)
+        if match and not _is_alive(int(match[1])):
             with contextlib.suppress(OSError):
                 path.unlink()
 

@@ -24,10 +24,10 @@ def step_flops(graph: Any, pieces: int = 1) -> int | None:
     """
     total = 0
     for op, iterations in _ops_with_counts(graph, max(1, pieces - 1)):
-        found = op_flops(op)
-        if found is None:
+        operations = op_flops(op)
+        if operations is None:
             return None
-        total += found * iterations
+        total += operations * iterations
     return total
 
 
@@ -48,7 +48,7 @@ def _ops_with_counts(graph: Any, iterations: int, inside: int = 1) -> Iterator[t
 
 def _is_used(op: Any) -> bool:
     (output,) = op.outputs
-    returned = any(output is one for one in getattr(op.graph, "outputs", ()))
+    returned = any(output is tensor for tensor in getattr(op.graph, "outputs", ()))
     return returned or bool(output.consumers())
 
 

@@ -107,13 +107,17 @@ def is_warning(text: str) -> bool:
 @contextlib.contextmanager
 def log_scope(messages: Messages) -> Iterator[None]:
     """Passes log messages to an object, and to no other handler, in a `with` block."""
-    level, propagates, handlers = LOGGER.level, LOGGER.propagate, LOGGER.handlers[:]
-    LOGGER.handlers[:], LOGGER.propagate = [_Handler(messages)], False
+    level = LOGGER.level
+    propagates = LOGGER.propagate
+    handlers = LOGGER.handlers[:]
+    LOGGER.handlers[:] = [_Handler(messages)]
+    LOGGER.propagate = False
     LOGGER.setLevel(logging.DEBUG)  # Minor phases have this level.
     try:
         yield
     finally:
-        LOGGER.handlers[:], LOGGER.propagate = handlers, propagates
+        LOGGER.handlers[:] = handlers
+        LOGGER.propagate = propagates
         LOGGER.setLevel(level)
 
 
@@ -125,7 +129,8 @@ class PhaseTimes(logging.Handler):
 
     def __init__(self, first: str) -> None:
         super().__init__()
-        self._phase, self._since = first, time.monotonic()
+        self._phase = first
+        self._since = time.monotonic()
         self._seconds: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -164,7 +169,8 @@ class Progress:
     """Logs how far an operation is, at most every two seconds."""
 
     def __init__(self, what: str) -> None:
-        self._what, self._last_logged = what, time.monotonic()
+        self._what = what
+        self._last_logged = time.monotonic()
 
     def __call__(self, so_far: str) -> None:
         """Logs how far the operation is, if a message is due."""

@@ -11,7 +11,8 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-_HALF, _FULL = ("bfloat16", "float16"), ("float32",)
+_HALF = ("bfloat16", "float16")
+_FULL = ("float32",)
 _PEAKS: tuple[tuple[str, dict[tuple[str, ...], float]], ...] = (
     (r"\bH200\b", {_HALF: 989.4, _FULL: 494.7}),
     (r"\bH100\b.*\bPCIe\b", {_HALF: 756.5, _FULL: 378.0}),
@@ -54,9 +55,9 @@ class Throughput:
 
     def logs(self, steps_per_second: float) -> dict[str, float]:
         """Returns `tflops_per_second`, and `mfu` if the peak is known."""
-        found = {"tflops_per_second": self.flops * steps_per_second / 1e12}
+        logs = {"tflops_per_second": self.flops * steps_per_second / 1e12}
         share = self.utilization(steps_per_second)
-        return found if share is None else {**found, "mfu": share}
+        return logs if share is None else {**logs, "mfu": share}
 
 
 def peak_of(names: Sequence[str], dtype: str) -> float | None:

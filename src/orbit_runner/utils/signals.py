@@ -21,10 +21,10 @@ def exit_signals(*, terminate: bool = True) -> list[int]:
     SIGTERM is included only if `terminate` is true. SIGHUP means that the terminal or the
     connection was closed. It is not included on Windows, or if it is ignored, such as by `nohup`.
     """
-    found = [signal.SIGINT, *([signal.SIGTERM] if terminate else [])]
+    signals = [signal.SIGINT, *([signal.SIGTERM] if terminate else [])]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        found.append(signal.SIGHUP)
-    return [int(number) for number in found]
+        signals.append(signal.SIGHUP)
+    return [int(number) for number in signals]
 
 
 def install_interrupt_handler() -> None:
@@ -51,12 +51,12 @@ def _handle_interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _handle_unraisable(found: sys.UnraisableHookArgs) -> None:
+def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     # Python cannot raise errors in destructors and callbacks, which imports run. It would print a
     # traceback and continue.
-    if found.exc_type is KeyboardInterrupt:
+    if unraisable.exc_type is KeyboardInterrupt:
         _exit_interrupted()
-    sys.__unraisablehook__(found)
+    sys.__unraisablehook__(unraisable)
 
 
 def _exit_interrupted() -> None:

@@ -110,7 +110,8 @@ def discard_native_output_scope() -> Iterator[None]:
 
     `sys.stderr` still works.
     """
-    replaced, stream = sys.stderr, None
+    replaced = sys.stderr
+    stream = None
     kept = os.dup(2)
     if _descriptor(replaced) == 2:
         stream = sys.stderr = open_tolerant_stream(kept, replaced)

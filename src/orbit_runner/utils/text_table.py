@@ -12,7 +12,7 @@ def table_lines(
 
     Args:
         rows: The rows, all with the same number of texts.
-        right: The columns that are aligned to the right; negative numbers count from the last one.
+        right: The columns that are aligned to the right; negative numbers count from the last.
         indent: What each line begins with.
     """
     rows = [*rows]

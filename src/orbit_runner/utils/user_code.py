@@ -139,7 +139,7 @@ def _digest_module(name: str, values: Mapping[str, Any]) -> tuple[str, str] | No
         digest = hashlib.sha256(read_file(Path(path))).hexdigest()
     except (OSError, ValueError):
         return None
-    # Each program is called `__main__`; another one may resume the run.
+    # Each program is called `__main__`; another may resume the run.
     return (os.path.basename(path) if name == "__main__" else name), digest
 
 
@@ -199,13 +199,13 @@ def _import_class(class_name: str, base: type, path: str) -> type[Any]:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
         raise SettingError(path, f"cannot import {module_name!r}: {error}") from error
-    found = getattr(module, name, None)
-    if isinstance(found, type) and issubclass(found, base):
-        return found
-    if found is not None:
+    value = getattr(module, name, None)
+    if isinstance(value, type) and issubclass(value, base):
+        return value
+    if value is not None:
         raise SettingError(path, f"{class_name} is not a subclass of orbit_runner.{base.__name__}")
-    here = (one for one in vars(module).values() if isinstance(one, type))
-    known = [one.__name__ for one in here if issubclass(one, base) and one is not base]
+    here = (member for member in vars(module).values() if isinstance(member, type))
+    known = [cls.__name__ for cls in here if issubclass(cls, base) and cls is not base]
     raise SettingError(
         path, f"{module_name}: {unknown_name_message(base.__name__.lower(), name, known)}"
     )

@@ -14,13 +14,13 @@ VARIABLE = "TF_XLA_FLAGS"
 _PREFIX = "--tf_xla_persistent_cache_"
 
 
-def prepare_xla_cache(folder: str) -> str:
+def prepare_xla_cache(directory: str) -> str:
     """Creates a cache directory, and returns the value of `TF_XLA_FLAGS` that enables it.
 
     Each version of TensorFlow and type of processor has its own subdirectory, because XLA's names
     of programs depend on neither. Raises SettingError if the directory cannot be created.
     """
-    own = Path(folder).expanduser().resolve() / f"tensorflow-{_version()}-{_processor()}"
+    own = Path(directory).expanduser().resolve() / f"tensorflow-{_version()}-{_processor()}"
     try:
         own.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable
 
 _PORT = re.compile(r"[0-9]{1,5}")
-_MAX_THREADS, _CONNECT_SECONDS = 8, 5.0
+_MAX_THREADS = 8
+_CONNECT_SECONDS = 5.0
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -70,16 +71,16 @@ def _find_problems(
         # Not `concurrent.futures`: the interpreter would wait for its threads at exit.
         look_up = functools.partial(_run_lookups, pending, answers, find_problem)
         threading.Thread(target=look_up, name="lookup", daemon=True).start()
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     deadline = time.monotonic() + seconds
-    while len(found) < len(names):
+    while len(problems) < len(names):
         try:
             name, problem = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             _clear_queue(pending)
             break
-        found[name] = problem
-    return {name: found[name] for name in names if found.get(name)}
+        problems[name] = problem
+    return {name: problems[name] for name in names if problems.get(name)}
 
 
 def _clear_queue(pending: queue.SimpleQueue[str]) -> None:

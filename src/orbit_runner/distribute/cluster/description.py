@@ -68,7 +68,7 @@ class Cluster:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes the files of the run."""
+        """Whether this process writes the files of the run."""
         first = next(iter(self.trainers()), None)
         return first is not None and (first.role, first.index) == (self.me.role, self.me.index)
 
@@ -137,7 +137,7 @@ def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
 
 
 class MemberLost(RunnerError):
-    """Raised if a member of the cluster is lost, so that this one cannot continue.
+    """Raised if a member of the cluster is lost, so that this process cannot continue.
 
     The checkpoints are intact. The exit code is that of SIGUSR1. With the restart policy
     `ExitCode`, Kubernetes' Training Operator treats codes from 128 on as retryable, and reserves

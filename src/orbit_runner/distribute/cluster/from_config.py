@@ -24,7 +24,9 @@ def configured_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
 def from_config(runtime: RuntimeConfig) -> Cluster:
     """Returns the cluster that the config describes; raises `ClusterError` if it is invalid."""
     source = "runtime.worker_hosts" if runtime.worker_hosts else "runtime.cluster"
-    jobs, role, index = configured_jobs(runtime), runtime.task_type, runtime.task_index
+    jobs = configured_jobs(runtime)
+    role = runtime.task_type
+    index = runtime.task_index
     if role is None:
         role = "worker" if "worker" in jobs else "chief"
     if index < 0 and len(jobs.get(role, ())) > 1:

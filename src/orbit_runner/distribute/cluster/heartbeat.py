@@ -31,17 +31,19 @@ class Heartbeat:
     """
 
     def __init__(self, descriptor: int | None = None, seconds: float = 0.0, log: str = "") -> None:
-        self._descriptor, self._seconds = descriptor, seconds
-        self._last_beat, self._log = -math.inf, _open_log(log) if seconds else None
+        self._descriptor = descriptor
+        self._seconds = seconds
+        self._last_beat = -math.inf
+        self._log = _open_log(log) if seconds else None
 
     @classmethod
     def from_environment(cls) -> Heartbeat:
         """Returns the heartbeat to the launcher that started this process, if there is one."""
-        # Removed, because the processes that this one starts do not have the descriptor.
-        found = os.environ.pop(VARIABLE, None)
-        if found is None:
+        # Removed, because the processes that this process starts do not have the descriptor.
+        text = os.environ.pop(VARIABLE, None)
+        if text is None:
             return cls()
-        heartbeat = cls(**json.loads(found))
+        heartbeat = cls(**json.loads(text))
         assert heartbeat._descriptor is not None
         os.set_blocking(heartbeat._descriptor, False)
         os.set_inheritable(heartbeat._descriptor, False)
@@ -49,7 +51,7 @@ class Heartbeat:
 
     @contextlib.contextmanager
     def training_scope(self, read_step: Callable[[], int]) -> Iterator[None]:
-        """Lets the launcher expect steps in a `with` block. `read_step` returns the last one."""
+        """Lets the launcher expect steps in a `with` block. `read_step` returns the last step."""
         self._last_beat = -math.inf
         self.beat(read_step)
         try:
@@ -94,9 +96,11 @@ class HeartbeatReader:
         self, seconds: float, log: Path, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.seconds = seconds
-        self._log, self._clock = log, clock
+        self._log = log
+        self._clock = clock
         self._since = self._checked = clock()
-        self.last_step, self._is_training = -1, False
+        self.last_step = -1
+        self._is_training = False
         self._rest = b""
         self._read_end, self.write_end = os.pipe()
         os.set_blocking(self._read_end, False)
@@ -118,9 +122,10 @@ class HeartbeatReader:
             self._read_end = -1
 
     def stalled_step(self) -> int | None:
-        """Returns the last finished step if the next one takes longer than `seconds`, else None."""
+        """Returns the last finished step if the next takes longer than `seconds`, else None."""
         now = self._clock()
-        gap, self._checked = now - self._checked, now
+        gap = now - self._checked
+        self._checked = now
         if gap > _SECONDS_BETWEEN_CHECKS:  # The launcher was suspended, and perhaps all processes.
             self._since += gap
         self._read_steps(now)
@@ -128,12 +133,13 @@ class HeartbeatReader:
         return self.last_step if stalls else None
 
     def _read_steps(self, now: float) -> None:
-        found = b""
+        received = b""
         if self._read_end >= 0:
             with contextlib.suppress(BlockingIOError):
-                found = os.read(self._read_end, _BYTES)
-        *lines, self._rest = (self._rest + found).split(b"\n")
+                received = os.read(self._read_end, _BYTES)
+        *lines, self._rest = (self._rest + received).split(b"\n")
         if lines:
             steps = [int(line) for line in lines if line != _PAUSE.encode()]
             self.last_step = max(steps, default=self.last_step)
-            self._is_training, self._since = lines[-1] != _PAUSE.encode(), now
+            self._is_training = lines[-1] != _PAUSE.encode()
+            self._since = now

@@ -24,7 +24,8 @@ from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
 
 Environ = Mapping[str, str]
 
-_LOOKUP_SECONDS, _SHOWN = 0.5, 3
+_LOOKUP_SECONDS = 0.5
+_SHOWN = 3
 
 
 def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
@@ -74,7 +75,7 @@ def _select_reader(
     }
     source = runtime.cluster_source
     if source == "auto":
-        source = next((name for name, found in there.items() if found), "none")
+        source = next((name for name, is_present in there.items() if is_present), "none")
     elif source == "tf_config" and not there[source]:
         raise ClusterError(f"runtime.cluster_source: is `tf_config`, but {NAME} is not set")
     elif source == "config" and not there[source]:
@@ -83,7 +84,8 @@ def _select_reader(
 
 
 def _find_contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
-    strategy, jobs = runtime.distribution_strategy, cluster.jobs
+    strategy = runtime.distribution_strategy
+    jobs = cluster.jobs
     trainers = len(cluster.trainers())
     if not runtime.traits.is_clustered:
         if cluster.me.role != "evaluator" and (trainers > 1 or jobs.get("ps")):

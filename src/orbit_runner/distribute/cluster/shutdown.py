@@ -13,7 +13,9 @@ from pathlib import Path
 
 from orbit_runner.distribute.cluster.description import Member
 
-_FOLDER, _ENDED, _LEAVING = ".cluster", "ended.json", "leaving"
+_FOLDER = ".cluster"
+_ENDED = "ended.json"
+_LEAVING = "leaving"
 
 
 class ChiefShutdown:
@@ -67,10 +69,10 @@ class ServerShutdown:
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino
 
 
 def _write(path: Path, content: dict[str, int]) -> None:

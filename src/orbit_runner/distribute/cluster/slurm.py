@@ -127,18 +127,18 @@ def expand_nodes(text: str) -> list[str]:
 
 
 def _expand(name: str) -> Iterator[str]:
-    found = _BRACKETS.search(name)
-    if found is None:
+    match = _BRACKETS.search(name)
+    if match is None:
         yield name
         return
-    for number in expand_numbers(found[1], f"nodes {name[:60]!r}"):
-        yield from _expand(f"{name[: found.start()]}{number}{name[found.end() :]}")
+    for number in expand_numbers(match[1], f"nodes {name[:60]!r}"):
+        yield from _expand(f"{name[: match.start()]}{number}{name[match.end() :]}")
 
 
 def expand_numbers(text: str, what: str) -> Iterator[str]:
     """Yields the numbers of a list of ranges: 01, 02, 03, 7 for `01-03,7`.
 
-    All numbers of a range have the width of its first one. `what` describes the list in messages.
+    All numbers of a range have the width of the first. `what` describes the list in messages.
     Raises `ClusterError` if the list is malformed.
     """
     for part in text.split(","):

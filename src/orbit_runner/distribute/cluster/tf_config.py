@@ -24,11 +24,13 @@ def from_tf_config(text: str) -> Cluster:
         ) from None
     if not isinstance(value, dict):
         raise ClusterError(f"{NAME}: got {text[:60]!r}, {_FORM}")
-    cluster, task = value.get("cluster"), value.get("task")
+    cluster = value.get("cluster")
+    task = value.get("task")
     if not isinstance(cluster, dict) or not isinstance(task, dict):
         lacking = "cluster" if not isinstance(cluster, dict) else "task"
         raise ClusterError(f"{NAME}: `{lacking}` is missing or not a mapping; {_FORM}")
-    role, index = _parse_role(task.get("type")), _parse_index(task.get("index"))
+    role = _parse_role(task.get("type"))
+    index = _parse_index(task.get("index"))
     # Set by the Training Operator, Vertex AI and SageMaker, in whose clusters a host name is known
     # only once its container runs.
     early = value.get("environment") == "cloud"
@@ -41,12 +43,12 @@ _OLD_NAMES = {"master": "chief"}
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ClusterError(f"{NAME}: duplicate key {twice!r:.60}; keep one")
-    return found
+    return values
 
 
 def _parse_jobs(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:

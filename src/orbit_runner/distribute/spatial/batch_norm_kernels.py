@@ -24,7 +24,8 @@ def moments(x: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     if not _has_fused_kernel(x):
         return tf.nn.moments(x, _PIXELS)
-    ones, none = tf.ones([x.shape[-1]]), tf.zeros([0])
+    ones = tf.ones([x.shape[-1]])
+    none = tf.zeros([0])
     kernel = tf.raw_ops.FusedBatchNormV3(x=x, scale=ones, offset=ones, mean=none, variance=none)
     # The kernel divides by `count - 1`.
     return kernel.batch_mean, kernel.batch_variance * (tf.maximum(count - 1.0, 1.0) / count)
@@ -83,7 +84,8 @@ def gradients(
             is_training=False,
         )
         return kernel.x_backprop, kernel.scale_backprop, kernel.offset_backprop
-    wide, scale = tf.cast(upstream_gradient, mean.dtype), tf.math.rsqrt(variance + epsilon)
+    wide = tf.cast(upstream_gradient, mean.dtype)
+    scale = tf.math.rsqrt(variance + epsilon)
     centered = tf.cast(x, mean.dtype) - mean
     gamma_gradient = scale * tf.reduce_sum(wide * centered, _PIXELS)
     return tf.cast(wide * (gamma * scale), x.dtype), gamma_gradient, tf.reduce_sum(wide, _PIXELS)

@@ -34,10 +34,10 @@ def check_dims(dims: Sequence[int], groups: Sequence[Sequence[str]]) -> None:
         )
     sizes = {len(group) for group in groups}
     if sizes != {math.prod(dims)}:
-        found = ", ".join(str(size) for size in sorted(sizes)) or "none"
+        replica_sizes = ", ".join(str(size) for size in sorted(sizes)) or "none"
         raise PartitionError(
             f"{list(dims)} requires {math.prod(dims)} devices per replica, one for each part; "
-            f"a replica has {found}"
+            f"a replica has {replica_sizes}"
         )
 
 
@@ -56,13 +56,15 @@ def check_model(model: tf_keras.Model, dims: Sequence[int]) -> None:
         raise PartitionError(f"no input of {model.name} ({shapes}) is a batch of images")
     partitioned = {str(id(x)) for x in model.inputs if x.shape.rank == _DIMS}
     problems = [_size_problem(x.name, x, dims) for x in model.inputs if str(id(x)) in partitioned]
-    found = [problem for problem in problems if problem] + list(
+    all_problems = [problem for problem in problems if problem] + list(
         _find_problems(model, partitioned, dims, "")
     )
-    if found:
-        more = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
+    if all_problems:
+        more = (
+            [f"and {len(all_problems) - _MAX_SHOWN} more"] if len(all_problems) > _MAX_SHOWN else []
+        )
         raise PartitionError(
-            "\n".join([f"{model.name} cannot be partitioned:", *found[:_MAX_SHOWN], *more])
+            "\n".join([f"{model.name} cannot be partitioned:", *all_problems[:_MAX_SHOWN], *more])
         )
 
 
@@ -73,7 +75,8 @@ def _find_problems(
     for node in nodes(model):
         if not partitioned.intersection(node.flat_input_ids):
             continue
-        layer, rule = node.layer, rule_of(node.layer)
+        layer = node.layer
+        rule = rule_of(node.layer)
         name = f"{path}{layer.name}"
         inner = _inner_model(layer)
         if inner is not None:

@@ -98,7 +98,7 @@ class Window:
 
     size: int  # Input pixels of an output, including the gaps of a dilation.
     stride: int  # Input pixels from one output to the next.
-    before: int  # Pixels of padding before the first one; negative for cropping.
+    before: int  # Pixels of padding before the first pixel; negative for cropping.
     outputs: int  # The number of output pixels.
 
     def input_interval(self, outputs: Interval) -> Interval:

@@ -78,7 +78,7 @@ def _replica_index() -> int:
 def partition_model(
     model: tf_keras.Model, dims: Sequence[int], devices: Sequence[Sequence[str]]
 ) -> PartitionedModel:
-    """Returns a model that runs on parts of its images, to be used instead of the given one.
+    """Returns a model that runs on parts of its images, to be used instead of the given model.
 
         model = task.build_model()
         parts = partition_model(model, [1, 2, 2, 1], [["GPU:0", "GPU:1", "GPU:2", "GPU:3"]])
@@ -87,7 +87,7 @@ def partition_model(
     Must be called in the strategy's scope. `model` must be functional, and built as for a single
     device. `dims` is the number of parts along batch, height, width and channels; the last must be
     1. `devices` contains the devices of each replica of this process, one for each part, with the
-    width changing fastest. The first one must be the replica's own device, which has its variables.
+    width changing fastest. The first must be the replica's own device, which has its variables.
     Raises `PartitionError` if the model cannot be partitioned in this way.
     """
     return PartitionedModel(model, dims, devices)

@@ -105,11 +105,11 @@ def _compute_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
         slope = 2.0 * variance_gradient / count
         return [upstream_gradient + kernels.affine(x, slope, mean_gradient / count - slope * mean)]
 
-    found = [
+    results = [
         run_on_device_with_gradient(grid.layout.device(place), forward, backward, part)
         for place, part in grid.parts.items()
     ]
-    parts, counts, means, variances = zip(*found, strict=True)
+    parts, counts, means, variances = zip(*results, strict=True)
 
     def combine_moments(*values: tf.Tensor) -> list[tf.Tensor]:
         number = len(parts)

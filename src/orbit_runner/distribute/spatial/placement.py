@@ -66,7 +66,7 @@ def _record(
 def run_on_device_with_gradient(
     device: str, forward: Forward, backward: Backward, *tensors: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Runs a function, and another one for its gradient, on a device; returns the outputs.
+    """Runs a function, and another for its gradient, on a device; returns the outputs.
 
     `forward` is as in `run_on_device`. `backward` is called with the gradients of the outputs, the
     inputs and the outputs, each a sequence, and returns the gradients of the inputs; None for

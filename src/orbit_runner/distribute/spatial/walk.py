@@ -55,7 +55,8 @@ def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
 
     `inputs` are in the order of the model's own inputs.
     """
-    counts, values = reader_counts(model), dict[str, list[Any]]()
+    counts = reader_counts(model)
+    values = dict[str, list[Any]]()
 
     def store(name: str, value: Any) -> None:
         values[name] = _fan_out_value(value, counts[name])

@@ -118,7 +118,7 @@ class RunView(EvaluatedRun, Protocol):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes files; always true without a cluster."""
+        """Whether this process writes the files; always true without a cluster."""
 
     def stop(self, reason: str) -> None:
         """Ends training after the current loop, for a reason that is reported."""
@@ -224,7 +224,7 @@ class CallbackList(Callback):
 
     def find(self, cls: type[SomeCallback]) -> SomeCallback | None:
         """Returns the first of the callbacks that is an instance of a class, or None."""
-        return next((one for one in self.callbacks if isinstance(one, cls)), None)
+        return next((callback for callback in self.callbacks if isinstance(callback, cls)), None)
 
     def on_run_begin(self, run: RunView) -> None:
         """Calls `on_run_begin` of each callback."""
@@ -277,7 +277,7 @@ class CallbackList(Callback):
         return kept
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of each callback; one that is missing gets its initial state."""
+        """Restores the state of each callback; its initial state if none is stored."""
         for name, callback in self._callbacks_by_name().items():
             if name in self._initial_states:
                 # A copy, because a callback may modify its state.

@@ -145,7 +145,7 @@ class BestCheckpoint(BestKeeper):
             self._memory.assign(tf.constant([best.value, best.step], tf.float64))
 
     def _ranking(self) -> list[Entry]:
-        """Returns the best results so far, the best one first."""
+        """Returns the best results so far, the best first."""
         if self._memory is None and self._keep > 1:
             metric = self.comparison.metric
             return ranking_on_disk(self._folder, metric, self.comparison.is_better)
@@ -201,7 +201,8 @@ class BestCheckpoint(BestKeeper):
         if missing:
             names = ", ".join(map(self._name, missing))
             self._note(f"warning: checkpoints that are among the best are missing: {names}")
-        self._rule.ranking, self._rule.needed = ranking, frozenset()
+        self._rule.ranking = ranking
+        self._rule.needed = frozenset()
         self._folder.prune(max(there))
         self._update_info(ranking[0])
 

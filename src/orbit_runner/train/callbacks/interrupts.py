@@ -51,14 +51,15 @@ class PreemptionWatch:
 
     def _poll(self, end: threading.Event) -> None:
         while not end.is_set():
-            found = self._notice()
-            if found:
-                self._notify(found)
+            notice = self._notice()
+            if notice:
+                self._notify(notice)
                 return
             end.wait(self._preemption.poll_interval)
 
     def _notice(self) -> str:
-        file, command = self._preemption.file, self._preemption.command
+        file = self._preemption.file
+        command = self._preemption.command
         if file and os.path.lexists(os.path.expanduser(file)):
             return f"the file {file} exists"
         if command and self._exit_code(command) == 0:
@@ -166,7 +167,7 @@ class SignalGuard:
     def _handler_after_scope(self, number: int, before: Any) -> Any:
         """Returns the handler that replaces that of the scope; `before` is that before the scope.
 
-        By default, a signal ends the process. After the first signal, the second one of the same
+        By default, a signal ends the process. After the first signal, the second of the same
         request must not do so before the process has said that it has saved.
         """
         if self._first is None or before != signal.SIG_DFL or number == signal.SIGINT:
@@ -180,13 +181,13 @@ class SignalGuard:
         return handle
 
     def _handlers(self) -> dict[int, Callable[[int, FrameType | None], None]]:
-        found: dict[int, Callable[[int, FrameType | None], None]] = {}
+        handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
         for name in self._preemption.signals:
             if hasattr(signal, name):  # Windows has few of them.
-                found[int(getattr(signal, name))] = self._receive_notice_signal
+                handlers[int(getattr(signal, name))] = self._receive_notice_signal
         for number in exit_signals(terminate=self._on_terminate):
-            found[number] = self._receive
-        return found
+            handlers[number] = self._receive
+        return handlers
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._first is None:
@@ -206,7 +207,8 @@ class SignalGuard:
 
     def _receive_notice(self, notice: str) -> None:
         if self.received is None:
-            self.notice, self.received = notice, int(signal.SIGTERM)
+            self.notice = notice
+            self.received = int(signal.SIGTERM)
 
 
 class SignalAction:

@@ -1,4 +1,4 @@
-"""The runner's own callbacks, except for the one that saves the best checkpoint."""
+"""The runner's own callbacks, except for that of the best checkpoint."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DirectoryCheck(Callback):
 
 
 class RecordWriter(Callback):
-    """Writes the records that ended within a loop; Orbit writes the one at its end."""
+    """Writes the records that ended within a loop; Orbit writes the record at its end."""
 
     def __init__(self, summaries: Summaries) -> None:
         self._summaries = summaries
@@ -180,7 +180,8 @@ class EarlyStop(Callback):
         value = self.comparison.value(logs)
         best, since, _ = self._memory.numpy()
         if self.comparison.is_better(value, best, self._rule.min_delta):
-            best, since = value, 0
+            best = value
+            since = 0
         else:
             since += 1
         self._memory.assign(tf.constant([best, since, run.step], tf.float64))
@@ -215,8 +216,8 @@ class AverageCheckpoints(Callback):
         keep: int | None,  # the number of checkpoints to keep; None: all
         workers: Workers | None = None,  # None: this process only
     ) -> None:
-        folder = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
-        self._writer = CheckpointWriter(state.checkpoint(), folder, workers=workers)
+        directory = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
+        self._writer = CheckpointWriter(state.checkpoint(), directory, workers=workers)
         self._state = state
         self._conditions = conditions
 

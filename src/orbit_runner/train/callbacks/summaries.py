@@ -39,7 +39,7 @@ class JsonLines:
 
 
 class EventFiles:
-    """The event files of one split. If one cannot be written, training continues without them."""
+    """The event files of one split. If any cannot be written, training continues without them."""
 
     def __init__(self, directory: Path | None, global_step: tf.Variable) -> None:
         self._directory = directory
@@ -81,7 +81,8 @@ class _Writer:
     """A summary writer whose own errors do not end the run; errors of code that uses it do."""
 
     def __init__(self, files: EventFiles, writer: Any) -> None:
-        self._files, self._writer = files, writer
+        self._files = files
+        self._writer = writer
 
     @contextlib.contextmanager
     def as_default(self, step: int | None = None) -> Iterator[Any]:
@@ -114,10 +115,14 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         # Returns what a record says besides its values, such as which data was evaluated.
         about: Callable[[int], Mapping[str, Any]] = lambda step: {},
     ) -> None:
-        self._files, self._about = EventFiles(directory, global_step), about
-        self._lines, self._split = lines, split
-        self._tracking, self._extra_values = tracking or Tracking(), extra_values
-        self._global_step, self._is_record = global_step, is_record
+        self._files = EventFiles(directory, global_step)
+        self._about = about
+        self._lines = lines
+        self._split = split
+        self._tracking = tracking or Tracking()
+        self._extra_values = extra_values
+        self._global_step = global_step
+        self._is_record = is_record
 
     def summary_writer(self, relative_path: str = "") -> Any:
         """Returns the summary writer that is active inside steps."""

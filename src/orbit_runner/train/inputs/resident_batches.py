@@ -64,7 +64,8 @@ def _section(data: Any) -> str:
 
 def _obstacle(config: ExperimentConfig, data: Any) -> str:
     """Returns why steps cannot make the batches, or "" if they can."""
-    trainer, runtime = config.trainer, config.runtime
+    trainer = config.trainer
+    runtime = config.runtime
     in_graph = trainer.train_tf_while_loop if data.is_training else _evaluates_in_graph(config)
     if not in_graph or runtime.run_eagerly:
         return "the loop over steps does not run as a graph"

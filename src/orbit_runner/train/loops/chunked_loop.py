@@ -169,7 +169,7 @@ def _row_loop(take: Take, batches: Any, count: tf.Tensor) -> tuple[Any, ...]:
         take(batches, row)
         return [row + 1]
 
-    # No `maximum_iterations`: XLA would need its value and compile again for each one.
+    # No `maximum_iterations`: XLA would need its value and compile again for each value.
     return lambda row: row < count, take_one, [tf.zeros([], tf.int64)]
 
 

@@ -81,13 +81,13 @@ def exhausting_loop(step_fn: Callable[[Any], Any]) -> Loop:
     @tf.function(autograph=False)
     def loop(iterator: Any, num_steps: tf.Tensor) -> None:
         def take(done: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
-            found = iterator.get_next_as_optional()
+            next_batch = iterator.get_next_as_optional()
 
             def evaluate() -> tf.Tensor:
-                step_fn(found.get_value())
+                step_fn(next_batch.get_value())
                 return done + 1
 
-            more = found.has_value()
+            more = next_batch.has_value()
             return [tf.cond(more, evaluate, lambda: done), more]
 
         tf.while_loop(

@@ -94,7 +94,7 @@ class LoopPieces:
     def lengths(self, num_steps: int, piece_length: Callable[[int], int]) -> Iterator[int]:
         """Yields the lengths of the pieces of a loop: of all its steps, or of at least one piece.
 
-        The steps of a piece must be done when the next one is asked for. `piece_length` returns the
+        The steps of a piece must be done when the next is asked for. `piece_length` returns the
         steps of the next piece, at most its argument.
         """
         left = num_steps

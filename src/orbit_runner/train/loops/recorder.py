@@ -112,6 +112,6 @@ class Recorder(Stage):
         return self.records.pop()[1] if ended_here else None
 
     def _values(self) -> tf.Tensor:
-        found = [*(metric.result() for metric in self._metrics), *self._learning_rates().values()]
-        values = tf.stack([tf.cast(value, tf.float32) for value in found])
+        scalars = [*(metric.result() for metric in self._metrics), *self._learning_rates().values()]
+        values = tf.stack([tf.cast(value, tf.float32) for value in scalars])
         return values if self._watch is None else tf.concat([values, self._watch.values()], 0)

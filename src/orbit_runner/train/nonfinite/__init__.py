@@ -1,1 +1,1 @@
-"""Steps that are not finite: detecting them, finding the first one, ending there or skipping it."""
+"""Steps that are not finite: detecting them, finding the first, ending there or skipping it."""

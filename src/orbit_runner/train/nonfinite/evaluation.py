@@ -150,31 +150,32 @@ class _Search:
         self._found = _Findings()
 
     def find(self) -> _Findings:
-        run, found = self._run, self._found
+        run = self._run
+        findings = self._found
         batches = own_batches(run.adapter, run.config.runtime, run.section("validation_data"))
         limit = run.validation_steps
         for number, batch in enumerate(batches):
             if number == limit >= 0:
                 break
             rows = int(leading_size(batch))
-            if len(found.examples) > _MAX_EXAMPLES or time.monotonic() > self._end:
-                found.is_complete = False
+            if len(findings.examples) > _MAX_EXAMPLES or time.monotonic() > self._end:
+                findings.is_complete = False
                 break
             self._halve(batch, number, 0, rows)
-            found.rows += rows
-        return found
+            findings.rows += rows
+        return findings
 
     def _halve(self, batch: Any, number: int, first: int, stop: int) -> None:
         """Adds the examples in a range of rows whose results are not finite."""
-        found = self._found
+        findings = self._found
         inputs = _rows(batch, first, stop)
-        if len(found.examples) > _MAX_EXAMPLES or self._is_finite(inputs):
+        if len(findings.examples) > _MAX_EXAMPLES or self._is_finite(inputs):
             return
         if stop - first == 1:
-            found.examples.append(_BadExample(found.rows + first, number, first, inputs))
+            findings.examples.append(_BadExample(findings.rows + first, number, first, inputs))
             return
         if not _can_be_cut(batch):
-            found.is_divisible = False
+            findings.is_divisible = False
             return
         middle = (first + stop) // 2
         self._halve(batch, number, first, middle)
@@ -189,35 +190,43 @@ class _Search:
 
 
 def _can_be_cut(batch: Any) -> bool:
-    rows = {one.shape[0] if one.shape.rank else None for one in tf.nest.flatten(batch)}
+    rows = {tensor.shape[0] if tensor.shape.rank else None for tensor in tf.nest.flatten(batch)}
     return len(rows) == 1 and None not in rows
 
 
 def _rows(batch: Any, first: int, stop: int) -> Any:
     if first == 0 and not (_can_be_cut(batch) and stop < tf.nest.flatten(batch)[0].shape[0]):
         return batch
-    return tf.nest.map_structure(lambda one: one[first:stop], batch)
+    return tf.nest.map_structure(lambda tensor: tensor[first:stop], batch)
 
 
-def _format_causes(run: EvaluatedRun, values: Mapping[str, float], found: _Findings) -> list[str]:
-    if not found.examples:
-        searched = "" if found.is_complete else f" of the first {found.rows:,}, in {_SECONDS:g} s"
-        if not found.is_divisible:
+def _format_causes(
+    run: EvaluatedRun, values: Mapping[str, float], findings: _Findings
+) -> list[str]:
+    if not findings.examples:
+        searched = (
+            "" if findings.is_complete else f" of the first {findings.rows:,}, in {_SECONDS:g} s"
+        )
+        if not findings.is_divisible:
             return [f"no example{searched} can be named: the batches cannot be cut into rows"]
         return [
             f"no single example{searched} causes it; the definition of the metric may give NaN, "
             "such as 0 / 0"
         ]
-    indices = [example.index for example in found.examples]
-    are_all = len(indices) > _MAX_EXAMPLES or (found.is_complete and len(indices) == found.rows)
+    indices = [example.index for example in findings.examples]
+    are_all = len(indices) > _MAX_EXAMPLES or (
+        findings.is_complete and len(indices) == findings.rows
+    )
     if are_all and indices == [*range(len(indices))] and LOSS not in values:
         return [
             "each example alone gives it, but the loss is finite: check the definition of the "
             "metric, such as 0 / 0"
         ]
     lines = ["examples of task.validation_data that cause it:"]
-    lines += [f"  {_describe_example(run, example)}" for example in found.examples[:_MAX_EXAMPLES]]
-    if len(found.examples) > _MAX_EXAMPLES:
+    lines += [
+        f"  {_describe_example(run, example)}" for example in findings.examples[:_MAX_EXAMPLES]
+    ]
+    if len(findings.examples) > _MAX_EXAMPLES:
         lines.append("  … and others")
     return lines
 

@@ -48,7 +48,9 @@ class FiniteCheck(Stage):
         share: float = _SHARE,  # of the time that checks may take
     ) -> None:
         self._variables = [
-            one for one in _float_variables(state) if name_of(one) not in state.non_finite
+            variable
+            for variable in _float_variables(state)
+            if name_of(variable) not in state.non_finite
         ]
         self._workers = workers
         self._loss = loss if counts_losses else None
@@ -85,7 +87,8 @@ class FiniteCheck(Stage):
         if not self.is_finite():
             what = describe_non_finite(self.non_finite()) or "the loss is not finite"
             raise _error(f"{what} at step {step}")
-        self.good_step, self._last = step, time.monotonic()
+        self.good_step = step
+        self._last = time.monotonic()
         self._pause = max(self._seconds, (self._last - start) / self._share)
 
     def is_finite(self) -> bool:
@@ -102,17 +105,17 @@ class FiniteCheck(Stage):
     def _sum_of_squares(self) -> tf.Tensor:
         # One op for each variable, which needs no memory of its size. Run eagerly, because tracing
         # them takes longer than hundreds of such checks.
-        squares = [tf.cast(tf.nn.l2_loss(one), tf.float32) for one in self._variables]
+        squares = [tf.cast(tf.nn.l2_loss(variable), tf.float32) for variable in self._variables]
         return tf.add_n([*squares, *([] if self._loss is None else [self._loss()])])
 
 
 def _float_variables(state: TrainState) -> Iterator[Any]:
     inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
-    hyperparameters = {id(one) for one in state.hyperparameters()}
+    hyperparameters = {id(variable) for variable in state.hyperparameters()}
     averages = state.ema.averages if state.ema is not None else []
-    for one in (*state.model.variables, *inner.variables(), *averages):
-        if one.dtype.is_floating and id(one) not in hyperparameters:
-            yield one
+    for variable in (*state.model.variables, *inner.variables(), *averages):
+        if variable.dtype.is_floating and id(variable) not in hyperparameters:
+            yield variable
 
 
 def _error(reason: str) -> Diverged:

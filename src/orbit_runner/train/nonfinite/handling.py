@@ -76,8 +76,8 @@ def _search_bad_step(run: Run, error: Diverged) -> tuple[BadStep | None, str]:
         "  training again from the last checkpoint to find the first step that is not finite"
     )
     end = run.step
-    found = find_first_bad_step(run, end)
-    return found, f"training again up to step {end} did not find it"
+    bad_step = find_first_bad_step(run, end)
+    return bad_step, f"training again up to step {end} did not find it"
 
 
 def _skip(run: Run, bad: BadStep) -> bool:

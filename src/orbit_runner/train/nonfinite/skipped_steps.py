@@ -35,7 +35,11 @@ class SkippedSteps(Stage):
 
     def piece_length(self, step: int, steps: int) -> int:
         """Returns how many of the next `steps` steps can run as one piece, from a global step."""
-        ahead = [one - 1 - step for one in (*self._configured, *self.found) if one > step]
+        ahead = [
+            skipped_step - 1 - step
+            for skipped_step in (*self._configured, *self.found)
+            if skipped_step > step
+        ]
         before = min(ahead, default=steps)
         return min(steps, before) if before else 1
 
