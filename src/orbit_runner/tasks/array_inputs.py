@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -16,85 +16,99 @@ from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 
-Element = Callable[[dict[str, Any]], Any]
-# From a batch and the weights of its rows, 0 for those that only fill it up.
-EvalElement = Callable[[dict[str, Any], tf.Tensor], Any]
 
+@dataclasses.dataclass(frozen=True)
+class ArrayInputs:
+    """Makes the batches of sections.
 
-def train_inputs(
-    source: ArraySource,
-    params: DataConfig,
-    input_context: tf.distribute.InputContext | None,
-    start_step: int | tf.Tensor,
-    *,
-    excluded: np.ndarray,
-    mixture: Mixture | None = None,
-    element: Element,
-) -> tf.data.Dataset:
-    """Returns one worker's endless training batches, each converted by `element`.
+    A batch of training is `(features, labels)`, or `(features, labels, weights)` if examples have
+    weights. One of evaluation is `(features, labels, counts)`: `counts` is 0 for rows that only
+    fill up the last batch, else 1; if examples have weights, it is a pair of counts and weights.
 
-    `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to leave
-    out; a `mixture` is without them.
+    Attributes:
+        features: The name of the features among the arrays of a source.
+        labels: The name of the labels.
+        weights: The name of the weights of examples, which a source need not have.
     """
-    return train_dataset(
-        source,
-        start_step=start_step,
-        input_context=input_context,
-        options=PipelineOptions.from_config(params),
-        **_train_settings(params, excluded, mixture, element),
-    )
 
+    features: str
+    labels: str
+    weights: str
 
-def eval_inputs(
-    source: ArraySource,
-    params: DataConfig,
-    input_context: tf.distribute.InputContext | None,
-    *,
-    element: EvalElement,
-) -> tf.data.Dataset:
-    """Returns one worker's evaluation batches, each example once, converted by `element`."""
-    return eval_dataset(
-        source,
-        input_context=input_context,
-        options=PipelineOptions.from_config(params),
-        cache=params.cache,
-        **_eval_settings(params, element),
-    )
+    def train(
+        self,
+        source: ArraySource,
+        params: DataConfig,
+        input_context: tf.distribute.InputContext | None,
+        start_step: int | tf.Tensor,
+        excluded: np.ndarray,
+        mixture: Mixture | None,
+    ) -> tf.data.Dataset:
+        """Returns one worker's endless training batches.
 
+        `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to
+        leave out; a `mixture` is without them.
+        """
+        return train_dataset(
+            source,
+            start_step=start_step,
+            input_context=input_context,
+            options=PipelineOptions.from_config(params),
+            **self._train_settings(params, excluded, mixture),
+        )
 
-def step_chunks(
-    source: ArraySource,
-    params: DataConfig,
-    replicas: int,
-    *,
-    excluded: np.ndarray,
-    mixture: Mixture | None = None,
-    element: Element,
-    eval_element: EvalElement,
-) -> Chunks:
-    """Returns the batches of `train_inputs` or `eval_inputs` by step."""
-    if params.is_training:
-        settings = _train_settings(params, excluded, mixture, element)
-        return train_chunks(source, replicas=replicas, **settings)
-    return eval_chunks(source, replicas=replicas, **_eval_settings(params, eval_element))
+    def evaluate(
+        self,
+        source: ArraySource,
+        params: DataConfig,
+        input_context: tf.distribute.InputContext | None,
+    ) -> tf.data.Dataset:
+        """Returns one worker's evaluation batches, each example once."""
+        return eval_dataset(
+            source,
+            input_context=input_context,
+            options=PipelineOptions.from_config(params),
+            cache=params.cache,
+            **self._eval_settings(params),
+        )
 
+    def chunks(
+        self,
+        source: ArraySource,
+        params: DataConfig,
+        replicas: int,
+        excluded: np.ndarray,
+        mixture: Mixture | None,
+    ) -> Chunks:
+        """Returns the batches of `train` or `evaluate` by step."""
+        if params.is_training:
+            settings = self._train_settings(params, excluded, mixture)
+            return train_chunks(source, replicas=replicas, **settings)
+        return eval_chunks(source, replicas=replicas, **self._eval_settings(params))
 
-def _train_settings(
-    params: DataConfig, excluded: np.ndarray, mixture: Mixture | None, element: Element
-) -> dict[str, Any]:
-    return {
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
-        "shuffle": params.shuffle_buffer_size > 1,
-        "excluded": excluded,
-        "mixture": mixture,
-        "element": element,
-    }
+    def _train_settings(
+        self, params: DataConfig, excluded: np.ndarray, mixture: Mixture | None
+    ) -> dict[str, Any]:
+        return {
+            "global_batch_size": params.global_batch_size,
+            "seed": params.seed or 0,
+            "shuffle": params.shuffle_buffer_size > 1,
+            "excluded": excluded,
+            "mixture": mixture,
+            "element": self._train_element,
+        }
 
+    def _eval_settings(self, params: DataConfig) -> dict[str, Any]:
+        return {
+            "global_batch_size": params.global_batch_size,
+            "drop_remainder": params.drop_remainder,
+            "element": self._eval_element,
+        }
 
-def _eval_settings(params: DataConfig, element: EvalElement) -> dict[str, Any]:
-    return {
-        "global_batch_size": params.global_batch_size,
-        "drop_remainder": params.drop_remainder,
-        "element": element,
-    }
+    def _train_element(self, batch: dict[str, Any]) -> Any:
+        pair = batch[self.features], batch[self.labels]
+        return (*pair, batch[self.weights]) if self.weights in batch else pair
+
+    def _eval_element(self, batch: dict[str, Any], count: tf.Tensor) -> Any:
+        counts = (count, batch[self.weights]) if self.weights in batch else count
+        return batch[self.features], batch[self.labels], counts

@@ -13,7 +13,7 @@ from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, train_inputs
+from orbit_runner.tasks.tabular.inputs import INPUTS
 from orbit_runner.tasks.tabular.prepared_table import PreparedTable
 from orbit_runner.tasks.tabular.sources import target_classes
 
@@ -57,21 +57,16 @@ class TableTask(Task):
         source = self.arrays(params)
         if params.is_training:
             self.table.note_left_out()
-            return train_inputs(
-                params,
-                source,
-                input_context,
-                start_step,
-                self.excluded_examples(params),
-                self.table.mixture(params, self.excluded_examples(params)),
-            )
-        return eval_inputs(params, source, input_context)
+            excluded = self.excluded_examples(params)
+            mixture = self.table.mixture(params, excluded)
+            return INPUTS.train(source, params, input_context, start_step, excluded, mixture)
+        return INPUTS.evaluate(source, params, input_context)
 
     def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
         excluded = self.excluded_examples(params)
         mixture = self.table.mixture(params, excluded)
-        return chunks(params, self.arrays(params), replicas, excluded, mixture)
+        return INPUTS.chunks(self.arrays(params), params, replicas, excluded, mixture)
 
     def num_examples(self, params: TableDataConfig) -> int:
         """Returns the number of rows of a section that are used."""

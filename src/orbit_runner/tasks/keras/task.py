@@ -13,11 +13,11 @@ from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
 from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig, KerasDataConfig
-from orbit_runner.tasks.keras.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.keras.keras_names import is_passed_function, split_item
 from orbit_runner.tasks.keras.losses import ExampleLoss, make_loss
 from orbit_runner.tasks.keras.metrics import make_metrics
@@ -30,6 +30,8 @@ from orbit_runner.tasks.keras.outputs import (
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.serving import make_serving
 from orbit_runner.tasks.keras.sources import (
+    W,
+    X,
     Y,
     array_classes,
     array_mixture,
@@ -42,6 +44,7 @@ from orbit_runner.tasks.keras.trained_arrays import (
 )
 from orbit_runner.tasks.serving import Serving
 
+_INPUTS = ArrayInputs(X, Y, W)
 _NO_VALIDATION = (
     "is not set\nset it, set task.validation_split, or train without evaluations: --mode=train"
 )
@@ -92,15 +95,15 @@ class KerasTask(Task):
         if params.is_training:
             excluded = self.excluded_examples(params)
             mixture = self._mixture(params, source, excluded)
-            return train_inputs(source, params, input_context, start_step, excluded, mixture)
-        return eval_inputs(source, params, input_context)
+            return _INPUTS.train(source, params, input_context, start_step, excluded, mixture)
+        return _INPUTS.evaluate(source, params, input_context)
 
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step."""
         source = self._source(params)
         excluded = self.excluded_examples(params)
         mixture = self._mixture(params, source, excluded)
-        return chunks(source, params, replicas, excluded, mixture)
+        return _INPUTS.chunks(source, params, replicas, excluded, mixture)
 
     def num_examples(self, params: KerasDataConfig) -> int:
         """Returns the number of examples of a section that are used."""
