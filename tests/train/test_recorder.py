@@ -66,7 +66,7 @@ def test_records_and_weights_do_not_depend_on_where_loops_end(
 ) -> None:
     config = _config(**_CASES[case])
     model, _ = run(config, tmp_path / "long", "train", strategy=strategy)
-    monkeypatch.setattr(Trainer, "enable_records_in_graph", lambda self: False)
+    monkeypatch.setattr(Trainer, "_build_recorder", lambda self: None)
     expected, _ = run(config, tmp_path / "short", "train", strategy=strategy)
     assert [one["step"] for one in _numbers(tmp_path / "long")] == [*range(20, 121, 20), 130]
     assert _numbers(tmp_path / "long") == _numbers(tmp_path / "short")
