@@ -7,11 +7,10 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.images.color import jitter
 from orbit_runner.data.images.crops import central_window, inception_window
 from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.mixing import Mixer, Mixing
-from orbit_runner.data.images.train_image import Preprocessing, augment
+from orbit_runner.data.images.train_image import Preprocessing, augment, jitter
 from orbit_runner.data.order import image_draws as draws
 
 _IDS = np.arange(400)

@@ -12,13 +12,12 @@ from official.vision.dataloaders import classification_input
 from official.vision.ops import preprocess_ops
 
 from orbit_runner.data.images.augment_policies import auto_augment, rand_augment
-from orbit_runner.data.images.color import jitter
 from orbit_runner.data.images.crops import inception_window
 from orbit_runner.data.images.decode import decode_window
 from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.eval_image import decode_for_evaluation, preprocess_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.images.train_image import Preprocessing, augment
+from orbit_runner.data.images.train_image import Preprocessing, augment, jitter
 from orbit_runner.errors import DataError
 from tests.support.images import jpeg, photo, png
 

@@ -14,8 +14,7 @@ from orbit_runner.data.order.sharding import ReplicaSlices, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
-from orbit_runner.data.tfrecord.decode import Decoder
-from orbit_runner.data.tfrecord.pipeline import select_own_positions, train_records
+from orbit_runner.data.tfrecord.pipeline import Decoder, select_own_positions, train_records
 from orbit_runner.data.tfrecord.source import RecordSource, load
 from orbit_runner.errors import DataError
 from tests.support.batches import assert_equal_batches, global_batches

@@ -12,8 +12,7 @@ from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
-from orbit_runner.data.ratings.parse_cache import load_or_parse
-from orbit_runner.data.ratings.parsing import Layout, parse_ratings
+from orbit_runner.data.ratings.parsing import Layout, load_or_parse, parse_ratings
 from orbit_runner.errors import DataError
 
 # The README of each dataset describes the format of its lines.

@@ -21,7 +21,7 @@ from orbit_runner.train.memory_errors import (
     memory_error_scope,
 )
 
-# Matches what `data/tfrecord/decode.py` reports about a bad record.
+# Matches what `data/tfrecord/pipeline.py` reports about a bad record.
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
 _UNCOMPILED = re.compile(
     r"Detected unsupported operations when trying to compile graph .*? on \S+: (\w+)"

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.ratings.distinct import draw_distinct
 from orbit_runner.data.ratings.pipeline import eval_users
-from orbit_runner.data.ratings.step_batches import Candidates
+from orbit_runner.data.ratings.step_batches import Candidates, draw_distinct
 from orbit_runner.errors import DataError
 from tests.support.choices import batches_of, chosen_pairs, make_choices
 

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from orbit_runner.data.ratings import parse_cache, parsing
+from orbit_runner.data.ratings import parsing
 from orbit_runner.datasets import movielens
 from orbit_runner.errors import DataError
 
@@ -171,7 +171,7 @@ def test_two_variants_in_one_directory_require_variant(tmp_path):
 @pytest.fixture
 def entry(tmp_path, monkeypatch) -> pathlib.Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(parse_cache, "_SMALLEST_BYTES", 0)
+    monkeypatch.setattr(parsing, "_SMALLEST_BYTES", 0)
     return tmp_path / "cache" / "orbit_runner" / "ratings"
 
 

@@ -14,9 +14,8 @@ import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.ratings import step_batches as module
-from orbit_runner.data.ratings.negatives import NegativeItems
 from orbit_runner.data.ratings.pipeline import train_pairs
-from orbit_runner.data.ratings.step_batches import TrainingPairs, pair_chunks
+from orbit_runner.data.ratings.step_batches import NegativeItems, TrainingPairs, pair_chunks
 from orbit_runner.errors import DataError
 from tests.support.choices import batches_of, chosen_pairs, make_choices
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.bad_records.tfrecords import find_bad_records
+from orbit_runner.data.bad_records.decoding import find_bad_records
 from orbit_runner.data.dataset import Place, Reader, check_equal
 from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files

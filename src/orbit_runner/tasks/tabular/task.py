@@ -13,12 +13,11 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
-from orbit_runner.tasks.metrics import SparseAccuracy
+from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.table_task import TableTask
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-from orbit_runner.tasks.tabular.metrics import AbsoluteError, RootSquaredError
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 

@@ -20,7 +20,6 @@ from orbit_runner.storage.paths import local_run_directory
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
-from orbit_runner.tasks.translation.bleu import CorpusBleu
 from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
@@ -34,7 +33,7 @@ from orbit_runner.tasks.translation.inputs import (
     train_inputs,
 )
 from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_mask
-from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
+from orbit_runner.tasks.translation.metrics import CorpusBleu, Perplexity, TokenAccuracy
 from orbit_runner.tasks.translation.report_examples import translation_examples
 from orbit_runner.tasks.translation.sources import (
     open_pairs,
