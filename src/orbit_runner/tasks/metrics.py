@@ -7,37 +7,6 @@ import tensorflow as tf
 import tf_keras
 
 
-class AbsoluteError(Ratio):
-    """The mean absolute error, in the unit of the target."""
-
-    @tf.autograph.experimental.do_not_convert
-    def update_state(
-        self, labels: tf.Tensor, outputs: tf.Tensor, sample_weight: tf.Tensor | None = None
-    ) -> None:
-        """Adds a batch: float32 [batch] each; all weights are 1 if None."""
-        _add(self, tf.abs(outputs - labels), sample_weight)
-
-
-class RootSquaredError(Ratio):
-    """The root of the mean squared error, in the unit of the target."""
-
-    @tf.autograph.experimental.do_not_convert
-    def update_state(
-        self, labels: tf.Tensor, outputs: tf.Tensor, sample_weight: tf.Tensor | None = None
-    ) -> None:
-        """Adds a batch: float32 [batch] each; all weights are 1 if None."""
-        _add(self, tf.square(outputs - labels), sample_weight)
-
-    def result(self) -> tf.Tensor:
-        """Returns the error, or 0 if nothing was added."""
-        return tf.sqrt(super().result())
-
-
-def _add(metric: Ratio, values: tf.Tensor, weights: tf.Tensor | None) -> None:
-    weights = tf.ones_like(values) if weights is None else weights
-    metric.add(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
-
-
 class Ratio(tf_keras.metrics.Metric):
     """A sum divided by a weight. Both share one variable, so that an update is a single op.
 
@@ -119,3 +88,34 @@ class SparseAccuracy(Ratio):
             self.add(tf.reduce_sum(hits), tf.cast(size, tf.float32))
         else:
             self.add(tf.reduce_sum(hits * sample_weight), tf.reduce_sum(sample_weight))
+
+
+class AbsoluteError(Ratio):
+    """The mean absolute error, in the unit of the target."""
+
+    @tf.autograph.experimental.do_not_convert
+    def update_state(
+        self, labels: tf.Tensor, outputs: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> None:
+        """Adds a batch: float32 [batch] each; all weights are 1 if None."""
+        _add(self, tf.abs(outputs - labels), sample_weight)
+
+
+class RootSquaredError(Ratio):
+    """The root of the mean squared error, in the unit of the target."""
+
+    @tf.autograph.experimental.do_not_convert
+    def update_state(
+        self, labels: tf.Tensor, outputs: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> None:
+        """Adds a batch: float32 [batch] each; all weights are 1 if None."""
+        _add(self, tf.square(outputs - labels), sample_weight)
+
+    def result(self) -> tf.Tensor:
+        """Returns the error, or 0 if nothing was added."""
+        return tf.sqrt(super().result())
+
+
+def _add(metric: Ratio, values: tf.Tensor, weights: tf.Tensor | None) -> None:
+    weights = tf.ones_like(values) if weights is None else weights
+    metric.add(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
