@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from orbit_runner.cli.clean.known_files import list_run_files
 
 from orbit_runner.checkpoint.selection import PLAIN, choose_checkpoint
 from orbit_runner.config.schema.trainer import FORMAT_NAMES
 from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.clean import list_run_files
 from orbit_runner.run_directory.remote_copy import optional_files
 from orbit_runner.serving.export import export_all
 from orbit_runner.serving.export_directory import contains_export, export_name, find_export

@@ -55,9 +55,9 @@ from orbit_runner.cli.main import entry
 from orbit_runner.train import trainer
 states = []
 original = trainer.Trainer._replica_step
-def step(self, inputs):
+def step(self, *args):
     states.append(gc.isenabled())
-    return original(self, inputs)
+    return original(self, *args)
 trainer.Trainer._replica_step = step
 def leave(code, leave=os._exit):
     print(states[0], gc.isenabled(), gc.get_freeze_count() > 100_000, flush=True)
