@@ -20,8 +20,11 @@ from orbit_runner.tasks.recommendation.data import RecommendationData
 
 @pytest.fixture(autouse=True)
 def _registry() -> Iterator[None]:
-    """Removes the tasks that a test registers."""
+    """Leaves only the tasks of the package, also if other tests have registered theirs."""
     before = dict(TASKS._entries)
+    for name, entry in before.items():
+        if not str(entry.target).startswith("orbit_runner."):
+            del TASKS._entries[name]
     yield
     TASKS._entries.clear()
     TASKS._entries.update(before)
