@@ -179,6 +179,12 @@ def test_mistake_is_reported_with_its_setting_and_origin(
     assert found[0][2].startswith(f"{experiment}:6" if missing else "--params_override[0]")
 
 
+def test_unknown_source_is_the_only_mistake_of_its_section(experiment: Path) -> None:
+    found = _problems(experiment, "task.train_data.source=array")
+
+    assert [path for path, *_ in found] == ["task.train_data.source"]
+
+
 def test_mistakes_are_reported_before_tensorflow_is_imported(experiment: Path) -> None:
     (experiment.parent / "tensorflow.py").write_text("raise SystemExit('it was imported')\n")
     path = os.pathsep.join([str(experiment.parent), os.environ.get("PYTHONPATH", "")])
