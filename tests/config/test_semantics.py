@@ -92,7 +92,7 @@ CASES = [
     ("TransformerConfig", "task.model.embedding_width=7", "task.model.embedding_width", "got 7, expected an even number"),
     ("TransformerConfig", "task.model.encoder.num_attention_heads=7", "task.model.encoder.num_attention_heads", "got 7, expected a divisor of the width"),
     ("TransformerConfig", "task.model.padded_decode=true,task.validation_data.static_batch=true", "task.model.decode_max_length", "is not set, but padded_decode requires it"),
-    ("RecommendationDataConfig", "task.train_data={source: lists, max_bad_records: 1}", "task.train_data.max_bad_records", "is read only by source 'movielens', got source 'lists'"),
+    ("RecommendationDataConfig", "task.train_data={source: lists, max_bad_records: 1}", "task.train_data.source", "unknown data source 'lists'"),
     ("RecommendationConfig", "task.model.name=''", "task.model.name", "is not set\nallowed: "),
     ("KerasConfig", "task={name: keras}", "task.train_data.source", "is not set\nallowed: arrays, memory, npz"),
     ("KerasModelConfig", "task={name: keras}", "task.model.build", "is not set; set it, or layers"),
@@ -206,6 +206,25 @@ def test_batch_size_must_be_a_multiple_of_replica_count(
     assert [*batch_problems(config, replicas)] == [
         (f"task.{section}.global_batch_size", message) for section, message in expected
     ]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "setting"),
+    [
+        ("digits", "max_bad_images: 1"),
+        ("diabetes", "function: 'a:b'"),
+        ("ncf_movielens", "max_bad_records: 1"),
+        ("transformer_multi30k", "max_bad_records: 1"),
+    ],
+)
+def test_unknown_source_is_the_only_problem(
+    refused: Callable[..., Any], experiment: str, setting: str
+) -> None:
+    text = f"task.train_data={{source: nowhere, {setting}}}"
+
+    (problem,) = refused(experiment=experiment, params_overrides=(text,))
+
+    assert problem.path == "task.train_data.source"
 
 
 @pytest.mark.parametrize("mode", MODES)

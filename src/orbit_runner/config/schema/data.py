@@ -198,9 +198,15 @@ class DataConfig(Config):
     @property
     def traits(self) -> SourceTraits:
         """What is declared about the source; of an unknown source, nothing."""
+        if not self._is_source_known:
+            return SourceTraits()
+        return _source_registry(self).get(self.source).traits
+
+    @property
+    def _is_source_known(self) -> bool:
+        """Whether the source is one of the task's; the task reports a source that is not."""
         registry = _source_registry(self)
-        known = registry is not None and self.source in registry
-        return registry.get(self.source).traits if known else SourceTraits()
+        return registry is not None and self.source in registry
 
     def _source_problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that the source requires, and those that it does not read."""
@@ -214,7 +220,7 @@ class DataConfig(Config):
         for name, replacement in self.traits.instead:
             if getattr(self, name):
                 yield name, f"is not read by `source: {self.source}`; set {replacement}"
-        if self.traits.is_generated or not self.source:
+        if self.traits.is_generated or not self._is_source_known:
             return
         read = {name for source_traits in traits for name in source_traits.settings}
         for name, readers in _source_settings(_source_registry(self)).items():

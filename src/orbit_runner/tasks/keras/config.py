@@ -120,10 +120,6 @@ class KerasDataConfig(MixedDataConfig):
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield "function", problem
 
-    def _source_problems(self) -> Iterator[tuple[str, str]]:
-        if self.source in ARRAY_SOURCES:  # `problems` reports an unknown source, and nothing else.
-            yield from super()._source_problems()
-
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for a function that does not exist, or wrong arguments."""
         yield from _call_problems(self.function, self.arguments, "function")
