@@ -16,6 +16,23 @@ from tools.architecture_page import LAYERS, WITHOUT_TENSORFLOW
 
 ROOT = Path(orbit_runner.__file__).parent
 HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
+# What imports Model Garden, and why it has to. A new module belongs in `model_garden/`.
+USES_MODEL_GARDEN = {
+    "model_garden/": "runs its experiments",
+    "models/": "networks built from its layers",
+    "tasks/text_classification/networks.py": "networks built from its layers",
+    "drop_in.py": "stands in for its modules",
+    "train_lib.py": "stands in for its modules",
+    "train_utils.py": "stands in for its modules",
+    "multitask_train_lib.py": "stands in for its modules",
+    "tasks/base.py": "the base class of its tasks is that of ours",
+    "tasks/adapter.py": "the base class of its tasks is that of ours",
+    "tasks/multitask.py": "the base class of its tasks is that of ours",
+    "train/multitask.py": "its samplers of tasks",
+    "train/callbacks/own_callbacks.py": "its pruning action",
+    "data/images/augment_policies.py": "its operations on images",
+    "tf_internals.py": "its private parts",
+}
 # Read before tensorflow is imported: the configs of tasks, commands and jobs.
 LIGHT = sorted(
     [
@@ -116,6 +133,17 @@ def test_no_import_goes_to_a_higher_layer(layer: str) -> None:
 
     assert paths
     assert [text for path in paths for text in upward_imports(path)] == []
+
+
+def test_only_named_modules_import_model_garden() -> None:
+    users = {
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if any(module.partition(".")[0] == "official" for module, _ in imported(path))
+    }
+
+    assert [user for user in sorted(users) if not user.startswith((*USES_MODEL_GARDEN,))] == []
+    assert [name for name in USES_MODEL_GARDEN if not any(u.startswith(name) for u in users)] == []
 
 
 def test_imports_form_no_circle() -> None:
