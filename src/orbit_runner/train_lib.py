@@ -157,9 +157,9 @@ def run_experiment(
         return OrbitExperimentRunner(**arguments).run()
     strategy = distribution_strategy or tf.distribute.get_strategy()
     exports = exports_at_end(params, task, mode)
-    if mode == "continuous_eval":
-        loop.wait_for_run(Path(model_dir), params.trainer.continuous_eval_timeout)
     with run_scope(params, strategy, mode, model_dir):
+        if mode == "continuous_eval":
+            loop.wait_for_run(Path(model_dir), params.trainer.continuous_eval_timeout)
         run = build_run(
             params,
             task,

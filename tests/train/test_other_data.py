@@ -1,6 +1,7 @@
 """Evaluations of other data than the run's own validation data are recorded apart."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
+from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.evaluations import find_other_data
 from orbit_runner.run_directory.metric_records import read_curves
 from orbit_runner.run_directory.run_summary import read_summary
@@ -91,10 +93,17 @@ def test_resumed_run_keeps_evaluations_of_other_data_apart(tmp_path: Path) -> No
     assert set(curves["validation", "validation_examples"].values()) == {37}
 
 
-def test_continuous_evaluation_that_starts_first_waits_for_the_config(tmp_path: Path) -> None:
+def test_continuous_evaluation_that_starts_first_waits_for_the_config(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = toy_config(trainer__continuous_eval_timeout=1)
-    with pytest.raises(Exception, match=r"no new checkpoint in .* for 1 s"):
+    with (
+        caplog.at_level(logging.INFO, logger="orbit_runner"),
+        pytest.raises(RunnerError, match=r"no new checkpoint in .* for 1 s"),
+    ):
         run(config, tmp_path, "continuous_eval")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == f"waiting for a checkpoint in {tmp_path / 'checkpoints'} …"
 
 
 @pytest.mark.parametrize(

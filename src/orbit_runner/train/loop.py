@@ -173,6 +173,7 @@ def wait_for_run(model_dir: Path, timeout: int | None) -> None:
     """
     directory = RunDirectory(model_dir)
     start = time.monotonic()
+    phase(f"waiting for a checkpoint in {directory.checkpoints}")
     while not directory.config.exists() and not any(directory.checkpoints.glob("*.index")):
         if timeout and time.monotonic() - start > timeout:
             raise _no_checkpoint_error(directory.checkpoints, timeout)
