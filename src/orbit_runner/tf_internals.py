@@ -19,6 +19,7 @@ import pkgutil
 import platform
 import random
 import re
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ from orbit_runner.errors import RunnerError
 REQUIREMENTS = {
     "tensorflow": "tensorflow==2.20.*",
     "tf_keras": "tf_keras==2.20.*",
+    "keras": "keras==3.*",
     "orbit": "tf-models-official==2.20.*",
     "official": "tf-models-official==2.20.*",
     "gin": "gin-config>=0.5",
@@ -119,6 +121,13 @@ NAMES = {
     "keras_mask": "tf_keras.src.utils.losses_utils:get_mask",
     "Functional": "tf_keras.src.engine.functional:Functional",
     "TFOpLambda": "tf_keras.src.layers.core.tf_op_layer:TFOpLambda",
+    # Keras 3: how it draws seeds, creates variables and names layers.
+    "keras_3_seed": "keras.src.random.seed_generator:SeedGenerator.next",
+    "keras_3_create_variable": "keras.src.backend.tensorflow.core:Variable._initialize",
+    "keras_3_reset_names": "keras.src.utils.naming:reset_uids",
+    "keras_3_set_global": "keras.src.backend.common.global_state:set_global_attribute",
+    "keras_3_get_global": "keras.src.backend.common.global_state:get_global_attribute",
+    "KERAS_3_GENERATOR": "keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR",
     # Model Garden: experiments by name, nested by "/"; classes of tasks by those of their configs.
     "registered_experiments": "official.core.exp_factory:_REGISTERED_CONFIGS",
     "registered_tasks": "official.core.task_factory:_REGISTERED_TASK_CLS",
@@ -375,26 +384,62 @@ def is_keras_layer(value: Any) -> bool:
     """Returns whether a value is a layer or a model of Keras."""
     import tf_keras
 
-    return isinstance(value, tf_keras.layers.Layer)
+    return isinstance(value, tf_keras.layers.Layer) or is_keras_3_layer(value)
+
+
+def is_keras_3_layer(value: Any) -> bool:
+    """Returns whether a value is a layer or a model of Keras 3."""
+    return isinstance(value, getattr(sys.modules.get("keras"), "Layer", ()))
+
+
+def _keras_3_layer(layer: Any) -> Any:
+    """Returns a layer of Keras 3, or the model that a `Keras3Model` wraps; None for others."""
+    return layer if is_keras_3_layer(layer) else getattr(layer, "keras_3_model", None)
 
 
 def all_layers(layer: Any, *, include_self: bool = True) -> list[Any]:
     """Returns a layer of Keras and those inside it, at any depth."""
-    return list(_get(layer, "_flatten_layers")(recursive=True, include_self=include_self))
+    if _keras_3_layer(layer) is None:
+        return list(_get(layer, "_flatten_layers")(recursive=True, include_self=include_self))
+    below = [part for inner in inner_layers(layer) for part in all_layers(inner)]
+    return [layer, *below] if include_self else below
 
 
 def inner_layers(layer: Any) -> list[Any]:
     """Returns the layers that are directly inside a layer of Keras."""
+    keras_3_layer = _keras_3_layer(layer)
+    if keras_3_layer is not None:
+        return list(_get(keras_3_layer, "_layers"))
     return list(_get(layer, "_flatten_layers")(recursive=False, include_self=False))
+
+
+def layer_weights(layer: Any) -> list[Any]:
+    """Returns the variables of a layer of Keras and of the layers inside it."""
+    if is_keras_3_layer(layer):
+        return [weight.value for weight in layer.weights]
+    return list(layer.weights)
+
+
+def trained_weights(layer: Any) -> list[Any]:
+    """Returns the variables of a layer of Keras, and of those inside it, that are trained."""
+    if is_keras_3_layer(layer):
+        return [weight.value for weight in layer.trainable_weights]
+    return list(layer.trainable_weights)
 
 
 def own_trainable_weights(layer: Any) -> list[Any]:
     """Returns a layer's weights that are trained if the layer is trainable, without inner ones."""
+    keras_3_layer = _keras_3_layer(layer)
+    if keras_3_layer is not None:
+        return [weight.value for weight in _get(keras_3_layer, "_trainable_variables")]
     return list(_get(layer, "_trainable_weights"))
 
 
 def own_other_weights(layer: Any) -> list[Any]:
     """Returns a layer's weights that are never trained, without those of layers inside it."""
+    keras_3_layer = _keras_3_layer(layer)
+    if keras_3_layer is not None:
+        return [weight.value for weight in _get(keras_3_layer, "_non_trainable_variables")]
     return list(_get(layer, "_non_trainable_weights"))
 
 
@@ -414,11 +459,18 @@ def is_functional(model: Any) -> bool:
     """Returns whether a value is a Keras model made of inputs and outputs, or `Sequential`."""
     import tf_keras
 
+    keras_3_model = _keras_3_layer(model)
+    if keras_3_model is not None:
+        classes = {cls.__name__ for cls in type(keras_3_model).__mro__}
+        return not classes.isdisjoint(("Functional", "Sequential"))
     return isinstance(model, tf_keras.Model) and bool(_get(model, "_is_graph_network"))
 
 
 def is_compiled(model: Any) -> bool:
     """Returns whether `compile` of a Keras model was called."""
+    keras_3_model = _keras_3_layer(model)
+    if keras_3_model is not None:
+        return bool(keras_3_model.compiled)
     return bool(_get(model, "_is_compiled"))
 
 

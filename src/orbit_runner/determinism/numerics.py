@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.determinism import portable_ops
+from orbit_runner.determinism import keras_3, portable_ops
 from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.determinism.portable_ops import use_portable_ops
 from orbit_runner.errors import SettingError
@@ -46,6 +46,8 @@ def configure_numerics(runtime: RuntimeConfig, *, require_threads: bool = True) 
     use_portable_ops(runtime.is_portable)
     policy = _POLICIES[runtime.mixed_precision_dtype or "float32"]
     tf_keras.mixed_precision.set_global_policy(policy)
+    if keras_3.is_imported():
+        keras_3.configure()
 
 
 def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
@@ -79,6 +81,7 @@ def seed_everything(seed: int, *, keep_objects: bool = False) -> None:
     If `keep_objects` is True, objects that the task has already created stay valid. Otherwise,
     setting TensorFlow's seed deletes its kernels, and with them resources such as tokenizers.
     """
+    keras_3.reset()
     if not keep_objects:
         tf_keras.backend.clear_session()
         tf_keras.utils.set_random_seed(seed)
@@ -92,6 +95,7 @@ def seed_everything(seed: int, *, keep_objects: bool = False) -> None:
 
 def reseed(seed: int) -> None:
     """Seeds as `seed_everything` does, while models of this process remain in use."""
+    keras_3.reset()
     tf_keras.backend.reset_uids()
     tf_keras.utils.set_random_seed(seed)
 
@@ -147,7 +151,7 @@ def restored_process_scope() -> Iterator[None]:
     policy = tf_keras.mixed_precision.global_policy()
     is_portable = portable_ops.is_enabled()
     try:
-        with restored_generators_scope():
+        with restored_generators_scope(), keras_3.restored_scope():
             yield
     finally:
         if not is_deterministic:

@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.determinism.keys import Calls, step_key
-from orbit_runner.determinism.stateless_ops import REPLACEMENTS, Draw
+from orbit_runner.determinism.stateless_ops import KERAS_3_REPLACEMENTS, REPLACEMENTS, Draw
 from orbit_runner.tf_internals import (
     FuncGraph,
     WhileBodyFuncGraph,
@@ -221,7 +221,7 @@ def _build_key(graph: FuncGraph | None, build: Callable[[], tf.Tensor]) -> tf.Te
 
 
 _lock = threading.Lock()
-_installed = False
+_installed: set[str] = set()
 
 
 # Maps the number of an iteration of `tf.vectorized_map`, int32 scalar, to its context.
@@ -234,9 +234,8 @@ def install_patches(next_draw: Callable[[], Draw | None], iteration_scope: Itera
     `next_draw` returns what determines the next draw, or None if the original op should be used.
     `iteration_scope` returns the context of an iteration of `tf.vectorized_map`.
     """
-    global _installed
     with _lock:
-        if _installed:
+        if "tensorflow" in _installed:
             return
         wrappers = {
             name: functools.partial(_patch_op, replacement=replacement, next_draw=next_draw)
@@ -244,7 +243,20 @@ def install_patches(next_draw: Callable[[], Draw | None], iteration_scope: Itera
         }
         loop = functools.partial(_patch_vectorized, iteration_scope=iteration_scope)
         replace_functions({**wrappers, "vectorized_loop": loop})
-        _installed = True
+        _installed.add("tensorflow")
+
+
+def install_keras_3_patches() -> None:
+    """Installs the replacements in Keras 3, which must be imported; only once."""
+    with _lock:
+        if "keras" in _installed:
+            return
+        wrappers = {
+            name: functools.partial(_patch_op, replacement=replacement, next_draw=_next_draw)
+            for name, replacement in KERAS_3_REPLACEMENTS.items()
+        }
+        replace_functions(wrappers)
+        _installed.add("keras")
 
 
 def _patch_op(original: Any, replacement: Any, next_draw: Callable[[], Draw | None]) -> Any:

@@ -174,6 +174,13 @@ def _generator_state(draw: Draw, generator: tf.random.Generator, delta: Any) -> 
     return tf.concat([tf.constant(counter, tf.int64), tf.bitcast(draw.key, tf.int64)], axis=0)
 
 
+def _keras_3_seed(draw: Draw, generator: Any, ordered: bool = True) -> tf.Tensor:
+    # int32, because Keras would keep only the remainder of larger numbers.
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[2], dtype=tf.int32, **draw.generator
+    )
+
+
 def _full_shape(shape: Any, parameter: Any) -> tf.Tensor:
     shape = tf.convert_to_tensor(shape)
     return tf.concat([shape, tf.shape(parameter, out_type=shape.dtype)], axis=0)
@@ -193,3 +200,5 @@ REPLACEMENTS: dict[str, Any] = {
     "generator_binomial": _generator_binomial,
     "generator_skip": _generator_state,
 }
+# The same for Keras 3, whose layers draw a seed from a generator of their own.
+KERAS_3_REPLACEMENTS: dict[str, Any] = {"keras_3_seed": _keras_3_seed}

@@ -11,7 +11,15 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.step.results import LayerRow
-from orbit_runner.tf_internals import all_layers, autograph_convert, autograph_status, inner_layers
+from orbit_runner.tf_internals import (
+    all_layers,
+    autograph_convert,
+    autograph_status,
+    inner_layers,
+    is_keras_3_layer,
+    layer_weights,
+    trained_weights,
+)
 from orbit_runner.utils.flops import op_flops
 
 MOST_ROWS = 60  # More rows than this do not fit on two screens.
@@ -51,8 +59,9 @@ class LayerCalls:
 
         @tf.autograph.experimental.do_not_convert
         def call(*args: Any, **kwargs: Any) -> Any:
-            # Keras would convert the method itself if it had not been replaced.
-            run = autograph_convert(original, autograph_status())
+            # Keras 2 would convert the method itself if it had not been replaced.
+            is_converted = not is_keras_3_layer(layer)
+            run = autograph_convert(original, autograph_status()) if is_converted else original
             graph = tf.compat.v1.get_default_graph()
             if self._is_done or tf.executing_eagerly():
                 return run(*args, **kwargs)
@@ -139,9 +148,11 @@ class _Part:
 
     def weights(self) -> list[Any]:
         if not self.is_shallow:
-            return list(self.layer.weights)
-        inner = {id(weight) for below in inner_layers(self.layer) for weight in below.weights}
-        return [weight for weight in self.layer.weights if id(weight) not in inner]
+            return layer_weights(self.layer)
+        inner = {
+            id(weight) for below in inner_layers(self.layer) for weight in layer_weights(below)
+        }
+        return [weight for weight in layer_weights(self.layer) if id(weight) not in inner]
 
 
 def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
@@ -150,7 +161,7 @@ def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
     for part in parts:
         new = [weight for weight in part.weights() if id(weight) not in counted]
         counted.update(id(weight) for weight in new)
-        trained = {id(weight) for weight in part.layer.trainable_weights}
+        trained = {id(weight) for weight in trained_weights(part.layer)}
         own = [layer for layer in part.layers() if id(layer) not in counted]
         counted.update(id(layer) for layer in own)
         flops = [calls.flops(layer) for layer in own]

@@ -12,7 +12,12 @@ from typing import Any
 
 from orbit_runner.distribute.sharded_variables import merge_shards, name_of
 from orbit_runner.errors import format_list
-from orbit_runner.tf_internals import inner_layers, is_keras_layer, own_trainable_weights
+from orbit_runner.tf_internals import (
+    inner_layers,
+    is_keras_layer,
+    layer_weights,
+    own_trainable_weights,
+)
 
 _MIN_SIMILARITY = 0.6
 
@@ -56,13 +61,14 @@ def named_layers(model: Any) -> list[NamedLayer]:
 
 
 def _walk(layer: Any, name: str, inside: str, seen: set[int]) -> Iterator[NamedLayer]:
-    if id(layer) in seen or not layer.weights:
+    weights = layer_weights(layer)
+    if id(layer) in seen or not weights:
         return
     seen.add(id(layer))
     inner = inner_layers(layer)
-    inner_weights = {id(weight) for inner_layer in inner for weight in inner_layer.weights}
+    inner_weights = {id(weight) for inner_layer in inner for weight in layer_weights(inner_layer)}
     yield NamedLayer(
-        name, layer, [weight for weight in layer.weights if id(weight) not in inner_weights]
+        name, layer, [weight for weight in weights if id(weight) not in inner_weights]
     )
     for inner_layer in inner:
         path = f"{inside}/{inner_layer.name}" if inside else inner_layer.name

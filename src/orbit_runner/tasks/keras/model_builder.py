@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tf_keras
 
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
+from orbit_runner.determinism import keras_3
 from orbit_runner.errors import SettingError, first_line, nearest_name_hint, shorten
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.config import KerasModelConfig
+from orbit_runner.tasks.keras.keras_3_model import Keras3Model, is_keras_3_model, keras_3_inputs
 from orbit_runner.tasks.keras.keras_names import split_layer
+from orbit_runner.tasks.keras.outputs import call_error
 from orbit_runner.tasks.keras.passed_objects import load_function
-from orbit_runner.tf_internals import is_compiled, is_functional
+from orbit_runner.tf_internals import all_layers, is_compiled, is_functional
+from orbit_runner.utils.types import Tensors
+
+if TYPE_CHECKING:
+    import keras
 
 VOCABULARIES_FILE = "layer_vocabularies.json"  # An asset of the run.
 
@@ -28,14 +35,13 @@ def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
     """
     if config.layers is not None:
         return _build_sequential(config, inputs)
-    function = load_function(config.build, _BUILD)
-    arguments = plain_value(config.arguments)
-    signature = actual_parameters(function)
-    if signature is not None:
-        for argument, message in argument_problems(signature, arguments, config.build):
-            raise SettingError(f"task.model.arguments.{argument}", message)
-    model = function(**arguments)
-    _require_keras_2(model, config.build)
+    with keras_3.configured_scope():
+        model = _call_function(config)
+    if is_keras_3_model(model):
+        model = _adapt_keras_3_model(model, inputs)
+    elif not isinstance(model, tf_keras.Model):
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise SettingError(_BUILD, f"{config.build} returns {kind}, expected a Keras model")
     if is_compiled(model):
         raise SettingError(
             _BUILD,
@@ -45,6 +51,30 @@ def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
         )
     _require_same_inputs(model, inputs)
     return model
+
+
+def _call_function(config: KerasModelConfig) -> Any:
+    function = load_function(config.build, _BUILD)
+    arguments = plain_value(config.arguments)
+    signature = actual_parameters(function)
+    if signature is not None:
+        for argument, message in argument_problems(signature, arguments, config.build):
+            raise SettingError(f"task.model.arguments.{argument}", message)
+    return function(**arguments)
+
+
+def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
+    """Returns a model of Keras 3 with the interface of one of Keras 2.
+
+    Creates the variables of a model that Keras 3 would create when it is called first.
+    """
+    if is_compiled(model):
+        return Keras3Model(model)  # `build_model` reports it.
+    try:
+        model(keras_3_inputs(inputs))
+    except Exception as error:  # The code of the model may raise any error.
+        raise call_error(inputs, error) from error
+    return Keras3Model(model)
 
 
 def _require_same_inputs(model: tf_keras.Model, inputs: Any) -> None:
@@ -75,21 +105,6 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Any) -> None:
             f"{', '.join(unused)}, only {', '.join(names)}\nremove them from the data, or add them "
             "to the model",
         )
-
-
-def _require_keras_2(model: Any, reference: str) -> None:
-    if isinstance(model, tf_keras.Model):
-        return
-    kind = f"{type(model).__module__}.{type(model).__qualname__}"
-    if any(cls.__module__.partition(".")[0] == "keras" for cls in type(model).__mro__):
-        raise SettingError(
-            _BUILD,
-            f"{reference} returns a Keras 3 model ({kind}), expected one of Keras 2: the "
-            "optimizers of Model Garden and the checkpoints use the variables of tf_keras\n"
-            "write `import tf_keras as keras`; or use tf.keras, with TF_USE_LEGACY_KERAS=1 in the "
-            "environment before TensorFlow is imported",
-        )
-    raise SettingError(_BUILD, f"{reference} returns {kind}, expected a tf_keras.Model")
 
 
 def _build_sequential(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
@@ -139,6 +154,8 @@ def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
 
 
 def _all_layers(model: tf_keras.Model) -> list[Any]:
+    if isinstance(model, Keras3Model):
+        return all_layers(model, include_self=False)
     layers = [layer for layer in model.submodules if isinstance(layer, tf_keras.layers.Layer)]
     # A lookup layer may be part of another one, such as `TextVectorization`.
     inner = {id(part) for layer in layers for part in layer.submodules}

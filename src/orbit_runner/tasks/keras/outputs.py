@@ -10,6 +10,7 @@ import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tf_internals import is_functional, keras_mask
+from orbit_runner.utils.types import Tensors
 
 # What a loss or metric raises if labels or outputs do not fit.
 CALL_ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError)
@@ -50,12 +51,7 @@ def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
     try:
         output = model(inputs, training=False)
     except Exception as error:  # The code of the model may raise any error.
-        shapes = tf.nest.map_structure(lambda tensor: f"{tensor.dtype.name} {tensor.shape}", inputs)
-        raise SettingError(
-            _MODEL,
-            f"the model does not accept the inputs of the data, {shapes}: {reason_of(error)}\n"
-            "change its input, or the arrays",
-        ) from error
+        raise call_error(inputs, error) from error
     _require_no_strings_as_numbers(model, inputs)
     if isinstance(output, (dict, list, tuple)) or not tf_keras.backend.is_keras_tensor(output):
         shown = f"a {type(output).__name__} of {len(tf.nest.flatten(output))} tensors"
@@ -68,6 +64,16 @@ def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
         raise SettingError(_MODEL, "got a model that returns a scalar, expected one per example")
     masked = keras_mask(output) is not None
     return Outputs(tuple(output.shape[1:]), output.dtype.name, last_activation(model), masked)
+
+
+def call_error(inputs: Tensors, error: Exception) -> SettingError:
+    """Returns the error for a model that fails when it is called with `symbolic_inputs`."""
+    shapes = tf.nest.map_structure(lambda tensor: f"{tensor.dtype.name} {tensor.shape}", inputs)
+    return SettingError(
+        _MODEL,
+        f"the model does not accept the inputs of the data, {shapes}: {reason_of(error)}\n"
+        "change its input, or the arrays",
+    )
 
 
 def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Any) -> None:
@@ -103,11 +109,11 @@ def last_activation(model: tf_keras.Model) -> str:
         layer = model.layers[-1]
     except (AttributeError, IndexError, ValueError):
         return ""
-    if isinstance(layer, tf_keras.Model):
+    if hasattr(layer, "layers"):
         return last_activation(layer)
-    if not (isinstance(model, tf_keras.Sequential) or is_functional(model)):
+    if not is_functional(model):
         return ""
-    if isinstance(layer, (tf_keras.layers.Softmax)):
+    if type(layer).__name__ == "Softmax":
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", "")
 

@@ -1,0 +1,133 @@
+"""Makes Keras 3 exact: the names of its layers, its precision, its random draws, its variables.
+
+Few programs use Keras 3, and importing it takes a second. So it is configured once a program has
+imported it, not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner import tf_internals
+from orbit_runner.determinism.scopes import install_keras_3_patches
+
+_VARIABLES_PATCHED = "orbit_runner_variables"
+
+
+def is_imported() -> bool:
+    """Returns whether this program has imported Keras 3 with the backend of TensorFlow."""
+    keras = sys.modules.get("keras")
+    return hasattr(keras, "config") and keras.config.backend() == "tensorflow"
+
+
+@contextlib.contextmanager
+def configured_scope() -> Iterator[None]:
+    """Configures Keras 3, or does so as soon as code in the `with` block imports it."""
+    if is_imported():
+        configure()
+        yield
+        return
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def configure() -> None:
+    """Sets the precision of new layers, and makes draws and variables follow this package."""
+    import keras
+
+    keras.config.set_dtype_policy(tf_keras.mixed_precision.global_policy().name)
+    install_keras_3_patches()
+    if not hasattr(keras, _VARIABLES_PATCHED):
+        tf_internals.replace_functions({"keras_3_create_variable": _create_per_replica})
+        setattr(keras, _VARIABLES_PATCHED, True)
+
+
+def reset() -> None:
+    """Names new layers as in a new process, and forgets the generator of draws without a seed."""
+    if is_imported():
+        tf_internals.keras_3_reset_names()
+        tf_internals.keras_3_set_global(tf_internals.KERAS_3_GENERATOR, None)
+
+
+@contextlib.contextmanager
+def restored_scope() -> Iterator[None]:
+    """Restores the precision and the generator of Keras 3 after a `with` block."""
+    if not is_imported():
+        yield
+        return
+    import keras
+
+    policy = keras.config.dtype_policy()
+    generator = tf_internals.keras_3_get_global(tf_internals.KERAS_3_GENERATOR)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+        tf_internals.keras_3_set_global(tf_internals.KERAS_3_GENERATOR, generator)
+
+
+def _create_per_replica(create: Callable[..., None]) -> Callable[..., None]:
+    """Lets replicas have values of their own of variables that a step changes without gradients.
+
+    As in Keras 2, where the moving averages of batch normalization are such variables. Keras 3
+    creates them like weights, although each replica assigns another value.
+    """
+
+    def initialize(variable: Any, value: Any) -> None:
+        if variable.trainable or variable.aggregation != "none":
+            create(variable, value)
+            return
+        with tf.variable_creator_scope(_create_averaged):
+            create(variable, value)
+
+    return initialize
+
+
+def _create_averaged(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
+    aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    if tf.as_dtype(kwargs["dtype"]).is_floating:
+        aggregation = tf.VariableAggregation.MEAN
+        kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
+    return next_creator(**{**kwargs, "aggregation": aggregation})
+
+
+class _ConfiguringLoader(importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if is_imported():
+            configure()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the package `keras`, and configures it when its code has run."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "keras":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ConfiguringLoader(spec.loader)
+        return spec
