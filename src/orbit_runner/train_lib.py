@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -40,6 +40,13 @@ from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run_builder import build_run
 from orbit_runner.train.run_scope import run_scope
 
+if TYPE_CHECKING:
+    from official.core import base_trainer
+    from official.core import config_definitions as cfg
+
+    from orbit_runner.state.initial_weights import AnyTask
+
+
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
 _MODEL_GARDEN_NAMES = ("maybe_create_best_ckpt_exporter",)
 
@@ -50,7 +57,7 @@ def prepare(
     *,
     cluster: Cluster | None = None,
     mode: str = "train_and_eval",
-) -> tuple[tf.distribute.Strategy, Any]:
+) -> tuple[tf.distribute.Strategy, AnyTask]:
     """Configures the process, and builds the strategy and the task for `run_experiment`.
 
     Args:
@@ -85,25 +92,25 @@ def prepare(
 @source_cache_scope()
 def run_experiment(
     distribution_strategy: tf.distribute.Strategy | None,
-    task: Any,
+    task: AnyTask,
     mode: str,
-    params: Any,
+    params: ExperimentConfig | cfg.ExperimentConfig,
     model_dir: str,
     run_post_eval: bool = False,
     save_summary: bool = True,
     train_actions: Sequence[Action] | None = None,
     eval_actions: Sequence[Action] | None = None,
-    trainer: Any = None,
+    trainer: base_trainer.Trainer | None = None,
     controller_cls: type[orbit.Controller] = orbit.Controller,
-    summary_manager: Any = None,
-    eval_summary_manager: Any = None,
+    summary_manager: orbit.utils.SummaryManagerInterface | None = None,
+    eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
     enable_async_checkpointing: bool = False,
     allow_partial: bool = False,
     callbacks: Sequence[Callback] = (),
     stop_at_step: int | None = None,
     started: float | None = None,
     resume: str = "same",
-) -> tuple[tf_keras.Model, dict[str, Any]]:
+) -> tuple[tf_keras.Model, loop.Logs]:
     """Trains, evaluates, or both, with the arguments of Model Garden's `run_experiment` and more.
 
     At the end, the random generators of Python, NumPy, TensorFlow and Keras are restored. What
@@ -207,7 +214,7 @@ def _expand_user(model_dir: str) -> str:
     return model_dir if model_dir is None else os.path.expanduser(model_dir)
 
 
-def _needs_experiment_runner(params: Any, trainer: Any) -> bool:
+def _needs_experiment_runner(params: object, trainer: object) -> bool:
     """Returns whether `OrbitExperimentRunner` must run it, because parts of it may be custom."""
     if trainer is not None or not isinstance(params, ExperimentConfig):
         return True
