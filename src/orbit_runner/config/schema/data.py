@@ -204,7 +204,8 @@ class DataConfig(Config):
         """What is declared about the source; of an unknown source, nothing."""
         if not self._is_source_known:
             return SourceTraits()
-        return _source_registry(self).get(self.source).traits
+        traits: SourceTraits = _source_registry(self).get(self.source).traits
+        return traits
 
     @property
     def _is_source_known(self) -> bool:
