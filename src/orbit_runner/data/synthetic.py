@@ -75,6 +75,8 @@ def load(
         return array if rows == num_examples else RepeatedArray(array, num_examples)
 
     tree = _parse_node(features, "features")
+    if isinstance(tree, _Leaf):
+        raise _error("features", features, "the arrays by name, such as {x: {shape: [2]}}")
     return ArraySource(
         name="synthetic", arrays=_map_leaves(make, tree), num_classes=_count_classes(tree)
     )

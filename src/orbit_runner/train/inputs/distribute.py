@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import orbit
 import tensorflow as tf
@@ -46,7 +46,7 @@ def distribute(
     replays: bool = True,
     must_end: bool = False,
     takes_single_shards: bool = False,
-) -> Any:
+) -> Dataset:
     """Returns a task's dataset, distributed to the replicas.
 
     It starts with the batch of `start_step`, which under `parameter_server` may be an int64 scalar
@@ -236,13 +236,17 @@ class WorkerDatasets:
             for index in range(len(self._workers))
         ]
 
+    @property
+    def element_spec(self) -> tf.TypeSpec:
+        """The shapes and types of a batch."""
+        return self._functions[0].structured_outputs.element_spec
+
     def __iter__(self) -> PerWorkerDistributedIterator:
         iterators = []
         for worker, function in zip(self._workers, self._functions, strict=True):
             # TensorFlow creates the iterator again if the worker is restarted.
             iterator = worker.create_resource(lambda function=function: iter(function()))
-            spec = tf.data.IteratorSpec(function.structured_outputs.element_spec)
-            set_type_spec(iterator, spec)
+            set_type_spec(iterator, tf.data.IteratorSpec(self.element_spec))
             iterators.append(iterator)
         return PerWorkerDistributedIterator(tuple(iterators))
 
